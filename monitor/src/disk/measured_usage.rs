@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kernel::DeviceId;
-use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic, named_enum};
 
 /// Space and inodes used on a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,27 +68,15 @@ impl Part {
     }
 }
 
-/// How a figure was measured, ordered by reliability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// By walking the directories.
-    Walk,
-    /// The filesystem's own count, for a filesystem that contains nothing else.
-    Filesystem,
-    /// A project quota, which the filesystem keeps exact.
-    Quota,
-}
-
-impl Source {
-    pub const ALL: [Self; 3] = [Self::Walk, Self::Filesystem, Self::Quota];
-
-    /// Returns the name used in logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Walk => "walk",
-            Self::Filesystem => "filesystem",
-            Self::Quota => "quota",
-        }
+named_enum! {
+    /// How a figure was measured, ordered by reliability.
+    pub enum Source {
+        /// By walking the directories.
+        Walk = "walk",
+        /// The filesystem's own count, for a filesystem that contains nothing else.
+        Filesystem = "filesystem",
+        /// A project quota, which the filesystem keeps exact.
+        Quota = "quota",
     }
 }
 

@@ -3,19 +3,19 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The interface version of the hierarchy with the memory controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CgroupVersion {
-    V1,
-    V2,
+use crate::units::named_enum;
+
+named_enum! {
+    /// The interface version of the hierarchy with the memory controller.
+    pub enum CgroupVersion {
+        V1 = "v1",
+        V2 = "v2",
+    }
 }
 
 impl fmt::Display for CgroupVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V1 => "v1",
-            Self::V2 => "v2",
-        })
+        f.write_str(self.as_str())
     }
 }
 

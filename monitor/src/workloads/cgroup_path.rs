@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::named_enum;
+
 /// The UID of a Kubernetes pod in the API's spelling (with dashes).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(pub String);
@@ -27,25 +29,15 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// Quality-of-service class of a workload, first evicted first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum QosClass {
-    /// No request and no limit.
-    BestEffort,
-    /// Any request or limit.
-    Burstable,
-    Guaranteed,
-}
-
-impl QosClass {
-    pub const ALL: [Self; 3] = [Self::BestEffort, Self::Burstable, Self::Guaranteed];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BestEffort => "BestEffort",
-            Self::Burstable => "Burstable",
-            Self::Guaranteed => "Guaranteed",
-        }
+named_enum! {
+    /// Quality-of-service class of a workload, first evicted first.
+    #[derive(Serialize, Deserialize)]
+    pub enum QosClass {
+        /// No request and no limit.
+        BestEffort = "BestEffort",
+        /// Any request or limit.
+        Burstable = "Burstable",
+        Guaranteed = "Guaranteed",
     }
 }
 

@@ -2,58 +2,39 @@
 
 use std::fmt;
 
-/// Why a workload is exempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protection {
-    Init,
-    Agent,
-    /// The configuration or the built-in list names it.
-    Named,
-    /// Root has set `user.oomd_omit` on its cgroup.
-    Omit,
-    /// A static pod: critical, whatever its class.
-    StaticPod,
-    /// The mirror pod: the API server's object for a static pod.
-    MirrorPod,
-    /// The priority of a system-critical pod.
-    CriticalPriority,
-    /// `kubernetes.protect.daemonSets`.
-    DaemonSet,
-    /// One of `kubernetes.protect.annotations`.
-    Annotation,
-    /// One of `kubernetes.protect.namespaces`.
-    Namespace,
-    /// `kubernetes.protect.priorityAtLeast`.
-    Priority,
-    /// `kubernetes.protect.localStorage`.
-    LocalStorage,
-    /// `kubernetes.protect.persistentVolumes`.
-    PersistentVolume,
-    /// `kubernetes.protect.unowned`.
-    Unowned,
-    /// It contains other workloads, which are candidates themselves.
-    HoldsOthers,
-}
+use crate::units::named_enum;
 
-impl Protection {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "holds process 1",
-            Self::Agent => "holds this agent",
-            Self::Named => "named as protected",
-            Self::Omit => "user.oomd_omit is set",
-            Self::StaticPod => "a static pod",
-            Self::MirrorPod => "the mirror of a static pod",
-            Self::CriticalPriority => "critical by its priority",
-            Self::DaemonSet => "a pod of a DaemonSet",
-            Self::Annotation => "protected by an annotation",
-            Self::Namespace => "in a protected namespace",
-            Self::Priority => "protected by its priority",
-            Self::LocalStorage => "has local storage",
-            Self::PersistentVolume => "has a persistent volume",
-            Self::Unowned => "no controller would recreate it",
-            Self::HoldsOthers => "contains other workloads",
-        }
+named_enum! {
+    /// Why a workload is exempt.
+    pub enum Protection {
+        Init = "holds process 1",
+        Agent = "holds this agent",
+        /// The configuration or the built-in list names it.
+        Named = "named as protected",
+        /// Root has set `user.oomd_omit` on its cgroup.
+        Omit = "user.oomd_omit is set",
+        /// A static pod: critical, whatever its class.
+        StaticPod = "a static pod",
+        /// The mirror pod: the API server's object for a static pod.
+        MirrorPod = "the mirror of a static pod",
+        /// The priority of a system-critical pod.
+        CriticalPriority = "critical by its priority",
+        /// `kubernetes.protect.daemonSets`.
+        DaemonSet = "a pod of a DaemonSet",
+        /// One of `kubernetes.protect.annotations`.
+        Annotation = "protected by an annotation",
+        /// One of `kubernetes.protect.namespaces`.
+        Namespace = "in a protected namespace",
+        /// `kubernetes.protect.priorityAtLeast`.
+        Priority = "protected by its priority",
+        /// `kubernetes.protect.localStorage`.
+        LocalStorage = "has local storage",
+        /// `kubernetes.protect.persistentVolumes`.
+        PersistentVolume = "has a persistent volume",
+        /// `kubernetes.protect.unowned`.
+        Unowned = "no controller would recreate it",
+        /// It contains other workloads, which are candidates themselves.
+        HoldsOthers = "contains other workloads",
     }
 }
 
