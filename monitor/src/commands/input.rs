@@ -67,9 +67,6 @@ impl fmt::Display for Fault {
 }
 
 /// Parses JSON. Only a wrong text is parsed a second time, to find the field.
-///
-/// # Errors
-/// The first error in the text.
 pub fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|error| locate::<T>(text, &error))
 }
@@ -111,9 +108,6 @@ impl CommandError {
     }
 
     /// Converts the result of writing the answer. A closed pipe is no error.
-    ///
-    /// # Errors
-    /// When the answer could not be written.
     pub fn of_output(written: io::Result<()>) -> Result<(), Self> {
         match written.map_err(Self::Output) {
             Err(error) if error.is_broken_pipe() => Ok(()),
@@ -134,9 +128,6 @@ pub fn is_stdin(path: &Path) -> bool {
 }
 
 /// Reads a configuration file without parsing it; - is standard input. Returns the file's name for messages, too.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
     if is_stdin(path) {
         let name = "standard input".to_owned();
@@ -151,9 +142,7 @@ pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
 }
 
 /// Reads and parses a configuration file. Returns the file's name for messages, too.
-///
-/// # Errors
-/// When the file cannot be read, or is wrong; then with all errors in it.
+/// The error about a wrong file lists all errors in it.
 pub fn load(path: &Path) -> Result<(String, Loaded), CommandError> {
     let (name, bytes) = configuration(path)?;
     let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(|errors| CommandError::Wrong(errors.to_string()))?;
@@ -161,17 +150,11 @@ pub fn load(path: &Path) -> Result<(String, Loaded), CommandError> {
 }
 
 /// Reads the policy from a configuration file of any kind. See [`monitor`].
-///
-/// # Errors
-/// As [`monitor`].
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
     monitor(path).map(|config| config.policy)
 }
 
 /// Reads a configuration file of any kind. Warnings about swap are printed; the others are only counted.
-///
-/// # Errors
-/// As [`load`].
 pub fn monitor(path: &Path) -> Result<MonitorConfig, CommandError> {
     let (name, loaded) = load(path)?;
     let (swap, others): (Vec<_>, Vec<_>) = loaded.warnings.iter().partition(|warning| is_about_swap(warning));

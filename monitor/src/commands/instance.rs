@@ -30,9 +30,6 @@ pub enum LockError {
 
 impl InstanceLock {
     /// Takes the lock at `path`, creating the file.
-    ///
-    /// # Errors
-    /// When another process holds the lock, or the file cannot be created or written.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);

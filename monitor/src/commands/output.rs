@@ -49,9 +49,6 @@ pub fn few(names: &[String], most: usize) -> String {
 }
 
 /// Serializes a duration in seconds, as an integer if it is whole.
-///
-/// # Errors
-/// When the serializer fails.
 pub fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     if duration.subsec_nanos() == 0 {
         serializer.serialize_u64(duration.as_secs())

@@ -73,9 +73,6 @@ impl RunError {
 }
 
 /// Runs the agent until a signal stops it.
-///
-/// # Errors
-/// When the configuration is wrong, another instance runs, or a required facility is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
     let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)?;
     let format = options.log_format.unwrap_or_else(LogFormat::for_stderr);

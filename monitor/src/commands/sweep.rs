@@ -72,9 +72,6 @@ impl SweepFailure {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// When the API server cannot be reached, or a node could not be swept.
 pub fn run(options: &Options) -> Result<(), SweepFailure> {
     let single = options.once || options.remove || options.dry_run;
     let kubernetes = KubernetesOptions { kubeconfig: options.kubeconfig.clone(), ..KubernetesOptions::default() };

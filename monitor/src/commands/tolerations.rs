@@ -60,9 +60,6 @@ fn parse(text: &str) -> Result<Taint, TaintError> {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// When the file is wrong or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let mut pods = read::pods(&options.pods)?;
     if let Some(node) = &options.node {

@@ -91,9 +91,6 @@ fn twice(capacity: &[(String, Quantity)]) -> Option<&(String, Quantity)> {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// When the file is invalid or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CheckError> {
     if let Some((_, resource)) = twice(&options.capacity) {
         let reason = format!("--capacity: {resource} is given twice; give the amount that the node has");

@@ -120,9 +120,6 @@ fn has_pidfd() -> bool {
 }
 
 /// Checks that `proc_root` shows this process and the machine's init, which the agent needs to find itself and the workloads.
-///
-/// # Errors
-/// The missing entry, and the fix.
 pub fn sees_processes(proc_root: &Path) -> Result<(), String> {
     let shown = proc_root.display();
     let own = fs::read_link(proc_root.join("self")).map_err(|error| {

@@ -95,9 +95,6 @@ struct Report<'a> {
 }
 
 /// Examines this machine.
-///
-/// # Errors
-/// When enforcing would be unsafe, the configuration is wrong or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), DoctorError> {
     let given = options.config.as_deref().map(input::load).transpose()?;
     let config = given.map(|(_, loaded)| loaded.config).unwrap_or_default();

@@ -36,9 +36,6 @@ written; 2 wrong usage, or a file that cannot be read.";
 
 impl Export {
     /// Writes policy and trace of `incident`. Existing files are replaced.
-    ///
-    /// # Errors
-    /// When the record has no trace, or a file cannot be written.
     pub fn run(&self, incident: &Incident) -> Result<(), CommandError> {
         let id = &incident.id;
         let kept = incident.eviction.as_ref().filter(|eviction| !eviction.trace.is_empty());

@@ -31,9 +31,6 @@ impl Collector {
     }
 
     /// Reads the incidents added since the last poll.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
     pub fn poll(&mut self) -> io::Result<Collected> {
         let mut collected = Collected::default();
         let mut places: HashMap<String, usize> = HashMap::new();

@@ -71,9 +71,6 @@ enum Action {
 const POLL: Duration = Duration::from_millis(300);
 
 /// Runs the command.
-///
-/// # Errors
-/// When the journal cannot be read, there is no such incident, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if options.action.is_some() && (options.follow || options.id.is_some()) {
         return Err(CommandError::Usage(

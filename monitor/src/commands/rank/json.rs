@@ -15,9 +15,6 @@ use super::super::output::seconds;
 use super::verdict::{Judged, Row, Verdict};
 
 /// Writes one JSON object.
-///
-/// # Errors
-/// When writing fails.
 pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
     let Verdict { signal, value, thresholds, order: _, ranking, first, eviction } = verdict;
     let answer = Answer {

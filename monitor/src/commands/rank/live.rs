@@ -48,9 +48,6 @@ const NOT_ROOT: &str = "this node is measured by root alone: others see neither 
                         run it with sudo, or give it --pods and --summary";
 
 /// Measures this node for a ranking by `signal`. Failed requests are noted on stderr.
-///
-/// # Errors
-/// When the caller is not root, or the cgroups cannot be read.
 pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> Result<Live, CommandError> {
     if !rustix::process::geteuid().is_root() {
         return Err(CommandError::Wrong(NOT_ROOT.to_owned()));

@@ -124,9 +124,6 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// When a file is wrong or unreadable, this node cannot be measured, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     match (&options.pods, &options.summary) {
         (Some(pods), Some(summary)) => of_files(options, pods, summary),

@@ -16,18 +16,12 @@ const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
 const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";
 
 /// Reads pods: a list as `kubectl get pods -o json` prints it, one pod, or a plain JSON array of pods.
-///
-/// # Errors
-/// When the file cannot be read, or has another format.
 pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
     let (name, text) = read(path, MOST_PODS)?;
     parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
 }
 
 /// Reads a Summary.
-///
-/// # Errors
-/// When the file cannot be read, or has another format.
 pub fn summary(path: &Path) -> Result<Summary, CommandError> {
     let (name, text) = read(path, MOST_SUMMARY)?;
     parse_summary(&text).map_err(|fault| wrong(&name, &fault, SUMMARY_FIX))

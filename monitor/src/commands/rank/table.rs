@@ -12,9 +12,6 @@ use super::super::output::printable;
 use super::verdict::{ExpectedEviction, Judged, Row, Verdict};
 
 /// Writes the observation, the pods with every ranking key, and the eviction of the first pod.
-///
-/// # Errors
-/// When writing fails.
 pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, policy: &Policy, node: &str) -> io::Result<()> {
     observed(writer, verdict, node)?;
     let keys: Vec<&str> = verdict.order.keys().iter().map(|key| key.as_str()).collect();

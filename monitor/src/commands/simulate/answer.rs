@@ -28,18 +28,12 @@ pub struct Answer<'a> {
 }
 
 /// Writes the answer as one line of JSON.
-///
-/// # Errors
-/// When writing fails.
 pub fn write_json(writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
     serde_json::to_writer(&mut *writer, &Record::of(answer))?;
     writer.write_all(b"\n")
 }
 
 /// Writes the outcome of replaying a recorded turn as one line of JSON.
-///
-/// # Errors
-/// When writing fails.
 pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) -> io::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {

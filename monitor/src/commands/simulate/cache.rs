@@ -25,9 +25,6 @@ pub struct PodCache {
 
 impl PodCache {
     /// Updates the pods from `line`, unless their text equals that of the previous line.
-    ///
-    /// # Errors
-    /// When they are not a list of pods.
     pub fn update(&mut self, parsed: &TraceLine<'_>, line: &str, policy: &Policy) -> Result<(), Fault> {
         let (text, capacity) = (parsed.pods_text(), parsed.memory_capacity());
         if self.text != text {

@@ -83,9 +83,6 @@ impl<R: Read> Lines<R> {
     }
 
     /// Returns the next line that is not blank.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or the line is too long or not UTF-8.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>, LinesError> {
         loop {
             self.buffer.clear();

@@ -77,9 +77,6 @@ pub enum Format {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// When policy or trace are wrong or unreadable, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if input::is_stdin(&options.config) && options.trace.as_deref().is_none_or(input::is_stdin) {
         let reason = "--config -: the trace is standard input already; name a file for one of them";
@@ -139,9 +136,7 @@ fn rules(path: &Path) -> Result<OwnedRules, CommandError> {
 
 /// Answers every line of `trace`, in constant memory. Errors name the trace `name`. Returns the number of answered
 /// lines.
-///
-/// # Errors
-/// When a line is wrong, the trace cannot be read or the answer cannot be written. All lines before it are answered.
+/// When a line is wrong, all lines before it are answered.
 pub fn simulate(
     policy: &Policy,
     name: &str,

@@ -43,9 +43,6 @@ impl<'a> Table<'a> {
     }
 
     /// Writes a row if the answer differs from the last row.
-    ///
-    /// # Errors
-    /// When writing fails.
     pub fn write(&mut self, writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
         let decision = &answer.decision;
         let conditions: Vec<&str> = decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect();
@@ -71,9 +68,6 @@ impl<'a> Table<'a> {
     }
 
     /// Writes how often the last row was repeated.
-    ///
-    /// # Errors
-    /// When writing fails.
     pub fn end(&mut self, writer: &mut impl Write) -> io::Result<()> {
         let repeated = std::mem::take(&mut self.repeated);
         if repeated > 0 {
@@ -113,9 +107,6 @@ impl<'a> Table<'a> {
 }
 
 /// Writes the outcome of replaying a recorded turn.
-///
-/// # Errors
-/// When writing fails.
 pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) -> io::Result<()> {
     let Replayed { steps, victim, explanation, difference } = replayed;
     let victim = victim.as_deref().unwrap_or("no workload");

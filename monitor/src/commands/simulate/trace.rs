@@ -65,9 +65,6 @@ impl<'de> Deserialize<'de> for Time {
 
 impl<'a> TraceLine<'a> {
     /// Reads a line.
-    ///
-    /// # Errors
-    /// When the line is malformed or holds impossible values.
     pub fn parse(line: &'a str) -> Result<Self, Fault> {
         if !line.trim_ascii_start().starts_with('{') {
             let found = line.trim_ascii_start().chars().next().unwrap_or_default();
@@ -138,9 +135,7 @@ impl<'a> TraceLine<'a> {
 }
 
 /// Reads the pods of a line.
-///
-/// # Errors
-/// When the text is not a list of pods. `line` contains `text`, so that the error can name the column.
+/// `line` contains `text`, so that an error can name the column.
 pub fn pods(text: &str, line: &str) -> Result<Vec<Pod>, Fault> {
     if text.is_empty() {
         return Ok(Vec::new());

@@ -24,9 +24,6 @@ pub struct Measured {
 }
 
 /// Measures the disk usage of `wanted`.
-///
-/// # Errors
-/// When no thread can be started.
 pub fn measure(config: &MonitorConfig, wanted: Vec<WorkloadPlaces>) -> std::io::Result<Measured> {
     let options = DiskUsageOptions { cpu_share: 1.0, pressure_cpu_share: 1.0, ..config.disk_usage };
     measure_within(LONGEST, &options, Roots::of(config), wanted)
