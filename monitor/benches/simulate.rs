@@ -5,7 +5,8 @@ use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Instant;
 
-use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
+use node_pressure_monitor::commands::output::TableOrJson;
+use node_pressure_monitor::commands::simulate::{Progress, simulate};
 use node_pressure_monitor::config::Policy;
 use node_pressure_monitor::workloads::Summary;
 use serde::Deserialize;
@@ -89,7 +90,7 @@ fn main() {
     let megabytes = trace.megabytes();
 
     let start = Instant::now();
-    let answered = simulate(&Policy::default(), "trace", trace, io::sink(), Format::Json, Progress::silent(None));
+    let answered = simulate(&Policy::default(), "trace", trace, io::sink(), TableOrJson::Json, Progress::silent(None));
     let whole = start.elapsed().as_secs_f64();
     assert_eq!(answered.ok(), u64::try_from(lines).ok(), "every line is answered");
 

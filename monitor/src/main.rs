@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use node_pressure_monitor::commands::input::CommandError;
 use node_pressure_monitor::commands::{
     check_config, doctor, incidents, output, rank, run, simulate, sweep, tolerations,
 };
@@ -41,25 +40,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    match command {
-        Command::Run(options) => finish(run::run(&options), run::RunError::exit_code),
-        Command::Simulate(options) => finish(simulate::run(&options), CommandError::exit_code),
-        Command::Rank(options) => finish(rank::run(&options), CommandError::exit_code),
-        Command::CheckConfig(options) => finish(check_config::run(&options), check_config::CheckError::exit_code),
-        Command::Doctor(options) => finish(doctor::run(&options), doctor::DoctorError::exit_code),
-        Command::Incidents(options) => finish(incidents::run(&options), CommandError::exit_code),
-        Command::Tolerations(options) => finish(tolerations::run(&options), CommandError::exit_code),
-        Command::Sweep(options) => finish(sweep::run(&options), sweep::SweepFailure::exit_code),
-    }
-}
-
-fn finish<E: std::fmt::Display>(result: Result<(), E>, exit_code: impl FnOnce(&E) -> u8) -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run(options) => run::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
+        Command::Rank(options) => rank::run(&options),
+        Command::CheckConfig(options) => check_config::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Incidents(options) => incidents::run(&options),
+        Command::Tolerations(options) => tolerations::run(&options),
+        Command::Sweep(options) => sweep::run(&options),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&error);
-            ExitCode::from(exit_code(&error))
+            ExitCode::from(error.exit_code())
         }
     }
 }

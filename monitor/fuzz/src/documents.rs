@@ -1,6 +1,7 @@
 //! What the API prints, summaries and pods, and what is computed from them; and whole lines of a trace.
 
-use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
+use node_pressure_monitor::commands::output::TableOrJson;
+use node_pressure_monitor::commands::simulate::{Progress, simulate};
 use node_pressure_monitor::config::threshold::parse_threshold_value;
 use node_pressure_monitor::config::{OomScores, Policy, Quirk, Quirks, Ranking, Semantics, Threshold};
 use node_pressure_monitor::eviction::decider::Decider;
@@ -129,8 +130,8 @@ pub fn trace(text: &str) {
             let result = simulate(&policy, "trace", text.as_bytes(), &mut answer, format, Progress::silent(None));
             (String::from_utf8(answer).unwrap_or_default(), result.map_err(|error| error.to_string()))
         };
-        let (json, result) = answer(Format::Json);
-        assert_eq!(answer(Format::Json), (json.clone(), result.clone()), "the same trace, another answer");
+        let (json, result) = answer(TableOrJson::Json);
+        assert_eq!(answer(TableOrJson::Json), (json.clone(), result.clone()), "the same trace, another answer");
         for line in json.lines() {
             assert!(serde_json::from_str::<&RawValue>(line).is_ok(), "not JSON: {line}");
         }
@@ -144,7 +145,7 @@ pub fn trace(text: &str) {
                 assert_eq!(error.lines().count(), 1, "{error}");
             }
         }
-        let (_, table) = answer(Format::Table);
+        let (_, table) = answer(TableOrJson::Table);
         assert_eq!(table, result, "the table says something else");
     }
 }

@@ -8,9 +8,11 @@ use serde::Deserialize;
 use serde_json::error::Category;
 
 use crate::config::{ConfigWarning, Loaded, MonitorConfig, Policy};
+use crate::report::LoggingError;
 use crate::units::Amount;
 use crate::workloads::Summary;
 
+use super::instance::LockError;
 use super::output::{self, printable};
 
 /// Words of the JSON reader and their replacements in error texts.
@@ -95,6 +97,12 @@ pub enum CommandError {
     Unwritable { file: String, source: io::Error },
     #[error("the answer cannot be written: {0}")]
     Output(#[source] io::Error),
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("{0:#}")]
+    Failed(#[from] anyhow::Error),
 }
 
 impl CommandError {
@@ -102,16 +110,9 @@ impl CommandError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Wrong(_) | Self::Unwritable { .. } | Self::Output(_) => 1,
-            Self::Unreadable { .. } | Self::Usage(_) => 2,
-        }
-    }
-
-    /// Converts the result of writing the answer. A closed pipe is no error.
-    pub fn of_output(written: io::Result<()>) -> Result<(), Self> {
-        match written.map_err(Self::Output) {
-            Err(error) if error.is_broken_pipe() => Ok(()),
-            result => result,
+            Self::Unreadable { .. } | Self::Usage(_) | Self::Logging(_) => 2,
+            Self::Lock(LockError::AlreadyRunning { .. }) => 3,
+            Self::Wrong(_) | Self::Unwritable { .. } | Self::Output(_) | Self::Lock(_) | Self::Failed(_) => 1,
         }
     }
 

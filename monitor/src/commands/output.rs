@@ -1,12 +1,41 @@
-//! What the commands print besides their answers.
+//! How the commands print their answers, and notes, warnings and errors beside them.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, StdoutLock, Write as _};
 use std::time::Duration;
 
-use serde::ser::Serializer;
+use clap::ValueEnum;
+use serde::ser::{Serialize, Serializer};
 
 use crate::config::config_error::Printable;
+use crate::units::{Amount, Resource};
+
+/// The formats of an answer in sentences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TextOrJson {
+    /// Text for humans
+    Text,
+    /// JSON in the form that is described below
+    Json,
+}
+
+/// The formats of an answer in rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TableOrJson {
+    /// Table for humans
+    Table,
+    /// JSON in the form that is described below
+    Json,
+}
+
+/// Writes the answer to stdout. A reader that closes the pipe is no error.
+pub fn answer(write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
 
 /// Prints a note on one line of stderr.
 pub fn note(what: impl fmt::Display) {
@@ -39,6 +68,31 @@ pub fn printable(what: impl fmt::Display) -> String {
     text
 }
 
+/// Returns the rows with their cells padded to the widest of their column, `gap` blanks apart, without blanks at the end of a line.
+/// `is_right` chooses the columns of numbers, which are aligned right.
+pub fn aligned(rows: &[Vec<String>], gap: usize, is_right: impl Fn(usize) -> bool) -> String {
+    let width = |column| rows.iter().filter_map(|row| row.get::<usize>(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..).map_while(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let padded = if is_right(column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+            line.push_str(&padded);
+            line.extend(std::iter::repeat_n(' ', gap));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns an amount of a resource with its unit; the amount may be negative.
+pub fn amount(amount: Amount, resource: Resource) -> String {
+    let (sign, magnitude) = if amount.is_negative() { ("-", Amount::ZERO - amount) } else { ("", amount) };
+    if resource.is_bytes() { format!("{sign}{}", magnitude.bytes()) } else { format!("{sign}{}", magnitude.units()) }
+}
+
 /// Maximum number of names in a note; the rest is only counted.
 pub const NAMES: usize = 3;
 
@@ -46,6 +100,16 @@ pub const NAMES: usize = 3;
 pub fn few(names: &[String], most: usize) -> String {
     let shown = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
     if names.len() > most { format!("{shown} and {} more", names.len() - most) } else { shown }
+}
+
+/// Pairs that are serialized as a map in their order.
+#[derive(Debug)]
+pub struct Pairs<K, V>(pub Vec<(K, V)>);
+
+impl<K: Serialize, V: Serialize> Serialize for Pairs<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
 }
 
 /// Serializes a duration in seconds, as an integer if it is whole.

@@ -15,14 +15,14 @@ use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::config::config_watch::Interpret;
 use crate::config::kubernetes_options::EvictionMethod;
-use crate::config::{ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint};
+use crate::config::{ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
 use crate::report::http::material::{Current, Material, MaterialWatch};
-use crate::report::logging::{self, LogFormat, LoggingError};
+use crate::report::logging::{self, LogFormat};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{ConfigState, Guard, Health, Metrics, Publications, Recorder, hang_limit, http};
@@ -35,7 +35,8 @@ use crate::units::{Bytes, Monotonic};
 use crate::workloads::{PodsFile, WorkloadTree};
 use anyhow::Context as _;
 
-use super::instance::{InstanceLock, LockError};
+use super::input::CommandError;
+use super::instance::InstanceLock;
 
 pub use self::options::Options;
 use self::options::{configuration, interpreted};
@@ -43,38 +44,10 @@ use self::options::{configuration, interpreted};
 /// Assumed rate of memory loss in bytes per second if the rate cannot be measured: more than one present CPU faults in.
 const ASSUMED_RATE: Bytes = Bytes(6 << 30);
 
-/// Why `run` ended other than by request.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The configuration is wrong.
-    #[error("the configuration is wrong; nothing was started\n{0}")]
-    Config(#[from] ConfigErrors),
-    /// The log filter in the environment is wrong.
-    #[error(transparent)]
-    Logging(#[from] LoggingError),
-    /// Another instance runs.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// Any other error.
-    #[error("{0:#}")]
-    Failed(#[from] anyhow::Error),
-}
-
-impl RunError {
-    /// Exit status, as `--help` documents it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Config(_) | Self::Logging(_) => 2,
-            Self::Lock(LockError::AlreadyRunning { .. }) => 3,
-            Self::Lock(LockError::Unusable { .. }) | Self::Failed(_) => 1,
-        }
-    }
-}
-
 /// Runs the agent until a signal stops it.
-pub fn run(options: &Options) -> Result<(), RunError> {
-    let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)?;
+pub fn run(options: &Options) -> Result<(), CommandError> {
+    let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)
+        .map_err(|errors| CommandError::Usage(format!("the configuration is wrong; nothing was started\n{errors}")))?;
     let format = options.log_format.unwrap_or_else(LogFormat::for_stderr);
     let log = logging::init(format)?;
     for warning in warnings {
@@ -89,7 +62,7 @@ pub fn run(options: &Options) -> Result<(), RunError> {
     let served = runtime.block_on(serve(config, file, format == LogFormat::Text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
-    served.map_err(RunError::from)
+    Ok(served?)
 }
 
 /// Joins the machine's cgroup namespace before any thread reads cgroups. A later check reports a private namespace if

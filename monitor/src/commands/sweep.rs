@@ -9,8 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cluster::Access;
 use crate::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use crate::config::KubernetesOptions;
-use crate::report::logging::{self, LogFormat, LoggingError};
+use crate::report::logging::{self, LogFormat};
 
+use super::input::CommandError;
 use super::output;
 
 /// Options of `sweep`.
@@ -49,35 +50,13 @@ The command needs list on nodes, and patch on nodes and nodes/status.
 
 Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
 
-/// Why the command failed.
-#[derive(Debug, thiserror::Error)]
-pub enum SweepFailure {
-    #[error(transparent)]
-    Logging(#[from] LoggingError),
-    #[error("{0}")]
-    Unreachable(String),
-    #[error("{0} nodes could not be swept; the reasons are above")]
-    Left(usize),
-}
-
-impl SweepFailure {
-    /// Exit status, as `--help` documents it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Logging(_) => 2,
-            Self::Unreachable(_) | Self::Left(_) => 1,
-        }
-    }
-}
-
 /// Runs the command.
-pub fn run(options: &Options) -> Result<(), SweepFailure> {
+pub fn run(options: &Options) -> Result<(), CommandError> {
     let single = options.once || options.remove || options.dry_run;
     let kubernetes = KubernetesOptions { kubeconfig: options.kubeconfig.clone(), ..KubernetesOptions::default() };
     let access = Access::find(&kubernetes).ok_or_else(|| {
         let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
-        SweepFailure::Unreachable(format!("no API server is configured: {fix}"))
+        CommandError::Wrong(format!("no API server is configured: {fix}"))
     })?;
     let rules = Rules {
         heartbeat: Duration::from_secs(options.heartbeat),
@@ -85,18 +64,17 @@ pub fn run(options: &Options) -> Result<(), SweepFailure> {
         dry_run: options.dry_run,
         by_clock: single,
     };
-    let unusable = |error: std::io::Error| SweepFailure::Unreachable(format!("cannot start: {error}"));
+    let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot start: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
     let swept = runtime.block_on(async {
-        let sweeper =
-            Sweeper::connect(&access, rules, options.node.clone()).await.map_err(SweepFailure::Unreachable)?;
+        let sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
         if single { once(sweeper).await } else { stay(sweeper, rules.heartbeat).await }
     });
     runtime.shutdown_background();
     swept
 }
 
-async fn once(mut sweeper: Sweeper) -> Result<(), SweepFailure> {
+async fn once(mut sweeper: Sweeper) -> Result<(), CommandError> {
     let mut print = |swept: &Swept| {
         let mut out = std::io::stdout().lock();
         for done in &swept.done {
@@ -107,15 +85,18 @@ async fn once(mut sweeper: Sweeper) -> Result<(), SweepFailure> {
             output::note(format_args!("{}: {failure}", swept.node));
         }
     };
-    let round = sweeper.round(&mut print).await.map_err(|error| SweepFailure::Unreachable(error.to_string()))?;
+    let round = sweeper.round(&mut print).await.map_err(|error| CommandError::Wrong(error.to_string()))?;
     let Round { nodes, watched, swept, failed } = round;
     output::note(format_args!("{nodes} nodes, {watched} with conditions or taints of agents, {swept} swept"));
-    if failed > 0 { Err(SweepFailure::Left(failed)) } else { Ok(()) }
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(CommandError::Wrong(format!("{failed} nodes could not be swept; the reasons are above")))
 }
 
-async fn stay(mut sweeper: Sweeper, every: Duration) -> Result<(), SweepFailure> {
+async fn stay(mut sweeper: Sweeper, every: Duration) -> Result<(), CommandError> {
     let _log = logging::init(LogFormat::for_stderr())?;
-    let unusable = |error: std::io::Error| SweepFailure::Unreachable(format!("cannot receive signals: {error}"));
+    let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot receive signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(unusable)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unusable)?;
     tracing::info!(event = "sweeping", every_seconds = every.as_secs(), "watching the heartbeats of agents");

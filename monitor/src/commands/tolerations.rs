@@ -1,17 +1,16 @@
 //! `node-pressure-monitor tolerations`: the running pods that taints would evict.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::eviction::tolerations::{Fate, Outcome, Taint, TaintError, outcome};
 use crate::workloads::Pod;
 use crate::workloads::pod::FullName;
 
 use super::input::CommandError;
-use super::output::{self, printable};
+use super::output::{self, TableOrJson, printable};
 use super::rank::read;
 
 /// Options of `tolerations`.
@@ -28,8 +27,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
+    output: TableOrJson,
 }
 
 const HELP: &str = r#"  kubectl get pods -A -o json --field-selector spec.nodeName=NODE > pods.json
@@ -46,14 +45,6 @@ pod could not be scheduled again. The rules are those of Kubernetes 1.36.
 exempt is the reason why the agent itself would never evict the pod. Terminated pods are left out.
 
 Exit status: 0 answered; 1 the pods are wrong, or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Table for humans
-    Table,
-    /// One JSON object
-    Json,
-}
 
 fn parse(text: &str) -> Result<Taint, TaintError> {
     text.parse()
@@ -72,12 +63,11 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     pods.retain(Pod::is_active);
     let mut rows: Vec<Row<'_>> = pods.iter().map(|pod| Row::of(pod, &options.taints)).collect();
     rows.sort_by(|a, b| a.outcome.fate.cmp(&b.outcome.fate).then_with(|| a.pod.cmp(&b.pod)));
-    let mut writer = BufWriter::new(io::stdout().lock());
-    let written = match options.output {
-        Format::Table => table(&mut writer, &rows, &options.taints),
-        Format::Json => json(&mut writer, &rows, &options.taints),
+    let write = |out: &mut _| match options.output {
+        TableOrJson::Table => table(out, &rows, &options.taints),
+        TableOrJson::Json => json(out, &rows, &options.taints),
     };
-    CommandError::of_output(written.and_then(|()| writer.flush()))
+    output::answer(write).map_err(CommandError::Output)
 }
 
 #[derive(Debug)]
@@ -140,37 +130,25 @@ fn table(writer: &mut impl Write, rows: &[Row<'_>], taints: &[Taint]) -> io::Res
     writeln!(writer, "\n{evicted} of {} pods would be evicted", rows.len())
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer<'a> {
-    pod: String,
-    uid: &'a str,
-    fate: &'static str,
-    seconds: Option<u64>,
-    because: Option<String>,
-    kept_away_by: Option<String>,
-    exempt: Option<&'a str>,
-}
-
 fn json(writer: &mut impl Write, rows: &[Row<'_>], taints: &[Taint]) -> io::Result<()> {
-    let answer = |row: &'_ Row<'_>| {
+    let answer = |row: &Row<'_>| {
         let (fate, seconds) = match row.outcome.fate {
             Fate::GoesAtOnce => ("goesAtOnce", None),
             Fate::GoesAfter(time) => ("goesAfter", Some(time.as_secs())),
             Fate::Stays => ("stays", None),
         };
-        serde_json::to_value(Answer {
-            pod: row.pod.to_string(),
-            uid: row.uid,
-            fate,
-            seconds,
-            because: row.outcome.because.map(ToString::to_string),
-            kept_away_by: row.outcome.kept_away_by.map(ToString::to_string),
-            exempt: row.exempt.as_deref(),
+        json!({
+            "pod": row.pod.to_string(),
+            "uid": row.uid,
+            "fate": fate,
+            "seconds": seconds,
+            "because": row.outcome.because.map(ToString::to_string),
+            "keptAwayBy": row.outcome.kept_away_by.map(ToString::to_string),
+            "exempt": row.exempt,
         })
     };
-    let pods = rows.iter().map(answer).collect::<Result<Vec<_>, _>>()?;
+    let pods: Vec<Value> = rows.iter().map(answer).collect();
     let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
-    serde_json::to_writer(&mut *writer, &serde_json::json!({"taints": taints, "pods": pods}))?;
+    serde_json::to_writer(&mut *writer, &json!({"taints": taints, "pods": pods}))?;
     writeln!(writer)
 }

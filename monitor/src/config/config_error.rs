@@ -2,9 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+use serde::Serialize;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigError {
     /// The file's name as given.
+    #[serde(skip)]
     pub file: String,
     /// Counted from one; zero for an error about the whole file.
     pub line: usize,
@@ -77,7 +80,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// A value that is valid, but probably not intended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigWarning(pub ConfigError);
 
 impl fmt::Display for ConfigWarning {

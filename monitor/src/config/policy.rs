@@ -18,12 +18,12 @@ use crate::units::{Bytes, Quantity, Resource, Signal, named_enum};
 
 named_enum! {
     /// Whether the agent acts.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Serialize, Deserialize, clap::ValueEnum)]
     pub enum Mode {
-        /// The agent does not act, and reports what it would have done.
+        /// Change nothing; report what enforce would do
         #[default]
         Observe = "observe",
-        /// The agent evicts, and sets `oom_score_adj`.
+        /// Evict, and set oom_score_adj
         Enforce = "enforce",
     }
 }

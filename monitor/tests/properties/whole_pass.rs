@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
+use node_pressure_monitor::commands::output::TableOrJson;
+use node_pressure_monitor::commands::simulate::{Progress, simulate};
 use node_pressure_monitor::config::{Policy, Quirk, Threshold};
 use node_pressure_monitor::eviction::Layout;
 use node_pressure_monitor::eviction::decider::Decider;
@@ -172,7 +173,7 @@ fn shifted(mut line: Value, shift: i64) -> Value {
 fn answer(policy: &Policy, trace: &str) -> String {
     let mut answer = Vec::new();
     let progress = Progress::silent(None);
-    simulate(policy, "trace", trace.as_bytes(), &mut answer, Format::Json, progress).unwrap();
+    simulate(policy, "trace", trace.as_bytes(), &mut answer, TableOrJson::Json, progress).unwrap();
     String::from_utf8(answer).unwrap()
 }
 

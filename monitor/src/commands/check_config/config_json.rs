@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::ser::{SerializeMap as _, Serializer};
+use serde::ser::Serializer;
 
-use super::super::output::seconds;
+use super::super::output::{Pairs, seconds};
 use super::{Allocatable, Loaded};
 use crate::config::{ConfigWarning, Policy, Quirk, RankingKey, Threshold, ThresholdValue};
 use crate::units::{Quantity, Resource};
@@ -17,21 +17,17 @@ struct Answer<'a> {
     semantics: &'static str,
     thresholds: Vec<ThresholdAnswer>,
     ranking: RankingAnswer,
-    #[serde(serialize_with = "map")]
-    quirks: Vec<(&'static str, bool)>,
-    oom_score_adj: OomScoreAnswer,
+    quirks: Pairs<&'static str, bool>,
+    oom_score_adj: Pairs<&'static str, i16>,
     eviction_max_pod_grace_period: i64,
     #[serde(serialize_with = "seconds")]
     eviction_pressure_transition_period_seconds: Duration,
     local_storage_capacity_isolation: bool,
-    #[serde(serialize_with = "map")]
-    system_reserved: Vec<(&'a str, String)>,
-    #[serde(serialize_with = "map")]
-    kube_reserved: Vec<(&'a str, String)>,
+    system_reserved: Pairs<&'a str, String>,
+    kube_reserved: Pairs<&'a str, String>,
     hard_thresholds_reserved: bool,
-    #[serde(serialize_with = "map")]
-    allocatable: Vec<(&'a str, AllocatableAnswer)>,
-    warnings: Vec<WarningAnswer<'a>>,
+    allocatable: Pairs<&'a str, Pairs<&'static str, String>>,
+    warnings: &'a [ConfigWarning],
 }
 
 #[derive(Debug, Serialize)]
@@ -60,39 +56,7 @@ struct Share(f32);
 #[derive(Debug, Serialize)]
 struct RankingAnswer {
     name: &'static str,
-    #[serde(serialize_with = "map")]
-    keys: Vec<(&'static str, Vec<&'static str>)>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OomScoreAnswer {
-    guaranteed: i16,
-    burstable_min: i16,
-    burstable_max: i16,
-    best_effort: i16,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AllocatableAnswer {
-    capacity: String,
-    system_reserved: String,
-    kube_reserved: String,
-    hard_threshold: String,
-    huge_pages: String,
-    allocatable: String,
-    pods_limit: String,
-}
-
-#[derive(Debug, Serialize)]
-struct WarningAnswer<'a> {
-    line: usize,
-    column: usize,
-    field: &'a str,
-    value: Option<&'a str>,
-    reason: &'a str,
-    fix: Option<&'a str>,
+    keys: Pairs<&'static str, Vec<&'static str>>,
 }
 
 /// Renders the answer, ending with a line break.
@@ -103,21 +67,21 @@ pub fn render(loaded: &Loaded, left: &[Allocatable]) -> std::io::Result<String> 
         semantics: policy.semantics.as_str(),
         thresholds: policy.thresholds.iter().map(threshold).collect(),
         ranking: ranking(policy),
-        quirks: Quirk::ALL.iter().map(|quirk| (quirk.as_str(), policy.quirks.has(*quirk))).collect(),
-        oom_score_adj: OomScoreAnswer {
-            guaranteed: policy.oom_scores.guaranteed,
-            burstable_min: policy.oom_scores.burstable_min,
-            burstable_max: 999,
-            best_effort: 1000,
-        },
+        quirks: Pairs(Quirk::ALL.map(|quirk| (quirk.as_str(), policy.quirks.has(quirk))).to_vec()),
+        oom_score_adj: Pairs(vec![
+            ("guaranteed", policy.oom_scores.guaranteed),
+            ("burstableMin", policy.oom_scores.burstable_min),
+            ("burstableMax", 999),
+            ("bestEffort", 1000),
+        ]),
         eviction_max_pod_grace_period: policy.max_pod_grace_period,
         eviction_pressure_transition_period_seconds: policy.pressure_transition_period,
         local_storage_capacity_isolation: policy.local_storage_isolation,
         system_reserved: amounts(&policy.reservations.system),
         kube_reserved: amounts(&policy.reservations.kube),
         hard_thresholds_reserved: policy.reservations.hard_thresholds,
-        allocatable: left.iter().map(|one| (one.resource.as_str(), allocatable(one))).collect(),
-        warnings: loaded.warnings.iter().map(warning).collect(),
+        allocatable: Pairs(left.iter().map(|one| (one.resource.as_str(), allocatable(one))).collect()),
+        warnings: &loaded.warnings,
     };
     Ok(serde_json::to_string_pretty(&answer)? + "\n")
 }
@@ -145,44 +109,25 @@ fn ranking(policy: &Policy) -> RankingAnswer {
     let keys = |resource| policy.ranking.keys(resource).iter().copied().map(RankingKey::as_str).collect();
     RankingAnswer {
         name: policy.ranking.as_str(),
-        keys: resources.map(|resource| (resource.as_str(), keys(resource))).to_vec(),
+        keys: Pairs(resources.map(|resource| (resource.as_str(), keys(resource))).to_vec()),
     }
 }
 
-fn amounts(list: &[(String, Quantity)]) -> Vec<(&str, String)> {
-    list.iter().map(|(name, amount)| (name.as_str(), amount.canonical())).collect()
+fn amounts(list: &[(String, Quantity)]) -> Pairs<&str, String> {
+    Pairs(list.iter().map(|(name, amount)| (name.as_str(), amount.canonical())).collect())
 }
 
-fn allocatable(one: &Allocatable) -> AllocatableAnswer {
-    AllocatableAnswer {
-        capacity: one.capacity.canonical(),
-        system_reserved: one.system_reserved.canonical(),
-        kube_reserved: one.kube_reserved.canonical(),
-        hard_threshold: one.hard_threshold.canonical(),
-        huge_pages: one.huge_pages.canonical(),
-        allocatable: one.allocatable.canonical(),
-        pods_limit: one.pods_limit.canonical(),
-    }
-}
-
-fn warning(ConfigWarning(warning): &ConfigWarning) -> WarningAnswer<'_> {
-    WarningAnswer {
-        line: warning.line,
-        column: warning.column,
-        field: &warning.field,
-        value: warning.value.as_deref(),
-        reason: &warning.reason,
-        fix: warning.fix.as_deref(),
-    }
-}
-
-/// Serializes pairs as a map in their order.
-fn map<S: Serializer, K: Serialize, V: Serialize>(pairs: &[(K, V)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(pairs.len()))?;
-    for (key, value) in pairs {
-        map.serialize_entry(key, value)?;
-    }
-    map.end()
+fn allocatable(one: &Allocatable) -> Pairs<&'static str, String> {
+    let amounts = [
+        ("capacity", &one.capacity),
+        ("systemReserved", &one.system_reserved),
+        ("kubeReserved", &one.kube_reserved),
+        ("hardThreshold", &one.hard_threshold),
+        ("hugePages", &one.huge_pages),
+        ("allocatable", &one.allocatable),
+        ("podsLimit", &one.pods_limit),
+    ];
+    Pairs(amounts.map(|(name, amount)| (name, amount.canonical())).to_vec())
 }
 
 /// Prints the fewest digits that parse to the same 32 bits, and no fraction if there is none, as Go does.

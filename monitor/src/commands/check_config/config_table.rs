@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::output::printable;
+use super::super::output::{aligned, printable};
 use super::{Allocatable, Loaded};
 use crate::config::{Policy, Quirk, RankingKey, Semantics, Threshold};
 use crate::units::{Quantity, Resource, format_go_duration};
@@ -54,24 +54,11 @@ fn thresholds(text: &mut String, thresholds: &[Threshold]) {
                 false => format!("after {}", format_go_duration(threshold.grace_period)),
             };
             let reclaim = threshold.min_reclaim.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            [threshold.to_string(), threshold.kind().to_owned(), grace, reclaim]
+            vec![threshold.to_string(), threshold.kind().to_owned(), grace, reclaim]
         })
         .collect();
-    let heads = ["THRESHOLD", "KIND", "EVICTS", "MINIMUM RECLAIM"];
-    let mut widths = heads.map(str::len);
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in std::iter::once(&heads.map(str::to_owned)).chain(&rows) {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(line, "{cell:<width$}   ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
+    let heads = ["THRESHOLD", "KIND", "EVICTS", "MINIMUM RECLAIM"].map(str::to_owned).to_vec();
+    text.push_str(&aligned(&[vec![heads], rows].concat(), 3, |_| false));
 }
 
 fn semantics(policy: &Policy) -> String {

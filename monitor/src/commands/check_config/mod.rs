@@ -6,14 +6,12 @@ mod config_table;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
-use crate::config::{ConfigErrors, Loaded, MonitorConfig};
-use crate::eviction::allocatable::{Allocatable, ReservationError, allocatable};
+use crate::config::{Loaded, MonitorConfig};
+use crate::eviction::allocatable::{Allocatable, allocatable};
 use crate::units::Quantity;
 
 use super::input::{self, CommandError};
-use super::output;
+use super::output::{self, TableOrJson};
 
 /// Options of `check-config`.
 #[derive(Debug, clap::Args)]
@@ -23,8 +21,8 @@ pub struct Options {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
+    output: TableOrJson,
     /// Capacity of a node, to compute its allocatable resources, e.g. memory=10Gi,ephemeral-storage=100Gi
     #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_delimiter = ',', value_parser = parse_capacity)]
     capacity: Vec<(String, Quantity)>,
@@ -45,36 +43,6 @@ The command prints warnings on standard error, too.
 Exit status: 0 the file is valid; 1 the file has errors or reserves more than --capacity (standard error lists the errors), or the answer
 cannot be written; 2 wrong usage, or a file that cannot be read."#;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Table for humans
-    Table,
-    /// One JSON object
-    Json,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    #[error(transparent)]
-    Input(#[from] CommandError),
-    #[error("the configuration is invalid\n{0}")]
-    Wrong(ConfigErrors),
-    #[error("{0} Reserve less, or correct --capacity.")]
-    Reserved(#[from] ReservationError),
-}
-
-impl CheckError {
-    /// Exit status, as `--help` documents it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Input(error) => error.exit_code(),
-            Self::Wrong(_) | Self::Reserved(_) => 1,
-        }
-    }
-}
-
 fn parse_capacity(text: &str) -> Result<(String, Quantity), String> {
     let (resource, amount) = text.split_once('=').ok_or("write RESOURCE=AMOUNT, e.g. memory=10Gi")?;
     let amount = Quantity::parse(amount).map_err(|error| format!("{amount:?}: {error}"))?;
@@ -91,20 +59,22 @@ fn twice(capacity: &[(String, Quantity)]) -> Option<&(String, Quantity)> {
 }
 
 /// Runs the command.
-pub fn run(options: &Options) -> Result<(), CheckError> {
+pub fn run(options: &Options) -> Result<(), CommandError> {
     if let Some((_, resource)) = twice(&options.capacity) {
         let reason = format!("--capacity: {resource} is given twice; give the amount that the node has");
-        return Err(CommandError::Usage(reason).into());
+        return Err(CommandError::Usage(reason));
     }
     let (name, bytes) = input::configuration(&options.file)?;
-    let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(CheckError::Wrong)?;
+    let loaded = MonitorConfig::parse_bytes(&name, bytes)
+        .map_err(|errors| CommandError::Wrong(format!("the configuration is invalid\n{errors}")))?;
     for warning in &loaded.warnings {
         output::warn(warning);
     }
-    let left = allocatable(&loaded.config.policy, &options.capacity)?;
+    let left = allocatable(&loaded.config.policy, &options.capacity)
+        .map_err(|error| CommandError::Wrong(format!("{error} Reserve less, or correct --capacity.")))?;
     let text = match options.output {
-        Format::Table => config_table::render(&name, &loaded, &left),
-        Format::Json => config_json::render(&loaded, &left).map_err(CommandError::Output)?,
+        TableOrJson::Table => config_table::render(&name, &loaded, &left),
+        TableOrJson::Json => config_json::render(&loaded, &left).map_err(CommandError::Output)?,
     };
-    Ok(CommandError::of_output(std::io::stdout().write_all(text.as_bytes()))?)
+    output::answer(|out| out.write_all(text.as_bytes())).map_err(CommandError::Output)
 }

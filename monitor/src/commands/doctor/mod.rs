@@ -10,14 +10,14 @@ mod findings;
 pub(super) mod host_facts;
 mod runtime_facts;
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::ValueEnum;
 use serde::Serialize;
 
 use super::input::{self, CommandError};
+use super::output::{self, TextOrJson};
 use facts::Facts;
 use findings::{Finding, findings};
 pub use host_facts::capability_names;
@@ -30,8 +30,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    output: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    output: TextOrJson,
 }
 
 const HELP: &str = r#"Checks what the agent would find at its start. Run the command as root, in the namespaces in which the agent is to run. It needs no
@@ -54,36 +54,6 @@ usage, or a file that cannot be read."#;
 /// The path of the agent's configuration in the manifests and the unit under `config/`.
 const USUAL_CONFIGURATION: &str = "/etc/node-pressure-monitor/monitor.yaml";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Text for humans
-    Text,
-    /// One JSON object
-    Json,
-}
-
-/// Why the exit status is not zero.
-#[derive(Debug, thiserror::Error)]
-pub enum DoctorError {
-    #[error(transparent)]
-    Input(#[from] CommandError),
-    #[error("enforcing would be unsafe here: {0}")]
-    Unsafe(String),
-    #[error("{0:#}")]
-    Failed(#[from] anyhow::Error),
-}
-
-impl DoctorError {
-    /// Exit status, as `--help` documents it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Input(error) => error.exit_code(),
-            Self::Unsafe(_) | Self::Failed(_) => 1,
-        }
-    }
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
@@ -95,7 +65,7 @@ struct Report<'a> {
 }
 
 /// Examines this machine.
-pub fn run(options: &Options) -> Result<(), DoctorError> {
+pub fn run(options: &Options) -> Result<(), CommandError> {
     let given = options.config.as_deref().map(input::load).transpose()?;
     let config = given.map(|(_, loaded)| loaded.config).unwrap_or_default();
     let runtime =
@@ -112,9 +82,12 @@ pub fn run(options: &Options) -> Result<(), DoctorError> {
         facts: &facts,
     };
     let answer = match options.output {
-        Format::Text => doctor_text::render(&report),
-        Format::Json => serde_json::to_string(&report).context("cannot write the answer as JSON")? + "\n",
+        TextOrJson::Text => doctor_text::render(&report),
+        TextOrJson::Json => serde_json::to_string(&report).context("cannot write the answer as JSON")? + "\n",
     };
-    CommandError::of_output(io::stdout().write_all(answer.as_bytes()))?;
-    if against.is_empty() { Ok(()) } else { Err(DoctorError::Unsafe(against.join(", "))) }
+    output::answer(|out| out.write_all(answer.as_bytes())).map_err(CommandError::Output)?;
+    if against.is_empty() {
+        return Ok(());
+    }
+    Err(CommandError::Wrong(format!("enforcing would be unsafe here: {}", against.join(", "))))
 }

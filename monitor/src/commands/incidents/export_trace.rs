@@ -65,7 +65,7 @@ impl Export {
         }
         match &self.output {
             Some(file) => write_file(file, &eviction.trace),
-            None => CommandError::of_output(write_lines(io::stdout().lock(), &eviction.trace)),
+            None => output::answer(|out| write_lines(out, &eviction.trace)).map_err(CommandError::Output),
         }
     }
 }

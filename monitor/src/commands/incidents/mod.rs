@@ -4,17 +4,15 @@ mod export_trace;
 mod incident_collector;
 mod incident_table;
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-
-use clap::ValueEnum;
 
 use crate::config::IncidentOptions;
 use crate::incidents::{Incident, text};
 
 use super::input::{self, CommandError};
-use super::output;
+use super::output::{self, TextOrJson};
 use export_trace::Export;
 use incident_collector::{Collected, Collector};
 
@@ -31,8 +29,8 @@ pub struct Options {
     #[arg(long, conflicts_with = "id")]
     follow: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    output: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    output: TextOrJson,
     /// Configuration file of the agent, which names the journal's directory; default: the default directory
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
@@ -52,14 +50,6 @@ The command reads the journal of a running agent, or without an agent. It skips 
 
 Exit status: 0 answered; 1 the journal or the configuration is wrong, or there is no such incident; 2 wrong usage, or a file that cannot \
 be read.";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Text for humans
-    Text,
-    /// One JSON object a line
-    Json,
-}
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
@@ -89,23 +79,21 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     if let Some(Action::Export(export)) = &options.action {
         return export.run(&chosen(&collected, &export.id)?);
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = match &options.id {
-        Some(id) => show(&mut out, &chosen(&collected, id)?, options.output),
-        None => {
-            let skipped = collected.incidents.len().saturating_sub(options.limit);
-            let shown = collected.incidents.get(skipped..).unwrap_or_default();
-            if skipped > 0 {
-                output::note(format_args!(
-                    "{skipped} older incidents are not shown; --limit {} shows all",
-                    collected.incidents.len()
-                ));
-            }
-            let listed = list(&mut out, shown, options.output);
-            if listed.is_ok() && options.follow { follow(&mut out, &mut collector, options.output) } else { listed }
-        }
+    if let Some(id) = &options.id {
+        let incident = chosen(&collected, id)?;
+        return output::answer(|out| show(out, &incident, options.output)).map_err(CommandError::Output);
+    }
+    let count = collected.incidents.len();
+    let skipped = count.saturating_sub(options.limit);
+    if skipped > 0 {
+        output::note(format_args!("{skipped} older incidents are not shown; --limit {count} shows all"));
+    }
+    let shown = collected.incidents.get(skipped..).unwrap_or_default();
+    let write = |out: &mut _| {
+        list(out, shown, options.output)?;
+        if options.follow { follow(out, &mut collector, options.output) } else { Ok(()) }
     };
-    CommandError::of_output(written.and_then(|()| out.flush()))
+    output::answer(write).map_err(CommandError::Output)
 }
 
 fn directory(options: &Options) -> Result<PathBuf, CommandError> {
@@ -157,10 +145,10 @@ fn chosen(collected: &Collected, id: &str) -> Result<Incident, CommandError> {
     }
 }
 
-fn show(out: &mut impl Write, incident: &Incident, format: Format) -> io::Result<()> {
+fn show(out: &mut impl Write, incident: &Incident, format: TextOrJson) -> io::Result<()> {
     match format {
-        Format::Text => out.write_all(text::render(incident).as_bytes()),
-        Format::Json => json(out, incident),
+        TextOrJson::Text => out.write_all(text::render(incident).as_bytes()),
+        TextOrJson::Json => json(out, incident),
     }
 }
 
@@ -169,20 +157,20 @@ fn json(out: &mut impl Write, incident: &Incident) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn list(out: &mut impl Write, incidents: &[Incident], format: Format) -> io::Result<()> {
+fn list(out: &mut impl Write, incidents: &[Incident], format: TextOrJson) -> io::Result<()> {
     match format {
-        Format::Json => incidents.iter().try_for_each(|incident| json(out, incident)),
-        Format::Text if incidents.is_empty() => {
+        TextOrJson::Json => incidents.iter().try_for_each(|incident| json(out, incident)),
+        TextOrJson::Text if incidents.is_empty() => {
             output::note("the journal has no incident");
             Ok(())
         }
-        Format::Text => incident_table::write(out, incidents),
+        TextOrJson::Text => incident_table::write(out, incidents),
     }
 }
 
 /// Prints new incidents until the reader closes the pipe.
-fn follow(out: &mut impl Write, collector: &mut Collector, format: Format) -> io::Result<()> {
-    if format == Format::Text && io::stderr().is_terminal() {
+fn follow(out: &mut impl Write, collector: &mut Collector, format: TextOrJson) -> io::Result<()> {
+    if format == TextOrJson::Text && io::stderr().is_terminal() {
         output::note("waiting for incidents; Ctrl-C ends the command");
     }
     loop {
@@ -196,8 +184,8 @@ fn follow(out: &mut impl Write, collector: &mut Collector, format: Format) -> io
         };
         for incident in &collected.incidents {
             match format {
-                Format::Json => json(out, incident)?,
-                Format::Text => incident_table::row(out, incident)?,
+                TextOrJson::Json => json(out, incident)?,
+                TextOrJson::Text => incident_table::row(out, incident)?,
             }
         }
     }

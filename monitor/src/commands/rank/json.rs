@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
 
 use crate::eviction::rank::{Candidate as _, KeyValue};
 use crate::units::Amount;
 use crate::workloads::Preference;
 use crate::workloads::pod::FullName;
 
-use super::super::output::seconds;
+use super::super::output::{Pairs, seconds};
 use super::verdict::{Judged, Row, Verdict};
 
 /// Writes one JSON object.
@@ -81,8 +81,7 @@ struct Ranked<'a> {
     usage: Option<i64>,
     request: Option<i64>,
     exempt: Option<&'a str>,
-    #[serde(serialize_with = "in_order")]
-    keys: Vec<(&'static str, KeyValue)>,
+    keys: Pairs<&'static str, Value>,
     explanation: &'a str,
 }
 
@@ -90,7 +89,7 @@ impl<'a> Ranked<'a> {
     fn of(row: &'a Row<'_>, verdict: &Verdict<'_>) -> Self {
         let Row { ranked, exempt, explanation } = row;
         let facts = ranked.facts();
-        let names = verdict.order.keys().iter().map(|key| key.as_str());
+        let keys = verdict.order.keys().iter().map(|key| key.as_str()).zip(ranked.keys(verdict.order));
         Self {
             pod: ranked.candidate.name(),
             uid: &ranked.candidate.pod.metadata.uid,
@@ -99,27 +98,23 @@ impl<'a> Ranked<'a> {
             usage: facts.usage.map(Amount::units),
             request: facts.request.map(Amount::units),
             exempt: exempt.as_deref(),
-            keys: names.zip(ranked.keys(verdict.order)).collect(),
+            keys: Pairs(keys.map(|(name, value)| (name, json(value))).collect()),
             explanation,
         }
     }
 }
 
-fn in_order<S: Serializer>(keys: &[(&'static str, KeyValue)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(keys.len()))?;
-    for (name, value) in keys {
-        match value {
-            KeyValue::Preference(Preference::None) => map.serialize_entry(name, "none")?,
-            KeyValue::Preference(_) => map.serialize_entry(name, "avoid")?,
-            KeyValue::QosClass(class) => map.serialize_entry(name, class.as_str())?,
-            KeyValue::ExceedsRequests(exceeds) => map.serialize_entry(name, exceeds)?,
-            KeyValue::Priority(priority) => map.serialize_entry(name, priority)?,
-            KeyValue::UsageAboveRequest(amount)
-            | KeyValue::Excess(amount)
-            | KeyValue::Usage(amount)
-            | KeyValue::Request(amount) => map.serialize_entry(name, &amount.units())?,
-            KeyValue::NoStatistics => map.serialize_entry(name, &None::<i64>)?,
-        }
+fn json(value: KeyValue) -> Value {
+    match value {
+        KeyValue::Preference(Preference::None) => "none".into(),
+        KeyValue::Preference(_) => "avoid".into(),
+        KeyValue::QosClass(class) => class.as_str().into(),
+        KeyValue::ExceedsRequests(exceeds) => exceeds.into(),
+        KeyValue::Priority(priority) => priority.into(),
+        KeyValue::UsageAboveRequest(amount)
+        | KeyValue::Excess(amount)
+        | KeyValue::Usage(amount)
+        | KeyValue::Request(amount) => amount.units().into(),
+        KeyValue::NoStatistics => Value::Null,
     }
-    map.end()
 }

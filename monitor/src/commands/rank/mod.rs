@@ -8,7 +8,6 @@ mod table;
 mod verdict;
 
 use std::collections::BTreeSet;
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::units::{Moment, Signal};
 use crate::workloads::{Pod, Summary};
 
 use super::input::{self, CommandError};
-use super::output;
+use super::output::{self, TableOrJson};
 use live::Live;
 use verdict::{Question, Verdict};
 
@@ -49,8 +48,8 @@ pub struct Options {
     #[arg(long, value_enum)]
     layout: Option<LayoutOption>,
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
+    output: TableOrJson,
 }
 
 const HELP: &str = r#"Of this node, as root on it, whether or not the agent runs (it is not disturbed, and nothing is done to anybody):
@@ -86,15 +85,6 @@ its cgroup for a name and a uid; a pod that nobody names is called ?/UID.
 
 Exit status: 0 answered; 1 the policy, the pods or the summary are wrong, this node cannot be measured (not root, no cgroups), or the
 answer cannot be written; 2 wrong usage (of --pods and --summary one is missing), or a file that cannot be read."#;
-
-/// How to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Rows for people
-    Table,
-    /// One object
-    Json,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LayoutOption {
@@ -177,15 +167,11 @@ fn answer(
     if let Some(at) = verdict.value.and_then(|value| value.at) {
         note_age(at);
     }
-    let mut writer = BufWriter::new(io::stdout().lock());
-    let written = match options.output {
-        Format::Table => table::write(&mut writer, verdict, policy, node),
-        Format::Json => json::write(&mut writer, verdict, node),
+    let write = |out: &mut _| match options.output {
+        TableOrJson::Table => table::write(out, verdict, policy, node),
+        TableOrJson::Json => json::write(out, verdict, node),
     };
-    match written.and_then(|()| writer.flush()).map_err(CommandError::Output) {
-        Err(error) if error.is_broken_pipe() => Ok(()),
-        result => result,
-    }
+    output::answer(write).map_err(CommandError::Output)
 }
 
 /// Keeps the pods of the node, and notes how many were left out.

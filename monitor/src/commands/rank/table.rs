@@ -8,7 +8,7 @@ use crate::eviction::rank::KeyValue;
 use crate::units::{Amount, Resource, format_go_duration};
 use crate::workloads::Preference;
 
-use super::super::output::printable;
+use super::super::output::{aligned, amount as words, printable};
 use super::verdict::{ExpectedEviction, Judged, Row, Verdict};
 
 /// Writes the observation, the pods with every ranking key, and the eviction of the first pod.
@@ -90,27 +90,8 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
         let name = printable(row.ranked.candidate.name());
         table.push([(index + 1).to_string(), name].into_iter().chain(cells).chain([note]).collect());
     }
-    let widths: Vec<usize> = (0..columns.len() + 2)
-        .map(|column| {
-            table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-        })
-        .collect();
-    for row in &table {
-        let mut line = String::new();
-        for (column, text) in row.iter().enumerate() {
-            let width = widths.get(column).copied().unwrap_or(0);
-            // Text columns are aligned left, number columns right.
-            let padded = if column == 1 || column > columns.len() + 1 {
-                format!("{text:<width$}")
-            } else {
-                format!("{text:>width$}")
-            };
-            line.push_str(&padded);
-            line.push_str("  ");
-        }
-        writeln!(writer, "{}", line.trim_end())?;
-    }
-    Ok(())
+    let is_right = |column| column != 1 && column <= columns.len() + 1;
+    writer.write_all(aligned(&table, 2, is_right).as_bytes())
 }
 
 fn title(key: RankingKey) -> &'static str {
@@ -141,13 +122,6 @@ fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
         | KeyValue::Request(amount) => words(amount, resource),
         KeyValue::NoStatistics => "no statistics".to_owned(),
     }
-}
-
-/// Returns an amount with its unit; the amount may be negative.
-fn words(amount: Amount, resource: Resource) -> String {
-    let magnitude = if amount.is_negative() { Amount::ZERO - amount } else { amount };
-    let sign = if amount.is_negative() { "-" } else { "" };
-    if resource.is_bytes() { format!("{sign}{}", magnitude.bytes()) } else { format!("{sign}{}", magnitude.units()) }
 }
 
 fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {

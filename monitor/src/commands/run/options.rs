@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
 use crate::config::{ConfigErrors, FileKind, Fingerprint, Loaded, Mode, MonitorConfig};
 use crate::report::logging::LogFormat;
 
@@ -21,7 +19,7 @@ pub struct Options {
     pub(super) config: Option<PathBuf>,
     /// Whether to evict: observe only reports what enforce would do
     #[arg(long, value_enum)]
-    mode: Option<ModeOption>,
+    mode: Option<Mode>,
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     pub(super) log_format: Option<LogFormat>,
@@ -37,14 +35,6 @@ pub struct Options {
     /// File that is locked while the agent runs, so that a second agent is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeOption {
-    /// Change nothing; report what enforce would do
-    Observe,
-    /// Evict, and set oom_score_adj
-    Enforce,
 }
 
 /// Returns the wanted configuration, and the fingerprint of its file.
@@ -67,10 +57,7 @@ pub(super) fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Res
 fn overridden(mut wanted: Loaded, options: &Options) -> Loaded {
     let config = &mut wanted.config;
     if let Some(mode) = options.mode {
-        config.mode = match mode {
-            ModeOption::Observe => Mode::Observe,
-            ModeOption::Enforce => Mode::Enforce,
-        };
+        config.mode = mode;
     }
     if let Some(listen) = options.listen {
         config.listen = listen;

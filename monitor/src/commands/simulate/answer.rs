@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
 use crate::eviction::decider::Replayed;
@@ -13,6 +12,8 @@ use crate::eviction::synchronization::Synchronized;
 use crate::eviction::{Armed, Observation};
 use crate::units::Signal;
 use crate::workloads::pod::FullName;
+
+use super::super::output::Pairs;
 
 /// The decision at one time.
 #[derive(Debug)]
@@ -49,14 +50,13 @@ pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) 
 #[serde(rename_all = "camelCase")]
 struct Record<'a> {
     time: &'a str,
-    #[serde(serialize_with = "in_order")]
-    signals: &'a Observation,
+    signals: Pairs<&'static str, Value>,
     thresholds_met: Vec<String>,
     conditions: Vec<&'static str>,
     garbage_collection: Vec<&'static str>,
     ranking: Vec<FullName<'a>>,
     evict: Option<Evict<'a>>,
-    local_storage_evictions: Vec<LocalStorageEviction<'a>>,
+    local_storage_evictions: Vec<Evict<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<&'a RawValue>,
 }
@@ -67,21 +67,15 @@ struct Value {
     capacity: i64,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Evict<'a> {
     pod: String,
     uid: &'a str,
-    signal: &'static str,
-    grace_period_seconds: i64,
-    reason: &'static str,
-    message: &'a str,
-}
-
-#[derive(Serialize)]
-struct LocalStorageEviction<'a> {
-    pod: String,
-    uid: &'a str,
+    /// Missing, like the grace period, in an eviction for a limit of local storage.
+    signal: Option<&'static str>,
+    grace_period_seconds: Option<i64>,
     reason: &'static str,
     message: &'a str,
 }
@@ -91,13 +85,13 @@ impl<'a> Record<'a> {
         let Answer { time, armed: _, decision, pods } = answer;
         Self {
             time,
-            signals: &decision.observation,
+            signals: signals(&decision.observation),
             thresholds_met: decision.assessment.met.iter().map(|met| met.threshold.to_string()).collect(),
             conditions: decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect(),
             garbage_collection: decision.garbage_collection.iter().map(|collector| collector.as_str()).collect(),
             ranking: decision.ranking.iter().map(|ranked| ranked.candidate.name()).collect(),
             evict: decision.eviction.as_ref().map(Evict::of),
-            local_storage_evictions: decision.local_storage.iter().map(LocalStorageEviction::of).collect(),
+            local_storage_evictions: decision.local_storage.iter().map(Evict::of).collect(),
             pods: *pods,
         }
     }
@@ -105,32 +99,22 @@ impl<'a> Record<'a> {
 
 impl<'a> Evict<'a> {
     fn of(eviction: &'a Eviction<'_>) -> Self {
+        let signal = eviction.cause.signal();
         Self {
             pod: eviction.pod.full_name(),
             uid: &eviction.pod.metadata.uid,
-            signal: eviction.cause.as_str(),
-            grace_period_seconds: eviction.grace_period_seconds,
+            signal: signal.map(Signal::as_str),
+            grace_period_seconds: signal.map(|_| eviction.grace_period_seconds),
             reason: REASON,
             message: &eviction.message,
         }
     }
 }
 
-impl<'a> LocalStorageEviction<'a> {
-    fn of(eviction: &'a Eviction<'_>) -> Self {
-        Self {
-            pod: eviction.pod.full_name(),
-            uid: &eviction.pod.metadata.uid,
-            reason: REASON,
-            message: &eviction.message,
-        }
-    }
-}
-
-fn in_order<S: Serializer>(observation: &Observation, serializer: S) -> Result<S::Ok, S::Error> {
+fn signals(observation: &Observation) -> Pairs<&'static str, Value> {
     let values = Signal::ALL.into_iter().filter_map(|signal| {
         let value = observation.get(signal)?;
         Some((signal.as_str(), Value { available: value.available, capacity: value.capacity }))
     });
-    serializer.collect_map(values)
+    Pairs(values.collect())
 }

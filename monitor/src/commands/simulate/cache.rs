@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
 use crate::config::Policy;
@@ -11,6 +10,7 @@ use crate::eviction::oom_score::container_adjustments;
 use crate::workloads::Pod;
 
 use super::super::input::Fault;
+use super::super::output::Pairs;
 use super::trace::{self, TraceLine};
 
 /// The pods of the previous line, and their description in the answer.
@@ -65,12 +65,8 @@ impl PodCache {
 #[serde(rename_all = "camelCase")]
 struct Described<'a> {
     qos_class: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
-    oom_score_adj: Option<Vec<(&'a str, i64)>>,
-}
-
-fn in_order<S: Serializer>(scores: &Option<Vec<(&str, i64)>>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(scores.iter().flatten().copied())
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oom_score_adj: Option<Pairs<&'a str, i64>>,
 }
 
 /// Describes all pods by name, ended ones included, with their containers and init containers, but without ephemeral
@@ -86,7 +82,7 @@ fn describe<'a>(
         let described = Described {
             qos_class: pod.qos_class(policy.quirks).as_str(),
             oom_score_adj: capacity
-                .map(|capacity| container_adjustments(pod, capacity, &policy.oom_scores, policy.quirks)),
+                .map(|capacity| Pairs(container_adjustments(pod, capacity, &policy.oom_scores, policy.quirks))),
         };
         if by_name.insert(pod.full_name(), described).is_some() && twice.is_none() {
             twice = Some(pod.full_name());

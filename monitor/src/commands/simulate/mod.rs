@@ -11,8 +11,6 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
 use crate::config::Policy;
 use crate::eviction::Layout;
 use crate::eviction::decider::{Decider, OwnedRules, Pace, RecordedCandidate, RecordedLine, RecordedRules, Rules};
@@ -20,6 +18,7 @@ use crate::eviction::synchronization::{Input, synchronize};
 use crate::units::Moment;
 
 use super::input::{self, CommandError, Fault};
+use super::output::TableOrJson;
 use answer::Answer;
 use cache::PodCache;
 use lines::{Lines, LinesError};
@@ -36,8 +35,8 @@ pub struct Options {
     #[arg(long, value_name = "POLICY.yaml")]
     config: PathBuf,
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Json)]
-    output: Format,
+    #[arg(long, value_enum, default_value_t = TableOrJson::Json)]
+    output: TableOrJson,
     /// Tell the number of lines and the time they took on stderr, also when that is no terminal
     #[arg(long)]
     stats: bool,
@@ -66,15 +65,6 @@ evict, localStorageEvictions, pods. With --output table it has a row for each li
 
 Exit status: 0 the whole trace was answered, or whoever read the answer went away; 1 the policy or the trace is wrong (every line
 before the one at fault is answered), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
-
-/// How to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One object a line
-    Json,
-    /// Rows for people, one for each change
-    Table,
-}
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
@@ -142,7 +132,7 @@ pub fn simulate(
     name: &str,
     trace: impl Read,
     answer: impl Write,
-    format: Format,
+    format: TableOrJson,
     progress: Progress,
 ) -> Result<u64, CommandError> {
     replay(Rules { policy, pace: Pace::Kubelet }, name, trace, answer, format, progress)
@@ -153,7 +143,7 @@ fn replay(
     name: &str,
     trace: impl Read,
     answer: impl Write,
-    format: Format,
+    format: TableOrJson,
     mut progress: Progress,
 ) -> Result<u64, CommandError> {
     let mut simulation = Simulation::new(rules, name);
@@ -213,7 +203,7 @@ impl<'a> Simulation<'a> {
         &mut self,
         trace: impl Read,
         writer: &mut impl Write,
-        format: Format,
+        format: TableOrJson,
         progress: &mut Progress,
     ) -> Result<(), CommandError> {
         let name = self.name;
@@ -246,8 +236,8 @@ impl<'a> Simulation<'a> {
             self.check_layout(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
             let answer = self.step(&parsed);
             let written = match format {
-                Format::Json => answer::write_json(writer, &answer),
-                Format::Table => table.write(writer, &answer),
+                TableOrJson::Json => answer::write_json(writer, &answer),
+                TableOrJson::Table => table.write(writer, &answer),
             };
             written.map_err(CommandError::Output)?;
             self.answered += 1;
@@ -257,14 +247,14 @@ impl<'a> Simulation<'a> {
     }
 
     /// Replays a recorded turn and writes whether the outcome is the same.
-    fn replay_turn(&mut self, line: &RecordedLine, writer: &mut impl Write, format: Format) -> io::Result<()> {
+    fn replay_turn(&mut self, line: &RecordedLine, writer: &mut impl Write, format: TableOrJson) -> io::Result<()> {
         let replayed = line.replay(self.rules);
         self.answered += 1;
         self.replayed += 1;
         self.differing += u64::from(replayed.difference.is_some());
         match format {
-            Format::Json => answer::write_replayed(writer, &line.time, &replayed),
-            Format::Table => table::write_replayed(writer, &line.time, &replayed),
+            TableOrJson::Json => answer::write_replayed(writer, &line.time, &replayed),
+            TableOrJson::Table => table::write_replayed(writer, &line.time, &replayed),
         }
     }
 
@@ -283,10 +273,10 @@ impl<'a> Simulation<'a> {
     }
 
     fn note_clock(&mut self, parsed: &TraceLine<'_>, number: u64, progress: &mut Progress) {
-        let now = parsed.now();
+        let now = parsed.time.at;
         if self.before.is_some_and(|before| now < before) {
             let name = self.name;
-            progress.note(&format!("{name}:{number}: the clock goes back here, to {}", parsed.time()));
+            progress.note(&format!("{name}:{number}: the clock goes back here, to {}", parsed.time.text));
         }
         self.before = Some(now);
     }
@@ -294,7 +284,7 @@ impl<'a> Simulation<'a> {
     fn note_once(&mut self, parsed: &TraceLine<'_>, number: u64, progress: &mut Progress) {
         let name = self.name;
         if !self.swap_noted
-            && let Some(words) = input::swap_words(parsed.summary())
+            && let Some(words) = input::swap_words(&parsed.summary)
         {
             self.swap_noted = true;
             progress.print(&format!("{name}:{number}: {words}"));
@@ -311,14 +301,14 @@ impl<'a> Simulation<'a> {
 
     fn step<'b>(&'b mut self, parsed: &'b TraceLine<'_>) -> Answer<'b> {
         let input = Input {
-            now: parsed.now(),
+            now: parsed.time.at,
             layout: parsed.layout(),
-            summary: parsed.summary(),
-            after_collection: parsed.after_collection(),
+            summary: &parsed.summary,
+            after_collection: parsed.summary_after_garbage_collection.as_ref(),
             pods: self.pods.pods(),
         };
         let decision = synchronize(&mut self.decider, self.rules.policy, &input);
-        Answer { time: parsed.time(), armed: self.decider.armed(), decision, pods: self.pods.described() }
+        Answer { time: &parsed.time.text, armed: self.decider.armed(), decision, pods: self.pods.described() }
     }
 }
 

@@ -8,9 +8,9 @@ use crate::eviction::SignalValue;
 use crate::eviction::decider::Replayed;
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::Order;
-use crate::units::{Amount, Resource, format_go_duration};
+use crate::units::{Amount, format_go_duration};
 
-use super::super::output::{few, printable};
+use super::super::output::{amount, few, printable};
 use super::answer::Answer;
 
 /// Width of a time to the second.
@@ -141,18 +141,8 @@ fn signal_words(answer: &Answer<'_>) -> String {
 
 fn value_words(value: SignalValue) -> String {
     let resource = value.signal.resource();
-    format!("{} {} of {}", value.signal, units(value.available, resource), units(value.capacity, resource))
-}
-
-/// Returns an amount with its unit; the amount may be negative.
-fn units(number: i64, resource: Resource) -> String {
-    let sign = if number < 0 { "-" } else { "" };
-    let number = number.saturating_abs();
-    if resource.is_bytes() {
-        format!("{sign}{}", Amount::from_units(number).bytes())
-    } else {
-        format!("{sign}{number}")
-    }
+    let words = |units| amount(Amount::from_units(units), resource);
+    format!("{} {} of {}", value.signal, words(value.available), words(value.capacity))
 }
 
 fn decision_words(answer: &Answer<'_>) -> String {

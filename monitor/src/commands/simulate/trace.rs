@@ -21,12 +21,14 @@ pub const EXPECTED: &str = r#"a line is one JSON object {"time", "node", "summar
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TraceLine<'a> {
-    time: Option<Time>,
+    #[serde(deserialize_with = "or_default")]
+    pub time: Time,
     #[serde(deserialize_with = "or_default")]
     node: Node,
     #[serde(deserialize_with = "or_default")]
-    summary: Summary,
-    summary_after_garbage_collection: Option<Summary>,
+    pub summary: Summary,
+    /// Missing if garbage collection freed nothing.
+    pub summary_after_garbage_collection: Option<Summary>,
     /// Parsed separately, because the pods are mostly the same on consecutive lines and need no second parse.
     #[serde(borrow)]
     pods: Option<&'a RawValue>,
@@ -47,10 +49,10 @@ struct Node {
 }
 
 /// A time as written, and its instant.
-#[derive(Debug)]
-struct Time {
-    text: String,
-    at: Moment,
+#[derive(Debug, Default)]
+pub struct Time {
+    pub text: String,
+    pub at: Moment,
 }
 
 impl<'de> Deserialize<'de> for Time {
@@ -71,7 +73,7 @@ impl<'a> TraceLine<'a> {
             return Err(Fault::whole(format!("expected an object, found {found:?}")));
         }
         let this: Self = parse(line)?;
-        if this.time.is_none() {
+        if this.time.text.is_empty() {
             return Err(Fault { field: "time".to_owned(), ..Fault::whole("missing") });
         }
         if this.node.split_image_fs && !this.node.dedicated_image_fs {
@@ -85,18 +87,6 @@ impl<'a> TraceLine<'a> {
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.turn.is_some()
-    }
-
-    /// Returns the time as written.
-    #[must_use]
-    pub fn time(&self) -> &str {
-        self.time.as_ref().map_or("", |time| &time.text)
-    }
-
-    /// Returns the time as an instant.
-    #[must_use]
-    pub fn now(&self) -> Moment {
-        self.time.as_ref().map_or(Moment(0), |time| time.at)
     }
 
     /// Returns the layout of the node's filesystems.
@@ -113,18 +103,6 @@ impl<'a> TraceLine<'a> {
     #[must_use]
     pub fn memory_capacity(&self) -> Option<i64> {
         self.node.capacity.get("memory").map(Quantity::value_bytes).filter(|capacity| *capacity > 0)
-    }
-
-    /// Returns the kubelet's Summary.
-    #[must_use]
-    pub fn summary(&self) -> &Summary {
-        &self.summary
-    }
-
-    /// Returns the Summary after garbage collection, if that freed anything.
-    #[must_use]
-    pub fn after_collection(&self) -> Option<&Summary> {
-        self.summary_after_garbage_collection.as_ref()
     }
 
     /// Returns the pods as written; empty without pods.

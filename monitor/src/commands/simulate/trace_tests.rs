@@ -15,18 +15,18 @@ fn all_but_the_time_may_be_missing_or_null() {
         r#"{"pods": [], "unknown": {"a": [1]}, "node": {"capacity": null, "dedicatedImageFs": null}, "time": "2026-01-01T00:00:10Z"}"#,
     ] {
         let parsed = TraceLine::parse(line).unwrap();
-        assert_eq!(parsed.time(), "2026-01-01T00:00:10Z");
+        assert_eq!(parsed.time.text, "2026-01-01T00:00:10Z");
         assert_eq!(parsed.layout(), Layout::Single);
         assert_eq!(parsed.memory_capacity(), None);
-        assert_eq!(parsed.summary(), &Summary::default());
-        assert!(parsed.after_collection().is_none());
+        assert_eq!(parsed.summary, Summary::default());
+        assert!(parsed.summary_after_garbage_collection.is_none());
         assert_eq!(pods(parsed.pods_text(), line), Ok(Vec::new()));
     }
 }
 
 #[test]
 fn one_instant_in_two_zones() {
-    let now = |time: &str| TraceLine::parse(&format!(r#"{{"time": "{time}"}}"#)).unwrap().now();
+    let now = |time: &str| TraceLine::parse(&format!(r#"{{"time": "{time}"}}"#)).unwrap().time.at;
     assert_eq!(now("2026-01-01T00:00:10Z"), now("2026-01-01T09:00:10+09:00"));
     assert_eq!(now("2026-01-01T00:00:10.5Z").nanos_since(now("2026-01-01T00:00:10Z")), 500_000_000);
 }
