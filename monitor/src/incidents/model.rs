@@ -12,30 +12,25 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::units::named_enum;
+
 pub use eviction_record::{Eviction, Outcome, RawJson, Reclaim, TraceCut};
 pub use node_record::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
 pub use oom_kill_record::{Limit, OomKill, Trigger, Victim};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
-pub enum Kind {
-    /// The kernel's OOM killer killed processes.
-    #[default]
-    OomKill,
-    /// The agent evicted a workload, or recorded a dry run in observe mode.
-    Eviction,
+named_enum! {
+    /// The text is the value of the `kind` label and of the JSON field.
+    #[derive(Serialize, Deserialize, Default)]
+    pub enum Kind {
+        /// The kernel's OOM killer killed processes.
+        #[default]
+        OomKill = "OomKill",
+        /// The agent evicted a workload, or recorded a dry run in observe mode.
+        Eviction = "Eviction",
+    }
 }
 
 impl Kind {
-    pub const ALL: [Self; 2] = [Self::OomKill, Self::Eviction];
-
-    /// The value of the `kind` label and of the JSON field.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OomKill => "OomKill",
-            Self::Eviction => "Eviction",
-        }
-    }
-
     pub const fn words(self) -> &'static str {
         match self {
             Self::OomKill => "OOM kill",

@@ -38,13 +38,8 @@ pub struct EvictionRecord<'r> {
 #[derive(Debug, Clone, Copy)]
 pub enum Trigger<'r> {
     Threshold(&'r ThresholdTrigger<'r>),
-    /// A local-storage limit of the pod.
-    Limit {
-        cause: Cause,
-        /// The excess, in words.
-        message: &'r str,
-        measured: Monotonic,
-    },
+    // A local-storage limit of the pod. The message is the excess in words.
+    Limit { cause: Cause, message: &'r str, measured: Monotonic },
 }
 
 impl Trigger<'_> {

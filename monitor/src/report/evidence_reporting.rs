@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::eviction::rank::Order;
+use crate::incidents::Incident;
 use crate::incidents::model::Pressure;
-use crate::incidents::record_evidence::{self as evidence, Counted};
+use crate::incidents::record_evidence::{self as evidence, Counted, Growth};
 use crate::sensors::Sensors;
 use crate::sensors::ebpf_events::Counters;
 use crate::sensors::figure_report::PressureReport;
@@ -58,25 +59,27 @@ impl Reporter {
         let counted = counted(sensors);
         let growth = self.recorder.baselines.growth(&counted, |id| sensors.workloads.owner(id));
         let usages = sensors.workloads.tree_mut().usages();
-        let (consumers, protected) = (evidence::consumers(&usages), evidence::protected(&usages));
+        let (top_consumers, protected) = (evidence::consumers(&usages), evidence::protected(&usages));
         let order = Order::of(&config.policy, Resource::Memory);
         let candidates = usages.into_iter().filter(|usage| usage.workload.protection.is_none());
-        let (ranking, omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
+        let (mut ranking, ranking_omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
+        ranking.extend(protected);
         let meminfo = std::fs::read_to_string(config.proc_root.join("meminfo"));
-        let memory = meminfo.ok().map(|text| evidence::memory(&text));
-        let pressure = sensors.pressure.reports().iter().map(pressure).collect();
-        let at = Monotonic::now();
-        self.recorder.evidence = Some(Evidence {
-            at,
-            took: at.since(now),
-            memory,
-            consumers,
-            protected,
+        let stalls_seconds = growth.as_ref().map(|growth| growth.span.as_secs_f64());
+        let Growth { stalls, inodes: inode_growth, .. } = growth.unwrap_or_default();
+        let figures = Incident {
+            memory: meminfo.ok().map(|text| evidence::memory(&text)),
+            pressure: sensors.pressure.reports().iter().map(pressure).collect(),
+            top_consumers,
             ranking,
-            omitted,
-            growth,
-            pressure,
-        });
+            ranking_omitted,
+            inode_growth,
+            stalls,
+            stalls_seconds,
+            ..Incident::default()
+        };
+        let at = Monotonic::now();
+        self.recorder.evidence = Some(Evidence { at, took: at.since(now), figures });
     }
 }
 

@@ -14,10 +14,9 @@ use crate::actions::ReclaimAttempt;
 use crate::actions::{Ended, Outcome as Ending};
 use crate::config::{IncidentOptions, Mode};
 use crate::eviction::SignalValue;
-use crate::incidents::model::{self, Consumer, Eviction, Memory, OomKill, Outcome, Place, Pressure, Reclaim};
-use crate::incidents::model::{SignalHistory, Step};
+use crate::incidents::model::{self, Eviction, OomKill, Outcome, Reclaim, SignalHistory, Step};
 use crate::incidents::oom_assembly::{Assembled, Assembler};
-use crate::incidents::record_evidence::{self as evidence, Baselines, Growth};
+use crate::incidents::record_evidence::{self as evidence, Baselines};
 use crate::incidents::sample_ring::SampleRing;
 use crate::incidents::writer::JournalReport;
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
@@ -44,14 +43,8 @@ pub struct IncidentReport {
 pub struct Evidence {
     pub at: Monotonic,
     pub took: Duration,
-    pub memory: Option<Memory>,
-    pub consumers: Vec<Consumer>,
-    pub protected: Vec<Place>,
-    pub ranking: Vec<Place>,
-    /// Candidates that `ranking` leaves out.
-    pub omitted: usize,
-    pub growth: Option<Growth>,
-    pub pressure: Vec<Pressure>,
+    /// What a record says of them. Its other fields are empty.
+    pub figures: Incident,
 }
 
 /// Context of the samples of `memory.available`.
@@ -67,7 +60,7 @@ pub struct MemoryScale {
 pub struct Recorder {
     history: SampleRing,
     assembler: Assembler,
-    writer: Writer,
+    pub(super) writer: Writer,
     pub baselines: Baselines,
     pub evidence: Option<Evidence>,
     scale: Option<MemoryScale>,
@@ -120,11 +113,6 @@ impl Recorder {
 
     pub fn counts(&self) -> IncidentReport {
         IncidentReport { journal: self.writer.report(), ..self.counts }
-    }
-
-    /// Returns the reason why incidents cannot be written now, if any.
-    pub fn degradation(&self) -> Option<String> {
-        self.writer.degradation()
     }
 
     /// Notes the mark of a victim; its incident follows when the victim has exited.
@@ -262,6 +250,7 @@ impl Recorder {
 
     /// Creates an incident with the evidence about the node.
     fn incident(&self, kind: Kind, id: String, at: Monotonic, mode: Mode) -> Incident {
+        let figures = self.evidence.as_ref().map(|evidence| evidence.figures.clone()).unwrap_or_default();
         let mut incident = Incident {
             id,
             kind,
@@ -269,24 +258,14 @@ impl Recorder {
             monotonic_ns: at.0,
             node: self.node.clone(),
             mode: mode.as_str().to_owned(),
-            ..Incident::default()
+            ..figures
         };
-        let Some(evidence) = &self.evidence else { return incident };
-        incident.memory.clone_from(&evidence.memory);
-        incident.pressure.clone_from(&evidence.pressure);
-        incident.top_consumers.clone_from(&evidence.consumers);
-        incident.ranking = evidence.ranking.iter().chain(&evidence.protected).cloned().collect();
-        incident.ranking_omitted = evidence.omitted;
-        incident.evidence_after_ms = Some(match evidence.at.0.checked_sub(at.0) {
+        incident.evidence_after_ms = self.evidence.as_ref().map(|evidence| match evidence.at.0.checked_sub(at.0) {
             Some(after) => model::millis(after),
             None => -model::millis(at.0 - evidence.at.0),
         });
-        if let Some(growth) = &evidence.growth {
-            incident.inode_growth.clone_from(&growth.inodes);
-            if self.scale.is_some_and(|scale| scale.counts_stalls) {
-                incident.stalls.clone_from(&growth.stalls);
-                incident.stalls_seconds = Some(growth.span.as_secs_f64());
-            }
+        if !self.scale.is_some_and(|scale| scale.counts_stalls) {
+            (incident.stalls, incident.stalls_seconds) = (Vec::new(), None);
         }
         incident
     }

@@ -1,8 +1,7 @@
 //! The log line of each record. The values of `event` and the field names are interfaces.
 
 use super::eviction_log;
-use super::reclaim_report::ReclaimRecord;
-use super::record::{MetFigures, Record, Start};
+use super::record::{MetFigures, ReclaimRecord, Record, Start};
 use crate::actions::oom_score::Drift;
 use crate::config::Mode;
 use crate::eviction::no_execute::News;
@@ -300,15 +299,11 @@ fn oom_score_drift(drift: &Drift, mode: Mode, suppressed: u64) {
 
 fn garbage_collected(collected: &Collected) {
     let names: Vec<&str> = collected.steps.iter().take(SHOWN).map(|step| step.name.as_str()).collect();
-    let (mode, message) = match collected.end {
-        CollectEnd::Listed => (Mode::Observe, "observe mode: this garbage would be collected"),
-        CollectEnd::Enough | CollectEnd::Exhausted | CollectEnd::Interrupted(_) => {
-            (Mode::Enforce, "garbage was collected")
-        }
-    };
-    let why = match &collected.end {
-        CollectEnd::Interrupted(why) => Some(why.as_str()),
-        CollectEnd::Enough | CollectEnd::Exhausted | CollectEnd::Listed => None,
+    let done = "garbage was collected";
+    let (mode, message, why) = match &collected.end {
+        CollectEnd::Listed => (Mode::Observe, "observe mode: this garbage would be collected", None),
+        CollectEnd::Interrupted(why) => (Mode::Enforce, done, Some(why.as_str())),
+        CollectEnd::Enough | CollectEnd::Exhausted => (Mode::Enforce, done, None),
     };
     tracing::info!(
         event = "garbage_collected",
@@ -324,10 +319,9 @@ fn garbage_collected(collected: &Collected) {
         "{message}"
     );
     for (step, reason) in collected.refused.iter().take(SHOWN) {
-        let kind = step.target.kind();
         tracing::warn!(
             event = "garbage_refused",
-            kind,
+            kind = step.target.kind(),
             name = step.name,
             reason,
             "the container runtime refused to remove garbage"

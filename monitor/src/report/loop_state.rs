@@ -28,7 +28,6 @@ impl LoopState<'_> {
 
     /// Returns the node conditions in the order of [`NodeCondition::ALL`]: `None` if no threshold raises it, an inner
     /// `None` if no signal behind it is observed.
-    #[must_use]
     pub fn known_conditions(&self) -> [Option<Option<bool>>; NodeCondition::ALL.len()] {
         let mut conditions = [None; NodeCondition::ALL.len()];
         for (condition, holds) in self.node_conditions() {

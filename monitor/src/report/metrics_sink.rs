@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use super::EvictionOutcome;
 use super::metrics::Metrics;
-use super::reclaim_report::ReclaimRecord;
-use super::record::Record;
-use crate::actions::Action;
-use crate::actions::Outcome;
+use super::record::{ReclaimRecord, Record};
+use crate::actions::{Action, Outcome};
 use crate::units::Bytes;
 
 pub(super) fn count(record: &Record<'_>, metrics: &Metrics) {
@@ -32,9 +30,7 @@ pub(super) fn count(record: &Record<'_>, metrics: &Metrics) {
         Record::Reclaim(reclaim) => {
             let (freed, took) = match reclaim {
                 ReclaimRecord::Ended(attempt) => (attempt.freed, attempt.took),
-                ReclaimRecord::Futile { .. } | ReclaimRecord::Refused { .. } | ReclaimRecord::DryRun { .. } => {
-                    (Bytes::ZERO, Duration::ZERO)
-                }
+                _ => (Bytes::ZERO, Duration::ZERO),
             };
             metrics.reclaimed(reclaim.outcome(), freed, took);
         }

@@ -28,7 +28,6 @@ mod oom_kill_places;
 pub mod oom_kill_report;
 pub mod publications;
 pub mod reclaim_metrics;
-pub mod reclaim_report;
 pub mod record;
 mod register;
 pub mod reporter;

@@ -64,7 +64,6 @@ impl Reporter {
 }
 
 /// Returns the publication of a report; `known` are the facts for the Summary API document.
-#[must_use]
 pub fn publication(state: &LoopState<'_>, report: NodeReport, known: Option<Known>) -> Publication {
     Publication {
         at: Instant::now(),

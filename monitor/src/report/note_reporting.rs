@@ -5,8 +5,7 @@ use crate::eviction::decider::Note;
 use crate::eviction::{MetThreshold, Observation};
 use crate::units::Monotonic;
 
-use super::reclaim_report::ReclaimRecord;
-use super::record::Record;
+use super::record::{ReclaimRecord, Record};
 use super::{LoopState, Reporter};
 
 impl Reporter {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::eviction_report::EvictionRecord;
 use super::oom_kill_report::OomKillRecord;
-use super::reclaim_report::ReclaimRecord;
-use crate::actions::Ended;
 use crate::actions::oom_score::{Audit, Drift};
+use crate::actions::{Ended, ReclaimAttempt};
 use crate::cluster::Verdict;
 use crate::config::{Mode, Threshold};
 use crate::eviction::evicted::Cause;
 use crate::eviction::no_execute::News;
+use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
 use crate::eviction::{MetThreshold, NodeCondition, SignalValue};
 use crate::incidents::model::OomKill;
 use crate::kernel::Event;
@@ -110,6 +110,28 @@ impl Record<'_> {
                 | Self::ConfigurationApplied { .. }
                 | Self::ConfigurationRefused { .. }
         )
+    }
+}
+
+/// A proactive reclaim.
+#[derive(Debug, Clone, Copy)]
+pub enum ReclaimRecord<'r> {
+    Ended(&'r ReclaimAttempt),
+    // No workload can release the missing amount of memory.
+    Futile { met: &'r MetThreshold, futile: Futile },
+    // The write was refused.
+    Refused { workload: &'r str, reason: &'r str },
+    // Observe mode.
+    DryRun { met: &'r MetThreshold, workload: &'r str, requested: Bytes },
+}
+
+impl ReclaimRecord<'_> {
+    pub const fn outcome(&self) -> ReclaimOutcome {
+        match self {
+            Self::Ended(attempt) => attempt.outcome,
+            Self::Refused { .. } => ReclaimOutcome::Refused,
+            Self::Futile { .. } | Self::DryRun { .. } => ReclaimOutcome::Skipped,
+        }
     }
 }
 

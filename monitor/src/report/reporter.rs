@@ -214,7 +214,7 @@ impl Reporter {
 
     /// Sets whether incidents can be written.
     pub fn check_journal(&mut self, now: Monotonic) {
-        let reason = self.recorder.degradation();
+        let reason = self.recorder.writer.degradation();
         self.set_capability(writer::CAPABILITY, reason.as_deref(), "incidents are not written to the journal", now);
     }
 
