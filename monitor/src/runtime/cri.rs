@@ -1,345 +1,205 @@
 //! Messages of the Container Runtime Interface, `runtime.v1` (Kubernetes 1.23, containerd 1.6, CRI-O 1.20), with the fields that the agent
 //! needs. Decoding skips other fields, which keeps the lists of a busy node small. Field numbers are those of kubernetes/cri-api.
 //!
+//! A message of which only field 1 is needed is that field's type, which prost encodes so: `String` for `ImageSpec`,
+//! `FilesystemIdentifier`, `ContainerAttributes` and requests that only name an object, `bool` for `StatusRequest`, `u64` for
+//! `UInt64Value`; a message of which nothing is needed is `()`.
+//!
 //! Written by hand: the only crate with all of them generated has not followed tonic for two years.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use prost::Message;
 
 /// Labels, annotations, or the JSON of verbose answers.
 pub type Texts = BTreeMap<String, String>;
 
-/// A request or answer without needed fields.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Empty {}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct VersionResponse {
-    #[prost(string, tag = "2")]
-    pub runtime_name: String,
-    #[prost(string, tag = "3")]
-    pub runtime_version: String,
-    /// Version of the interface: `v1`.
-    #[prost(string, tag = "4")]
-    pub runtime_api_version: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct StatusRequest {
-    #[prost(bool, tag = "1")]
-    pub verbose: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct StatusResponse {
-    #[prost(btree_map = "string, string", tag = "2")]
-    pub info: Texts,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PodSandboxMetadata {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(string, tag = "2")]
-    pub uid: String,
-    #[prost(string, tag = "3")]
-    pub namespace: String,
-    /// Number of the pod's earlier sandboxes.
-    #[prost(uint32, tag = "4")]
-    pub attempt: u32,
-}
-
 /// The value of `PodSandbox::state` of a running sandbox.
 pub const SANDBOX_READY: i32 = 0;
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PodSandbox {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(message, optional, tag = "2")]
-    pub metadata: Option<PodSandboxMetadata>,
-    /// `SANDBOX_READY` or something else.
-    #[prost(int32, tag = "3")]
-    pub state: i32,
-    /// Nanoseconds since 1970.
-    #[prost(int64, tag = "4")]
-    pub created_at: i64,
-    /// The pod's, and the kubelet's own.
-    #[prost(btree_map = "string, string", tag = "5")]
-    pub labels: Texts,
-    /// The pod's, as the kubelet knows them.
-    #[prost(btree_map = "string, string", tag = "6")]
-    pub annotations: Texts,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ListPodSandboxResponse {
-    /// Dead ones, too.
-    #[prost(message, repeated, tag = "1")]
-    pub items: Vec<PodSandbox>,
-}
-
-/// For `StopPodSandbox` and `RemovePodSandbox`.
-#[derive(Clone, PartialEq, Message)]
-pub struct PodSandboxRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: String,
-}
-
-/// For `PodSandboxStatus` and `ContainerStatus`.
-#[derive(Clone, PartialEq, Message)]
-pub struct ItemStatusRequest {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(bool, tag = "2")]
-    pub verbose: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PodSandboxStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub status: Option<PodSandboxStatus>,
-    #[prost(btree_map = "string, string", tag = "2")]
-    pub info: Texts,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PodSandboxStatus {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    /// `SANDBOX_READY` or something else.
-    #[prost(int32, tag = "3")]
-    pub state: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerMetadata {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Number of earlier containers of this name.
-    #[prost(uint32, tag = "2")]
-    pub attempt: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ImageSpec {
-    /// Name, digest or id.
-    #[prost(string, tag = "1")]
-    pub image: String,
-}
 
 // Values of `ContainerState`.
 pub const CONTAINER_CREATED: i32 = 0;
 pub const CONTAINER_RUNNING: i32 = 1;
 pub const CONTAINER_EXITED: i32 = 2;
 
+/// The answer to each of the calls that list; the lists name dead objects, too.
 #[derive(Clone, PartialEq, Message)]
-pub struct Container {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(string, tag = "2")]
-    pub pod_sandbox_id: String,
-    #[prost(message, optional, tag = "3")]
-    pub metadata: Option<ContainerMetadata>,
-    /// As requested.
-    #[prost(message, optional, tag = "4")]
-    pub image: Option<ImageSpec>,
-    /// As resolved.
-    #[prost(string, tag = "5")]
-    pub image_ref: String,
-    #[prost(int32, tag = "6")]
-    pub state: i32,
-    /// Nanoseconds since 1970.
-    #[prost(int64, tag = "7")]
-    pub created_at: i64,
-    /// The kubelet's name the pod, also when the sandbox was removed.
-    #[prost(btree_map = "string, string", tag = "8")]
-    pub labels: Texts,
-    /// The kubelet's contain the grace period.
-    #[prost(btree_map = "string, string", tag = "9")]
-    pub annotations: Texts,
-    /// Empty before Kubernetes 1.30.
-    #[prost(string, tag = "10")]
-    pub image_id: String,
+pub struct List<T: Message + Default + Debug> {
+    #[prost(message, repeated, tag = 1)]
+    pub items: Vec<T>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerFilter {
-    /// Empty: any.
-    #[prost(string, tag = "3")]
-    pub pod_sandbox_id: String,
+/// Declares messages; behind each field are its kind and number, as in `#[prost]`.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = ($($prost:tt)+),)+ })+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Message)]
+        pub struct $name {
+            $($(#[$field_doc])* #[prost($($prost)+)] pub $field: $type,)+
+        }
+    )+ };
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ListContainersRequest {
-    /// None: all.
-    #[prost(message, optional, tag = "1")]
-    pub filter: Option<ContainerFilter>,
-}
+messages! {
+    VersionResponse {
+        runtime_name: String = (string, tag = 2),
+        runtime_version: String = (string, tag = 3),
+        /// Version of the interface: `v1`.
+        runtime_api_version: String = (string, tag = 4),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ListContainersResponse {
-    /// Dead ones, too.
-    #[prost(message, repeated, tag = "1")]
-    pub containers: Vec<Container>,
-}
+    StatusResponse {
+        info: Texts = (btree_map = "string, string", tag = 2),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Mount {
-    /// Of an image volume; since Kubernetes 1.31.
-    #[prost(message, optional, tag = "9")]
-    pub image: Option<ImageSpec>,
-}
+    PodSandboxMetadata {
+        name: String = (string, tag = 1),
+        uid: String = (string, tag = 2),
+        namespace: String = (string, tag = 3),
+        /// Number of the pod's earlier sandboxes.
+        attempt: u32 = (uint32, tag = 4),
+    }
 
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct LinuxContainerResources {
-    /// Microseconds.
-    #[prost(int64, tag = "1")]
-    pub cpu_period: i64,
-    /// Microseconds in each period; 0 or less: no limit.
-    #[prost(int64, tag = "2")]
-    pub cpu_quota: i64,
-    /// 1024 are one requested CPU.
-    #[prost(int64, tag = "3")]
-    pub cpu_shares: i64,
-    /// Bytes; 0: no limit.
-    #[prost(int64, tag = "4")]
-    pub memory_limit_in_bytes: i64,
-}
+    PodSandbox {
+        id: String = (string, tag = 1),
+        metadata: Option<PodSandboxMetadata> = (message, optional, tag = 2),
+        /// `SANDBOX_READY` or something else.
+        state: i32 = (int32, tag = 3),
+        /// Nanoseconds since 1970.
+        created_at: i64 = (int64, tag = 4),
+        /// The pod's, and the kubelet's own.
+        labels: Texts = (btree_map = "string, string", tag = 5),
+        /// The pod's, as the kubelet knows them.
+        annotations: Texts = (btree_map = "string, string", tag = 6),
+    }
 
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct ContainerResources {
-    #[prost(message, optional, tag = "1")]
-    pub linux: Option<LinuxContainerResources>,
-}
+    PodSandboxStatusRequest {
+        id: String = (string, tag = 1),
+        verbose: bool = (bool, tag = 2),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerStatus {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    #[prost(int32, tag = "3")]
-    pub state: i32,
-    /// Nanoseconds since 1970; 0: not yet.
-    #[prost(int64, tag = "5")]
-    pub started_at: i64,
-    /// Nanoseconds since 1970; 0: not yet.
-    #[prost(int64, tag = "6")]
-    pub finished_at: i64,
-    #[prost(int32, tag = "7")]
-    pub exit_code: i32,
-    #[prost(string, tag = "10")]
-    pub reason: String,
-    #[prost(message, repeated, tag = "14")]
-    pub mounts: Vec<Mount>,
-    #[prost(string, tag = "15")]
-    pub log_path: String,
-    /// Since Kubernetes 1.25, containerd 1.7.
-    #[prost(message, optional, tag = "16")]
-    pub resources: Option<ContainerResources>,
-}
+    PodSandboxStatusResponse {
+        status: Option<PodSandboxStatus> = (message, optional, tag = 1),
+        info: Texts = (btree_map = "string, string", tag = 2),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub status: Option<ContainerStatus>,
-}
+    PodSandboxStatus {
+        /// `SANDBOX_READY` or something else.
+        state: i32 = (int32, tag = 3),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct StopContainerRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-    /// Seconds between SIGTERM and SIGKILL; 0: SIGKILL at once.
-    #[prost(int64, tag = "2")]
-    pub timeout: i64,
-}
+    ContainerMetadata {
+        name: String = (string, tag = 1),
+        /// Number of earlier containers of this name.
+        attempt: u32 = (uint32, tag = 2),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct RemoveContainerRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-}
+    Container {
+        id: String = (string, tag = 1),
+        pod_sandbox_id: String = (string, tag = 2),
+        metadata: Option<ContainerMetadata> = (message, optional, tag = 3),
+        /// As requested.
+        image: Option<String> = (message, optional, tag = 4),
+        /// As resolved.
+        image_ref: String = (string, tag = 5),
+        state: i32 = (int32, tag = 6),
+        /// Nanoseconds since 1970.
+        created_at: i64 = (int64, tag = 7),
+        /// The kubelet's name the pod, also when the sandbox was removed.
+        labels: Texts = (btree_map = "string, string", tag = 8),
+        /// The kubelet's contain the grace period.
+        annotations: Texts = (btree_map = "string, string", tag = 9),
+        /// Empty before Kubernetes 1.30.
+        image_id: String = (string, tag = 10),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Image {
-    #[prost(string, tag = "1")]
-    pub id: String,
-    /// Names with a tag.
-    #[prost(string, repeated, tag = "2")]
-    pub repo_tags: Vec<String>,
-    /// Names with a digest.
-    #[prost(string, repeated, tag = "3")]
-    pub repo_digests: Vec<String>,
-    /// Bytes, with layers shared with other images; compressed in some runtimes.
-    #[prost(uint64, tag = "4")]
-    pub size: u64,
-    /// Excluded from garbage collection; since Kubernetes 1.23, containerd 1.7.
-    #[prost(bool, tag = "8")]
-    pub pinned: bool,
-}
+    ContainerFilter {
+        /// Empty: any.
+        pod_sandbox_id: String = (string, tag = 3),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ListImagesResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub images: Vec<Image>,
-}
+    ListContainersRequest {
+        /// None: all.
+        filter: Option<ContainerFilter> = (message, optional, tag = 1),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct RemoveImageRequest {
-    #[prost(message, optional, tag = "1")]
-    pub image: Option<ImageSpec>,
-}
+    Mount {
+        /// Of an image volume; since Kubernetes 1.31.
+        image: Option<String> = (message, optional, tag = 9),
+    }
 
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct UInt64Value {
-    #[prost(uint64, tag = "1")]
-    pub value: u64,
-}
+    LinuxContainerResources {
+        /// Microseconds.
+        cpu_period: i64 = (int64, tag = 1),
+        /// Microseconds in each period; 0 or less: no limit.
+        cpu_quota: i64 = (int64, tag = 2),
+        /// 1024 are one requested CPU.
+        cpu_shares: i64 = (int64, tag = 3),
+        /// Bytes; 0: no limit.
+        memory_limit_in_bytes: i64 = (int64, tag = 4),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct FilesystemIdentifier {
-    /// A directory of the runtime, seldom a mount point.
-    #[prost(string, tag = "1")]
-    pub mountpoint: String,
-}
+    ContainerResources {
+        linux: Option<LinuxContainerResources> = (message, optional, tag = 1),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct FilesystemUsage {
-    #[prost(message, optional, tag = "2")]
-    pub fs_id: Option<FilesystemIdentifier>,
-    /// By the runtime alone.
-    #[prost(message, optional, tag = "3")]
-    pub used_bytes: Option<UInt64Value>,
-    /// By the runtime alone.
-    #[prost(message, optional, tag = "4")]
-    pub inodes_used: Option<UInt64Value>,
-}
+    ContainerStatus {
+        state: i32 = (int32, tag = 3),
+        /// Nanoseconds since 1970; 0: not yet.
+        started_at: i64 = (int64, tag = 5),
+        /// Nanoseconds since 1970; 0: not yet.
+        finished_at: i64 = (int64, tag = 6),
+        exit_code: i32 = (int32, tag = 7),
+        reason: String = (string, tag = 10),
+        mounts: Vec<Mount> = (message, repeated, tag = 14),
+        log_path: String = (string, tag = 15),
+        /// Since Kubernetes 1.25, containerd 1.7.
+        resources: Option<ContainerResources> = (message, optional, tag = 16),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ImageFsInfoResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub image_filesystems: Vec<FilesystemUsage>,
-    /// Of writable layers; since Kubernetes 1.29.
-    #[prost(message, repeated, tag = "2")]
-    pub container_filesystems: Vec<FilesystemUsage>,
-}
+    ContainerStatusResponse {
+        status: Option<ContainerStatus> = (message, optional, tag = 1),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerAttributes {
-    #[prost(string, tag = "1")]
-    pub id: String,
-}
+    StopContainerRequest {
+        container_id: String = (string, tag = 1),
+        /// Seconds between SIGTERM and SIGKILL; 0: SIGKILL at once.
+        timeout: i64 = (int64, tag = 2),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ContainerStats {
-    #[prost(message, optional, tag = "1")]
-    pub attributes: Option<ContainerAttributes>,
-    #[prost(message, optional, tag = "4")]
-    pub writable_layer: Option<FilesystemUsage>,
-}
+    Image {
+        id: String = (string, tag = 1),
+        /// Names with a tag.
+        repo_tags: Vec<String> = (string, repeated, tag = 2),
+        /// Names with a digest.
+        repo_digests: Vec<String> = (string, repeated, tag = 3),
+        /// Bytes, with layers shared with other images; compressed in some runtimes.
+        size: u64 = (uint64, tag = 4),
+        /// Excluded from garbage collection; since Kubernetes 1.23, containerd 1.7.
+        pinned: bool = (bool, tag = 8),
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct ListContainerStatsResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub stats: Vec<ContainerStats>,
+    RemoveImageRequest {
+        image: Option<String> = (message, optional, tag = 1),
+    }
+
+    FilesystemUsage {
+        fs_id: Option<String> = (message, optional, tag = 2),
+        /// By the runtime alone.
+        used_bytes: Option<u64> = (message, optional, tag = 3),
+        /// By the runtime alone.
+        inodes_used: Option<u64> = (message, optional, tag = 4),
+    }
+
+    ImageFsInfoResponse {
+        image_filesystems: Vec<FilesystemUsage> = (message, repeated, tag = 1),
+        /// Of writable layers; since Kubernetes 1.29.
+        container_filesystems: Vec<FilesystemUsage> = (message, repeated, tag = 2),
+    }
+
+    ContainerStats {
+        attributes: Option<String> = (message, optional, tag = 1),
+        writable_layer: Option<FilesystemUsage> = (message, optional, tag = 4),
+    }
 }

@@ -1,5 +1,6 @@
 //! Calls to a runtime over its Unix socket, each with a timeout.
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -126,12 +127,20 @@ impl Client {
         }
     }
 
-    async fn call<Q, A>(&self, call: &'static str, request: Q, after: Duration) -> Result<A, CallError>
+    async fn call<Q, A>(&self, call: &'static str, request: Q) -> Result<A, CallError>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        self.send(call, Request::new(request), after).await
+        self.send(call, Request::new(request), self.timeout).await
+    }
+
+    async fn list<Q, A>(&self, call: &'static str, request: Q) -> Result<Vec<A>, CallError>
+    where
+        Q: Message + 'static,
+        A: Message + Default + Debug + 'static,
+    {
+        self.call(call, request).await.map(|list: cri::List<A>| list.items)
     }
 
     async fn send<Q, A>(&self, call: &'static str, request: Request<Q>, after: Duration) -> Result<A, CallError>
@@ -155,93 +164,80 @@ impl Client {
     }
 
     pub(super) async fn version(&self) -> Result<cri::VersionResponse, CallError> {
-        self.call("/runtime.v1.RuntimeService/Version", cri::Empty {}, self.timeout).await
+        self.call("/runtime.v1.RuntimeService/Version", ()).await
     }
 
     /// Returns the verbose status, which is not specified.
     pub(super) async fn status(&self) -> Result<cri::StatusResponse, CallError> {
-        self.call("/runtime.v1.RuntimeService/Status", cri::StatusRequest { verbose: true }, self.timeout).await
+        self.call("/runtime.v1.RuntimeService/Status", true).await
     }
 
     pub(super) async fn sandboxes(&self) -> Result<Vec<cri::PodSandbox>, CallError> {
-        let answer: cri::ListPodSandboxResponse =
-            self.call("/runtime.v1.RuntimeService/ListPodSandbox", cri::Empty {}, self.timeout).await?;
-        Ok(answer.items)
+        self.list("/runtime.v1.RuntimeService/ListPodSandbox", ()).await
     }
 
     /// Lists all containers, or those of one sandbox.
     pub(super) async fn containers(&self, sandbox: Option<&str>) -> Result<Vec<cri::Container>, CallError> {
         let filter = sandbox.map(|id| cri::ContainerFilter { pod_sandbox_id: id.to_owned() });
-        let request = cri::ListContainersRequest { filter };
-        let answer: cri::ListContainersResponse =
-            self.call("/runtime.v1.RuntimeService/ListContainers", request, self.timeout).await?;
-        Ok(answer.containers)
+        self.list("/runtime.v1.RuntimeService/ListContainers", cri::ListContainersRequest { filter }).await
     }
 
     pub(super) async fn sandbox(&self, id: &str, verbose: bool) -> Result<cri::PodSandboxStatusResponse, CallError> {
-        let request = cri::ItemStatusRequest { id: id.to_owned(), verbose };
-        self.call("/runtime.v1.RuntimeService/PodSandboxStatus", request, self.timeout).await
+        let request = cri::PodSandboxStatusRequest { id: id.to_owned(), verbose };
+        self.call("/runtime.v1.RuntimeService/PodSandboxStatus", request).await
     }
 
     pub(super) async fn container(&self, id: &str) -> Result<Option<cri::ContainerStatus>, CallError> {
-        let request = cri::ItemStatusRequest { id: id.to_owned(), verbose: false };
-        let answer: cri::ContainerStatusResponse =
-            self.call("/runtime.v1.RuntimeService/ContainerStatus", request, self.timeout).await?;
-        Ok(answer.status)
+        let answer = self.call("/runtime.v1.RuntimeService/ContainerStatus", id.to_owned()).await;
+        answer.map(|answer: cri::ContainerStatusResponse| answer.status)
     }
 
     pub(super) async fn container_stats(&self) -> Result<Vec<cri::ContainerStats>, CallError> {
-        let answer: cri::ListContainerStatsResponse =
-            self.call("/runtime.v1.RuntimeService/ListContainerStats", cri::Empty {}, self.timeout).await?;
-        Ok(answer.stats)
+        self.list("/runtime.v1.RuntimeService/ListContainerStats", ()).await
     }
 
     pub(super) async fn images(&self) -> Result<Vec<cri::Image>, CallError> {
-        let answer: cri::ListImagesResponse =
-            self.call("/runtime.v1.ImageService/ListImages", cri::Empty {}, self.timeout).await?;
-        Ok(answer.images)
+        self.list("/runtime.v1.ImageService/ListImages", ()).await
     }
 
     pub(super) async fn filesystems(&self) -> Result<cri::ImageFsInfoResponse, CallError> {
-        self.call("/runtime.v1.ImageService/ImageFsInfo", cri::Empty {}, self.timeout).await
+        self.call("/runtime.v1.ImageService/ImageFsInfo", ()).await
     }
 
     /// Sends SIGTERM, and SIGKILL after the grace period; returns when the container is dead.
     pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
-        let request = cri::StopContainerRequest { container_id: id.to_owned(), timeout };
-        let after = grace.saturating_add(STOP_TIME);
-        self.call::<_, cri::Empty>("/runtime.v1.RuntimeService/StopContainer", request, after).await.map(drop)
+        let request = Request::new(cri::StopContainerRequest { container_id: id.to_owned(), timeout });
+        self.send("/runtime.v1.RuntimeService/StopContainer", request, grace.saturating_add(STOP_TIME)).await
     }
 
     pub(super) async fn stop_sandbox(&self, id: &str) -> Result<(), CallError> {
-        let request = cri::PodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.call::<_, cri::Empty>("/runtime.v1.RuntimeService/StopPodSandbox", request, STOP_TIME).await.map(drop)
+        self.send("/runtime.v1.RuntimeService/StopPodSandbox", Request::new(id.to_owned()), STOP_TIME).await
     }
 
     pub(super) async fn remove_sandbox(&self, id: &str) -> Result<(), CallError> {
-        let request = cri::PodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.call::<_, cri::Empty>("/runtime.v1.RuntimeService/RemovePodSandbox", request, REMOVAL_TIME).await.map(drop)
+        self.send("/runtime.v1.RuntimeService/RemovePodSandbox", Request::new(id.to_owned()), REMOVAL_TIME).await
     }
 
     pub(super) async fn remove_container(&self, id: &str) -> Result<(), CallError> {
-        let request = cri::RemoveContainerRequest { container_id: id.to_owned() };
-        self.call::<_, cri::Empty>("/runtime.v1.RuntimeService/RemoveContainer", request, REMOVAL_TIME).await.map(drop)
+        self.send("/runtime.v1.RuntimeService/RemoveContainer", Request::new(id.to_owned()), REMOVAL_TIME).await
     }
 
     pub(super) async fn remove_image(&self, id: &str) -> Result<(), CallError> {
-        let request = cri::RemoveImageRequest { image: Some(cri::ImageSpec { image: id.to_owned() }) };
-        self.call::<_, cri::Empty>("/runtime.v1.ImageService/RemoveImage", request, REMOVAL_TIME).await.map(drop)
+        let request = Request::new(cri::RemoveImageRequest { image: Some(id.to_owned()) });
+        self.send("/runtime.v1.ImageService/RemoveImage", request, REMOVAL_TIME).await
     }
 
     /// Calls a service of containerd beyond CRI.
-    pub(super) async fn change<Q>(&self, call: &'static str, request: Q, namespace: Namespace) -> Result<(), CallError>
-    where
-        Q: Message + 'static,
-    {
+    pub(super) async fn change(
+        &self,
+        call: &'static str,
+        request: impl Message + 'static,
+        namespace: Namespace,
+    ) -> Result<(), CallError> {
         let mut request = Request::new(request);
         request.metadata_mut().insert("containerd-namespace", MetadataValue::from_static(namespace.0));
-        self.send::<_, cri::Empty>(call, request, REMOVAL_TIME).await.map(drop)
+        self.send(call, request, REMOVAL_TIME).await
     }
 }
 

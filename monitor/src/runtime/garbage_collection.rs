@@ -225,9 +225,9 @@ impl Collection {
             let Target::Container { id, log } = &step.target else { continue };
             let layer = stats
                 .iter()
-                .find(|stats| stats.attributes.as_ref().is_some_and(|attributes| attributes.id == *id))
+                .find(|stats| stats.attributes.as_ref() == Some(id))
                 .and_then(|stats| stats.writable_layer.as_ref()?.used_bytes)
-                .map(|bytes| Bytes(bytes.value));
+                .map(Bytes);
             let log = log.as_ref().map(|log| logs::size(&self.logs, log));
             step.frees = layer.into_iter().chain(log).reduce(Bytes::saturating_add);
         }

@@ -232,7 +232,7 @@ pub(super) fn container(message: cri::Container, sandboxes: &[Sandbox]) -> Optio
     let of_labels = PodRef { namespace: label(POD_NAMESPACE), name: label(POD_NAME), uid: PodUid(label(POD_UID)) };
     let cri::ContainerMetadata { name, attempt } = metadata.unwrap_or_default();
     let grace = annotations.get(POD_GRACE).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-    let mut images = vec![image.unwrap_or_default().image, image_ref, image_id];
+    let mut images = vec![image.unwrap_or_default(), image_ref, image_id];
     images.retain(|image| !image.is_empty());
     images.dedup();
     Some(Container {
@@ -260,17 +260,8 @@ pub(super) fn container_state(state: i32) -> ContainerState {
 }
 
 pub(super) fn details(message: cri::ContainerStatus) -> Details {
-    let cri::ContainerStatus {
-        id: _,
-        state: _,
-        started_at,
-        finished_at,
-        exit_code,
-        reason,
-        mounts,
-        log_path,
-        resources,
-    } = message;
+    let cri::ContainerStatus { state: _, started_at, finished_at, exit_code, reason, mounts, log_path, resources } =
+        message;
     let linux = resources.and_then(|resources| resources.linux).unwrap_or_default();
     let above_zero = |number: i64| u64::try_from(number).ok().filter(|number| *number > 0);
     let cpu_millis = above_zero(linux.cpu_quota)
@@ -290,21 +281,19 @@ pub(super) fn details(message: cri::ContainerStatus) -> Details {
                 .filter(|shares| *shares > 2)
                 .map(|shares| shares.saturating_mul(1000) / 1024),
         },
-        mounted_images: mounts.into_iter().filter_map(|mount| mount.image).map(|image| image.image).collect(),
+        mounted_images: mounts.into_iter().filter_map(|mount| mount.image).collect(),
     }
 }
 
 pub(super) fn stores(message: cri::ImageFsInfoResponse) -> Stores {
     let cri::ImageFsInfoResponse { image_filesystems, container_filesystems } = message;
-    let path = |usage: &cri::FilesystemUsage| {
-        usage.fs_id.as_ref().map(|id| PathBuf::from(&id.mountpoint)).filter(|path| path.is_absolute())
-    };
+    let path = |usage: &cri::FilesystemUsage| usage.fs_id.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
     let image = image_filesystems.first();
     Stores {
         image: image.and_then(path),
         container: container_filesystems.first().and_then(path),
-        image_used: image.and_then(|usage| usage.used_bytes).map(|bytes| Bytes(bytes.value)),
-        image_inodes: image.and_then(|usage| usage.inodes_used).map(|inodes| inodes.value),
+        image_used: image.and_then(|usage| usage.used_bytes).map(Bytes),
+        image_inodes: image.and_then(|usage| usage.inodes_used),
     }
 }
 

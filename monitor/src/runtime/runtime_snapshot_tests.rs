@@ -75,10 +75,7 @@ fn no_limit_is_none() {
 
 #[test]
 fn stores_are_directories() {
-    let usage = |path: &str| {
-        let mountpoint = path.to_owned();
-        vec![cri::FilesystemUsage { fs_id: Some(cri::FilesystemIdentifier { mountpoint }), ..Default::default() }]
-    };
+    let usage = |path: &str| vec![cri::FilesystemUsage { fs_id: Some(path.to_owned()), ..Default::default() }];
     let message = cri::ImageFsInfoResponse { image_filesystems: usage("/a"), container_filesystems: usage("b") };
     let expected = Stores { image: Some(PathBuf::from("/a")), ..Stores::default() };
     assert_eq!(stores(message), expected);

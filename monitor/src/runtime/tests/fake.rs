@@ -72,13 +72,13 @@ impl Has {
     pub fn container(&mut self, pod: &str, name: &str, attempt: u32, state: i32, created: i64) -> &mut cri::Container {
         let id = format!("{pod}-{name}-{attempt}");
         let finished_at = if state == cri::CONTAINER_EXITED { created } else { 0 };
-        let status = cri::ContainerStatus { id: id.clone(), state, finished_at, ..Default::default() };
+        let status = cri::ContainerStatus { state, finished_at, ..Default::default() };
         self.statuses.insert(id.clone(), status);
         self.containers.push(cri::Container {
             id,
             pod_sandbox_id: format!("sandbox-{pod}"),
             metadata: Some(cri::ContainerMetadata { name: name.to_owned(), attempt }),
-            image: Some(cri::ImageSpec { image: "registry/app:1".to_owned() }),
+            image: Some("registry/app:1".to_owned()),
             image_ref: String::new(),
             state,
             created_at: created,
@@ -208,7 +208,7 @@ impl<K> tower::Service<Request<Body>> for Served<K> {
             }
             tokio::time::sleep(delay.unwrap_or_default()).await;
             if is_nonsense {
-                return Ok(unary(request, |_: cri::Empty| Ok(Nonsense { number: 7 })).await);
+                return Ok(unary(request, |_: ()| Ok(Nonsense { number: 7 })).await);
             }
             Ok(answer(&call, request, has).await)
         })
@@ -248,12 +248,12 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
             let mut has = lock(&all);
             let refusal = has.refusals.get(name.as_str()).or_else(|| has.refusals.get(id)).cloned();
             has.done.push(format!("{name} {text}"));
-            refusal.map_or(Ok(cri::Empty {}), Err)
+            refusal.map_or(Ok(()), Err)
         }
     };
     let refusal = lock(&all).refusals.get(name.as_str()).filter(|_| !name.starts_with("Remove")).cloned();
     if let Some(status) = refusal {
-        return unary(request, |_: cri::Empty| Err::<cri::Empty, _>(status)).await;
+        return unary(request, |_: ()| Err::<(), _>(status)).await;
     }
     match call {
         "Version" => {
@@ -263,37 +263,32 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
                 runtime_version: "1.0".to_owned(),
                 runtime_api_version: "v1".to_owned(),
             };
-            unary(request, |_: cri::Empty| Ok(version)).await
+            unary(request, |_: ()| Ok(version)).await
         }
-        "Status" => {
-            unary(request, |_: cri::StatusRequest| Ok(cri::StatusResponse { info: lock(&all).info.clone() })).await
-        }
-        "ListPodSandbox" => {
-            unary(request, |_: cri::Empty| Ok(cri::ListPodSandboxResponse { items: lock(&all).sandboxes.clone() }))
-                .await
-        }
+        "Status" => unary(request, |_: bool| Ok(cri::StatusResponse { info: lock(&all).info.clone() })).await,
+        "ListPodSandbox" => unary(request, |_: ()| Ok(cri::List { items: lock(&all).sandboxes.clone() })).await,
         "ListContainers" => {
             let list = move |request: cri::ListContainersRequest| {
                 let sandbox = request.filter.unwrap_or_default().pod_sandbox_id;
                 let mut containers = lock(&all).containers.clone();
                 containers.retain(|container| sandbox.is_empty() || container.pod_sandbox_id == sandbox);
-                Ok(cri::ListContainersResponse { containers })
+                Ok(cri::List { items: containers })
             };
             unary(request, list).await
         }
         "PodSandboxStatus" => {
-            let status = move |request: cri::ItemStatusRequest| {
+            let status = move |request: cri::PodSandboxStatusRequest| {
                 let has = lock(&all);
                 let found = has.sandboxes.iter().find(|sandbox| sandbox.id == request.id);
-                let status = found.map(|it| cri::PodSandboxStatus { id: it.id.clone(), state: it.state });
+                let status = found.map(|it| cri::PodSandboxStatus { state: it.state });
                 let status = Some(status.ok_or_else(|| Status::not_found("no such sandbox"))?);
                 Ok(cri::PodSandboxStatusResponse { status, info: has.sandbox_info.clone() })
             };
             unary(request, status).await
         }
         "ContainerStatus" => {
-            let service = tower::service_fn(move |request: tonic::Request<cri::ItemStatusRequest>| {
-                let (all, id) = (Arc::clone(&all), request.into_inner().id);
+            let service = tower::service_fn(move |request: tonic::Request<String>| {
+                let (all, id) = (Arc::clone(&all), request.into_inner());
                 async move {
                     let delay = lock(&all).delays.get(id.as_str()).copied();
                     tokio::time::sleep(delay.unwrap_or_default()).await;
@@ -302,31 +297,26 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
                     Ok::<_, Status>(tonic::Response::new(cri::ContainerStatusResponse { status }))
                 }
             });
-            let codec = ProstCodec::<cri::ContainerStatusResponse, cri::ItemStatusRequest>::default();
+            let codec = ProstCodec::<cri::ContainerStatusResponse, String>::default();
             Grpc::new(codec).unary(service, request).await
         }
         "ListContainerStats" => {
-            let stats = move |_: cri::Empty| {
+            let stats = move |_: ()| {
                 let stats = |container: &cri::Container| cri::ContainerStats {
-                    attributes: Some(cri::ContainerAttributes { id: container.id.clone() }),
-                    writable_layer: Some(cri::FilesystemUsage {
-                        used_bytes: Some(cri::UInt64Value { value: 1000 }),
-                        ..Default::default()
-                    }),
+                    attributes: Some(container.id.clone()),
+                    writable_layer: Some(cri::FilesystemUsage { used_bytes: Some(1000), ..Default::default() }),
                 };
-                Ok(cri::ListContainerStatsResponse { stats: lock(&all).containers.iter().map(stats).collect() })
+                Ok(cri::List { items: lock(&all).containers.iter().map(stats).collect() })
             };
             unary(request, stats).await
         }
-        "ListImages" => {
-            unary(request, |_: cri::Empty| Ok(cri::ListImagesResponse { images: lock(&all).images.clone() })).await
-        }
+        "ListImages" => unary(request, |_: ()| Ok(cri::List { items: lock(&all).images.clone() })).await,
         "ImageFsInfo" => {
-            let filesystems = |_: cri::Empty| {
+            let filesystems = |_: ()| {
                 let usage = cri::FilesystemUsage {
-                    fs_id: Some(cri::FilesystemIdentifier { mountpoint: "/var/lib/fake/overlay".to_owned() }),
-                    used_bytes: Some(cri::UInt64Value { value: 1 << 20 }),
-                    inodes_used: Some(cri::UInt64Value { value: 12 }),
+                    fs_id: Some("/var/lib/fake/overlay".to_owned()),
+                    used_bytes: Some(1 << 20),
+                    inodes_used: Some(12),
                 };
                 Ok(cri::ImageFsInfoResponse { image_filesystems: vec![usage], container_filesystems: Vec::new() })
             };
@@ -339,45 +329,44 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
                 let mut has = lock(&all);
                 has.containers.iter_mut().filter(|it| it.id == id).for_each(|it| it.state = cri::CONTAINER_EXITED);
                 has.statuses.entry(id).and_modify(|status| status.state = cri::CONTAINER_EXITED);
-                Ok(cri::Empty {})
+                Ok(())
             };
             unary(request, stop).await
         }
         "StopPodSandbox" => {
-            let stop = move |request: cri::PodSandboxRequest| {
-                change(&request.pod_sandbox_id, request.pod_sandbox_id.clone())?;
+            let stop = move |id: String| {
+                change(&id, id.clone())?;
                 let mut has = lock(&all);
-                let of_it = has.sandboxes.iter_mut().filter(|it| it.id == request.pod_sandbox_id);
+                let of_it = has.sandboxes.iter_mut().filter(|it| it.id == id);
                 of_it.for_each(|sandbox| sandbox.state = 1);
-                Ok(cri::Empty {})
+                Ok(())
             };
             unary(request, stop).await
         }
         "RemovePodSandbox" => {
-            let remove = move |request: cri::PodSandboxRequest| {
-                let id = request.pod_sandbox_id;
+            let remove = move |id: String| {
                 change(&id, id.clone())?;
                 let mut has = lock(&all);
                 has.sandboxes.retain(|sandbox| sandbox.id != id);
                 has.containers.retain(|container| container.pod_sandbox_id != id);
-                Ok(cri::Empty {})
+                Ok(())
             };
             unary(request, remove).await
         }
         "RemoveContainer" => {
-            let remove = move |request: cri::RemoveContainerRequest| {
-                change(&request.container_id, request.container_id.clone())?;
-                lock(&all).containers.retain(|container| container.id != request.container_id);
-                Ok(cri::Empty {})
+            let remove = move |id: String| {
+                change(&id, id.clone())?;
+                lock(&all).containers.retain(|container| container.id != id);
+                Ok(())
             };
             unary(request, remove).await
         }
         "RemoveImage" => {
             let remove = move |request: cri::RemoveImageRequest| {
-                let id = request.image.unwrap_or_default().image;
+                let id = request.image.unwrap_or_default();
                 change(&id, id.clone())?;
                 lock(&all).images.retain(|image| image.id != id);
-                Ok(cri::Empty {})
+                Ok(())
             };
             unary(request, remove).await
         }
@@ -395,10 +384,10 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
                 if name == "Create" {
                     has.leases.push(request.id);
                 }
-                Ok(cri::Empty {})
+                Ok(())
             };
             unary(request, lease).await
         }
-        _ => unary(request, |_: cri::Empty| Err::<cri::Empty, _>(Status::unimplemented("unknown method"))).await,
+        _ => unary(request, |_: ()| Err::<(), _>(Status::unimplemented("unknown method"))).await,
     }
 }

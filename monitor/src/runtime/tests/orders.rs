@@ -138,7 +138,7 @@ fn an_image_mounted_meanwhile_stays() {
         let is_at_images = has.done.iter().any(|call| call.starts_with("RemoveImage"));
         if is_at_images && !has.statuses.contains_key("web-late-0") {
             has.container("web", "late", 0, cri::CONTAINER_RUNNING, 60);
-            let image = Some(cri::ImageSpec { image: "registry/old:1".to_owned() });
+            let image = Some("registry/old:1".to_owned());
             has.statuses.get_mut("web-late-0").unwrap().mounts.push(cri::Mount { image });
         }
         false
