@@ -1,11 +1,12 @@
-//! Decodes the records of the ring in place.
+//! Decodes the records of the ring.
 
-use bytes::{Buf, TryGetError};
-use monitor_ebpf::{EventKind, OomMark as RawOomMark, ReclaimKind};
+use monitor_ebpf::{
+    DirectReclaim, EventKind, Header, KswapdWake, OomMark, OomScoreAdj, ReclaimKind, Stall as RawStall,
+};
 use thiserror::Error;
 
-use super::decoded_oom_kill::{self, OomKill};
-use super::record_fields::{Comm, cgroup, comm, int, long, pid, skip, word};
+use super::decoded_oom_kill::{self, Comm, OomKill};
+use super::shared_map;
 use crate::units::{CgroupId, Pid};
 
 /// An event of the ring other than an OOM kill. `at_ns` is `CLOCK_MONOTONIC`; cgroup id 0 is unknown. No variant is boxed: events go into a
@@ -99,56 +100,58 @@ impl Record {
     }
 }
 
-/// Decodes one record. The fields are read in the order of the struct in `monitor_ebpf`.
-pub fn decode(mut record: &[u8]) -> Result<Record, DecodeError> {
-    let header =
-        (|| Ok::<_, TryGetError>((record.try_get_u64_ne()?, record.try_get_u32_ne()?, record.try_get_u32_ne()?)))();
-    let (at_ns, raw_kind, flags) = header.map_err(|_| DecodeError { kind: None, reason: "shorter than its header" })?;
-    let kind = EventKind::from_raw(raw_kind).ok_or(DecodeError { kind: None, reason: "unknown kind" })?;
-    let malformed = |reason| DecodeError { kind: Some(kind), reason };
-    let decoded = body(kind, at_ns, flags, &mut record).map_err(malformed)?;
-    if record.has_remaining() { Err(malformed("longer than its kind")) } else { Ok(decoded) }
+/// Decodes one record, whose kind its header says.
+pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
+    let header = record.get(..size_of::<Header>()).and_then(|bytes| shared_map::record::<Header>(bytes).ok());
+    let header = header.ok_or(DecodeError { kind: None, reason: "shorter than its header" })?;
+    let kind = EventKind::from_raw(header.kind).ok_or(DecodeError { kind: None, reason: "unknown kind" })?;
+    decode_as(kind, header.at_ns, record).map_err(|reason| DecodeError { kind: Some(kind), reason })
 }
 
-fn body(kind: EventKind, at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<Record, &'static str> {
+fn decode_as(kind: EventKind, at_ns: u64, record: &[u8]) -> Result<Record, &'static str> {
     let event = match kind {
-        EventKind::KswapdWake => Event::KswapdWake { at_ns, node: int(from)?, order: int(from)? },
-        EventKind::DirectReclaim => {
-            Event::DirectReclaim { at_ns, cgroup: cgroup(from)?, pid: pid(from)?, order: int(from)? }
+        EventKind::KswapdWake => {
+            let KswapdWake { node, order, .. } = shared_map::record(record)?;
+            Event::KswapdWake { at_ns, node, order }
         }
-        EventKind::Stall => stall(at_ns, from)?,
+        EventKind::DirectReclaim => {
+            let DirectReclaim { cgroup, pid, order, .. } = shared_map::record(record)?;
+            Event::DirectReclaim { at_ns, cgroup: CgroupId(cgroup), pid: Pid(pid.cast_signed()), order }
+        }
+        EventKind::Stall => {
+            let raw: RawStall = shared_map::record(record)?;
+            Event::Stall(Stall {
+                at_ns,
+                kind: ReclaimKind::from_raw(raw.kind).ok_or("unknown kind of reclaim")?,
+                cgroup: CgroupId(raw.cgroup),
+                pid: Pid(raw.pid.cast_signed()),
+                tid: Pid(raw.tid.cast_signed()),
+                comm: Comm(raw.comm),
+                duration_ns: raw.duration_ns,
+                reclaimed_pages: raw.reclaimed_pages,
+            })
+        }
         EventKind::OomMark => {
-            let invoked_at_ns = Some(long(from)?).filter(|&at_ns| at_ns != 0);
-            let trigger_cgroup = cgroup(from)?;
-            let (victim_pid, trigger_pid, trigger_tid) = (pid(from)?, pid(from)?, pid(from)?);
-            skip(from, 4)?;
+            let raw: OomMark = shared_map::record(record)?;
             Event::OomMark {
                 at_ns,
-                invoked_at_ns,
-                victim_pid,
-                trigger_pid,
-                trigger_tid,
-                trigger_comm: comm(from)?,
-                trigger_cgroup,
-                already_dying: flags & RawOomMark::ALREADY_DYING != 0,
+                invoked_at_ns: Some(raw.invoked_at_ns).filter(|&at_ns| at_ns != 0),
+                victim_pid: Pid(raw.victim_tid.cast_signed()),
+                trigger_pid: Pid(raw.trigger_pid.cast_signed()),
+                trigger_tid: Pid(raw.trigger_tid.cast_signed()),
+                trigger_comm: Comm(raw.trigger_comm),
+                trigger_cgroup: CgroupId(raw.trigger_cgroup),
+                already_dying: raw.header.flags & OomMark::ALREADY_DYING != 0,
             }
         }
-        EventKind::OomKill => return decoded_oom_kill::decode(at_ns, flags, from).map(Record::OomKill),
+        EventKind::OomKill => return decoded_oom_kill::decode(record).map(Record::OomKill),
         EventKind::OomScoreAdj => {
-            let (pid, adj, writer_pid) = (pid(from)?, int(from)?, self::pid(from)?);
-            skip(from, 4)?;
-            Event::OomScoreAdj { at_ns, pid, comm: comm(from)?, adj, writer_pid }
+            let OomScoreAdj { pid, oom_score_adj: adj, writer_pid, comm, .. } = shared_map::record(record)?;
+            let (pid, writer_pid) = (Pid(pid.cast_signed()), Pid(writer_pid.cast_signed()));
+            Event::OomScoreAdj { at_ns, pid, comm: Comm(comm), adj, writer_pid }
         }
     };
     Ok(Record::Event(event))
-}
-
-fn stall(at_ns: u64, from: &mut impl Buf) -> Result<Event, &'static str> {
-    let (cgroup, duration_ns, reclaimed_pages) = (cgroup(from)?, long(from)?, long(from)?);
-    let (pid, tid) = (pid(from)?, self::pid(from)?);
-    let kind = ReclaimKind::from_raw(word(from)?).ok_or("unknown kind of reclaim")?;
-    skip(from, 4)?;
-    Ok(Event::Stall(Stall { at_ns, kind, cgroup, pid, tid, comm: comm(from)?, duration_ns, reclaimed_pages }))
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use bytes::Buf;
-use monitor_ebpf::{OomKill as Raw, PATH_LEVELS, PATH_TEXT};
+use monitor_ebpf::{COMM_LEN, CgroupPath as RawPath, OomKill as Raw, OomKillRecord, PATH_LEVELS, PATH_TEXT};
 
-use super::record_fields::{Comm, SHORT, cgroup, comm, int, long, pid, skip, word};
+use super::shared_map;
+use crate::config::config_error::is_unprintable;
 use crate::units::{Bytes, CgroupId, Pid};
 
 /// An OOM kill with its victim and its trigger. What this kernel does not report is `None`.
@@ -39,6 +39,39 @@ pub struct OomKill {
     pub trigger_tid: Pid,
     pub trigger_comm: Comm,
     pub trigger_cgroup: CgroupId,
+}
+
+/// A task's name in the kernel's form.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Comm(pub [u8; COMM_LEN]);
+
+impl Comm {
+    /// Returns the bytes before the terminating zero.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A task chooses its own name: control characters must not reach terminals and logs.
+        for chunk in self.as_bytes().utf8_chunks() {
+            for character in chunk.valid().chars() {
+                let shown = if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character };
+                write!(f, "{shown}")?;
+            }
+            if !chunk.invalid().is_empty() {
+                write!(f, "{}", char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
 }
 
 /// The kernel's `enum oom_constraint`.
@@ -165,66 +198,48 @@ impl fmt::Debug for CgroupPath {
     }
 }
 
-/// Decodes what follows the header, in the order of the struct in `monitor_ebpf`.
-pub(super) fn decode(at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<OomKill, &'static str> {
-    let has = |flag: u32| flags & flag != 0;
-    let (marked_at_ns, invoked_at_ns, started_at_ns) = (long(from)?, long(from)?, long(from)?);
-    let (victim_cgroup, trigger_cgroup, limit_cgroup) = (cgroup(from)?, cgroup(from)?, cgroup(from)?);
-    let mut size = |flag| Ok::<_, &'static str>(Some(Bytes::from_kib(long(from)?)).filter(|_| has(flag)));
-    let (total_vm, anon_rss) = (size(Raw::HAS_TOTAL_VM)?, size(Raw::HAS_ANON_RSS)?);
-    let (file_rss, shmem_rss) = (size(Raw::HAS_FILE_RSS)?, size(Raw::HAS_SHMEM_RSS)?);
-    let pgtables = size(Raw::HAS_PGTABLES)?;
-    skip(from, 4)?; // victim_tid
-    let (victim_pid, trigger_pid, trigger_tid) = (pid(from)?, pid(from)?, pid(from)?);
-    let (uid, oom_score_adj) = (word(from)?, int(from)?);
-    let (constraint, order) = (word(from)?, int(from)?);
-    let (victim_comm, trigger_comm) = (comm(from)?, comm(from)?);
+pub(super) fn decode(record: &[u8]) -> Result<OomKill, &'static str> {
+    let OomKillRecord { kill: raw, path } = shared_map::record(record)?;
+    let has = |flag: u32| raw.header.flags & flag != 0;
+    let size = |flag, kib| has(flag).then_some(Bytes::from_kib(kib));
     Ok(OomKill {
-        at_ns,
-        marked_at_ns,
-        invoked_at_ns: has(Raw::HAS_INVOCATION).then_some(invoked_at_ns),
-        started_at_ns: has(Raw::HAS_START).then_some(started_at_ns),
-        constraint: OomConstraint::from_raw(constraint).filter(|_| has(Raw::HAS_CONSTRAINT)),
-        limit_cgroup: has(Raw::HAS_LIMIT_CGROUP).then_some(limit_cgroup),
-        order: has(Raw::HAS_ORDER).then_some(order),
-        victim_pid,
-        victim_comm: has(Raw::HAS_COMM).then_some(victim_comm),
-        victim_cgroup: has(Raw::HAS_VICTIM_CGROUP).then_some(victim_cgroup),
-        victim_path: path(from)?,
-        uid: has(Raw::HAS_UID).then_some(uid),
-        total_vm,
-        anon_rss,
-        file_rss,
-        shmem_rss,
-        pgtables,
-        oom_score_adj: has(Raw::HAS_OOM_SCORE_ADJ).then_some(oom_score_adj),
-        trigger_pid,
-        trigger_tid,
-        trigger_comm,
-        trigger_cgroup,
+        at_ns: raw.header.at_ns,
+        marked_at_ns: raw.marked_at_ns,
+        invoked_at_ns: has(Raw::HAS_INVOCATION).then_some(raw.invoked_at_ns),
+        started_at_ns: has(Raw::HAS_START).then_some(raw.started_at_ns),
+        constraint: OomConstraint::from_raw(raw.constraint).filter(|_| has(Raw::HAS_CONSTRAINT)),
+        limit_cgroup: has(Raw::HAS_LIMIT_CGROUP).then_some(CgroupId(raw.limit_cgroup)),
+        order: has(Raw::HAS_ORDER).then_some(raw.order),
+        victim_pid: Pid(raw.victim_pid.cast_signed()),
+        victim_comm: has(Raw::HAS_COMM).then_some(Comm(raw.victim_comm)),
+        victim_cgroup: has(Raw::HAS_VICTIM_CGROUP).then_some(CgroupId(raw.victim_cgroup)),
+        victim_path: decode_path(&path)?,
+        uid: has(Raw::HAS_UID).then_some(raw.uid),
+        total_vm: size(Raw::HAS_TOTAL_VM, raw.total_vm_kib),
+        anon_rss: size(Raw::HAS_ANON_RSS, raw.anon_rss_kib),
+        file_rss: size(Raw::HAS_FILE_RSS, raw.file_rss_kib),
+        shmem_rss: size(Raw::HAS_SHMEM_RSS, raw.shmem_rss_kib),
+        pgtables: size(Raw::HAS_PGTABLES, raw.pgtables_kib),
+        oom_score_adj: has(Raw::HAS_OOM_SCORE_ADJ).then_some(raw.oom_score_adj),
+        trigger_pid: Pid(raw.trigger_pid.cast_signed()),
+        trigger_tid: Pid(raw.trigger_tid.cast_signed()),
+        trigger_comm: Comm(raw.trigger_comm),
+        trigger_cgroup: CgroupId(raw.trigger_cgroup),
     })
 }
 
 /// `None` when the kernel could not read a single level; a victim in the root cgroup has no path either.
-fn path(from: &mut impl Buf) -> Result<Option<CgroupPath>, &'static str> {
-    let mut ids = [CgroupId(0); PATH_LEVELS];
-    for id in &mut ids {
-        *id = cgroup(from)?;
-    }
-    let (levels, truncated, used) = (word(from)?, word(from)?, word(from)?);
-    skip(from, 4)?;
-    let mut text = [0; PATH_TEXT];
-    from.try_copy_to_slice(&mut text).map_err(|_| SHORT)?;
-    let text = text.get(..used as usize).ok_or("a path longer than its text")?;
-    let ids = ids.get(..levels as usize).ok_or("a path of too many levels")?;
+fn decode_path(raw: &RawPath) -> Result<Option<CgroupPath>, &'static str> {
+    let text = raw.text.get(..raw.text_bytes as usize).ok_or("a path longer than its text")?;
+    let ids = raw.ids.get(..raw.levels as usize).ok_or("a path of too many levels")?;
     if ids.is_empty() {
         return Ok(None);
     }
-    let mut path = CgroupPath { truncated: truncated != 0, ..CgroupPath::EMPTY };
+    let mut path = CgroupPath { truncated: raw.truncated != 0, ..CgroupPath::EMPTY };
     let (mut names, mut at) = (text.split(|&byte| byte == 0), 0);
     for &id in ids {
         let name = names.next().filter(|name| !name.is_empty()).ok_or("a path with fewer names than levels")?;
-        path.push(id, &mut at, name);
+        path.push(CgroupId(id), &mut at, name);
     }
     Ok(Some(path.reverse()))
 }

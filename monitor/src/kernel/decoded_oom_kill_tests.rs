@@ -1,9 +1,8 @@
 use monitor_ebpf::{CgroupPath as RawPath, EventKind, OomKill as RawKill, OomKillRecord};
 
-use super::{CgroupPath, OomConstraint, OomKill};
+use super::{CgroupPath, Comm, OomConstraint, OomKill};
 use crate::kernel::decode::tests::{bytes_of, header, name};
 use crate::kernel::decode::{Record, decode};
-use crate::kernel::record_fields::Comm;
 use crate::units::{Bytes, CgroupId, Pid};
 
 fn path(levels: &[(u64, &str)]) -> RawPath {

@@ -13,7 +13,6 @@ mod maps;
 mod probe_report;
 mod probe_table;
 mod program_statistics;
-mod record_fields;
 mod shared_map;
 pub mod tracepoint_format;
 
@@ -21,7 +20,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 pub use decode::{DecodeError, Event, Record, Stall, decode};
-pub use decoded_oom_kill::{CgroupPath, OomConstraint, OomKill};
+pub use decoded_oom_kill::{CgroupPath, Comm, OomConstraint, OomKill};
 pub use event_ring::{Accounts, Drained, EventAccount};
 pub(crate) use host_support::Capabilities;
 pub use maps::{CgroupCounters, DeviceId};
@@ -30,7 +29,6 @@ pub use monitor_ebpf::{
 };
 pub use probe_report::{CgroupSource, Degradation, ProbeReport, ProbeState, ProbeStatus};
 pub use program_statistics::ProbeStatistics;
-pub use record_fields::Comm;
 
 use self::loader::{Depth, Loaded};
 use crate::config::KernelOptions;
@@ -52,8 +50,6 @@ impl Kernel {
     /// Loads and attaches what this kernel supports. Never fails: [`Self::report`] says what is missing.
     ///
     /// `own_tgid` is the agent's process id in the initial pid namespace; the programs ignore what that process writes.
-    ///
-    /// `own_tgid` is the agent's process id in the initial pid namespace: what it writes itself is no event.
     #[must_use]
     pub fn load(options: &KernelOptions, own_tgid: u32) -> Self {
         let mut report = ProbeReport::default();
