@@ -6,7 +6,7 @@ use monitor_ebpf::{COMM_LEN, CgroupPath as RawPath, OomKill as Raw, OomKillRecor
 
 use super::shared_map;
 use crate::config::config_error::is_unprintable;
-use crate::units::{Bytes, CgroupId, Pid};
+use crate::units::{Bytes, CgroupId, Pid, named_enum};
 
 /// An OOM kill with its victim and its trigger. What this kernel does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,28 +74,18 @@ impl fmt::Debug for Comm {
     }
 }
 
-/// The kernel's `enum oom_constraint`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OomConstraint {
-    /// The node ran out of memory.
-    None,
-    Cpuset,
-    MemoryPolicy,
-    Memcg,
+named_enum! {
+    /// The kernel's `enum oom_constraint`.
+    pub enum OomConstraint {
+        /// The node ran out of memory.
+        None = "none",
+        Cpuset = "cpuset",
+        MemoryPolicy = "memory_policy",
+        Memcg = "memcg",
+    }
 }
 
 impl OomConstraint {
-    pub const ALL: [Self; 4] = [Self::None, Self::Cpuset, Self::MemoryPolicy, Self::Memcg];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Cpuset => "cpuset",
-            Self::MemoryPolicy => "memory_policy",
-            Self::Memcg => "memcg",
-        }
-    }
-
     /// The order of the enumerators is that of Linux 2.6.24 to 6.18.
     #[must_use]
     pub fn from_raw(raw: u32) -> Option<Self> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cri::{self, Texts};
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, Monotonic, named_enum};
 use crate::workloads::cgroup_path::PodUid;
 
 const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -50,27 +50,14 @@ pub struct Sandbox {
     pub dead_since: Option<Monotonic>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ContainerState {
-    Created,
-    Running,
-    Exited,
-    /// The runtime does not know its state.
-    Unknown,
-}
-
-impl ContainerState {
-    pub const ALL: [Self; 4] = [Self::Created, Self::Running, Self::Exited, Self::Unknown];
-
-    /// Returns the name in output.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Running => "running",
-            Self::Exited => "exited",
-            Self::Unknown => "unknown",
-        }
+named_enum! {
+    /// A container's state, by its name in output.
+    pub enum ContainerState {
+        Created = "created",
+        Running = "running",
+        Exited = "exited",
+        /// The runtime does not know its state.
+        Unknown = "unknown",
     }
 }
 

@@ -1,5 +1,7 @@
 //! The conditions and taints that the node shall have.
 
+use crate::units::named_enum;
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeStatus {
     /// All conditions of the agent. Empty: the agent knows none yet, and the node's conditions stay.
@@ -29,22 +31,11 @@ pub struct WantedTaint {
     pub effect: Effect,
 }
 
-/// What a taint does to pods that do not tolerate it, as Kubernetes defines it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
-}
-
-impl Effect {
-    /// Returns the name in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-        }
+named_enum! {
+    /// What a taint does to pods that do not tolerate it, by its name in the API.
+    pub enum Effect {
+        NoSchedule = "NoSchedule",
+        PreferNoSchedule = "PreferNoSchedule",
+        NoExecute = "NoExecute",
     }
 }
