@@ -64,6 +64,8 @@ fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Parses what follows `0x`: digits with at most one point, `p`, and a power of two. Rounds to nearest, ties to even.
+#[expect(clippy::cast_precision_loss, reason = "at most 53 bits, which an f64 holds exactly")]
+#[expect(clippy::cast_possible_truncation, reason = "this is the one rounding to f32, and it overflows to infinity")]
 fn hexadecimal(text: &str) -> Option<f32> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let exponent_digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
@@ -78,7 +80,7 @@ fn hexadecimal(text: &str) -> Option<f32> {
     let (mut value, mut lost, mut seen, mut point) = (0_u64, false, false, false);
     for byte in mantissa.bytes() {
         match char::from(byte).to_digit(16) {
-            Some(digit) if value < 1 << 56 => {
+            Some(digit) if value < 1 << 48 => {
                 value = value << 4 | u64::from(digit);
                 power -= if point { 4 } else { 0 };
                 seen = true;
@@ -94,32 +96,11 @@ fn hexadecimal(text: &str) -> Option<f32> {
     if !seen {
         return None;
     }
-    // The lowest bit is sticky: it is set when any digit beyond the 60 bits kept was not zero, so the last rounding stays correct.
-    let value = value << 1 | u64::from(lost);
-    power -= 1;
-    Some(scale(value, power))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most 53 bits are left, which an f64 holds exactly")]
-#[expect(clippy::cast_possible_truncation, reason = "this is the one rounding to f32, and it overflows to infinity")]
-fn scale(value: u64, power: i64) -> f32 {
-    if value == 0 {
-        return 0.0;
-    }
-    let top = 64 - i64::from(value.leading_zeros());
-    if top + power > 200 {
-        return f32::INFINITY;
-    }
-    if top + power < -200 {
-        return 0.0;
-    }
-    // 53 bits with the sticky bit folded in are exact as f64; scaling by a power of two stays exact; the cast rounds once.
-    let excess = (top - 53).max(0);
-    let kept = value >> excess;
-    let sticky = u64::from(kept << excess != value);
-    let exact = (kept | sticky) as f64;
-    let power = i32::try_from(power + excess).unwrap_or(0);
-    (exact * 2_f64.powi(power)) as f32
+    // At most 53 bits, which an f64 holds exactly. The lowest is sticky: it is set when any digit beyond the kept ones was not zero.
+    let exact = (value << 1 | u64::from(lost)) as f64;
+    // A product with a power of two is exact, so the cast rounds once.
+    let power = i32::try_from(power - 1).unwrap_or(0);
+    Some(if value == 0 { 0.0 } else { (exact * 2_f64.powi(power)) as f32 })
 }
 
 #[cfg(test)]
