@@ -10,13 +10,7 @@ const NAMESPACE: Namespace = Namespace("k8s.io");
 /// A lease that a killed agent has left is deleted like a new one; it holds no content.
 const LEASE: &str = "node-pressure-monitor";
 
-/// For `Leases.Create`; field numbers of containerd's `api/services/leases/v1`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct CreateLease {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-}
-
+/// For `Leases.Delete`; field numbers of containerd's `api/services/leases/v1`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeleteLease {
     #[prost(string, tag = "1")]
@@ -29,8 +23,8 @@ pub(super) struct DeleteLease {
 /// Starts containerd's garbage collection and waits for it. Deleting an empty lease does only that.
 pub(super) async fn collect_garbage(client: &Client) -> Result<(), CallError> {
     let id = LEASE.to_owned();
-    let create = CreateLease { id: id.clone() };
-    let created = client.change("/containerd.services.leases.v1.Leases/Create", create, NAMESPACE).await;
+    // Field 1 of the request, of which no more is needed, is the id.
+    let created = client.change("/containerd.services.leases.v1.Leases/Create", id.clone(), NAMESPACE).await;
     // Refused if the lease exists already.
     if let Err(error) = created
         && (error.is_unknown_call() || !error.is_refusal())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::containerd;
 use super::cri_client::{CallError, Client};
@@ -226,7 +226,8 @@ async fn connect(socket: &Path, timeout: Duration) -> Result<Found, String> {
     let name = format!("{} {}", version.runtime_name, version.runtime_version);
     // Optional: only needed where the runtime does not pin the sandbox image.
     let status = client.status().await.ok();
-    let sandbox_image = status.and_then(|status| status.info.get("config").and_then(|json| sandbox_image_of(json)));
+    let sandbox_image =
+        status.and_then(|status| status.info.get("config").and_then(|json| text_in(json, "sandboxImage")));
     Ok(Found { client, socket: socket.to_owned(), name: name.trim().to_owned(), sandbox_image })
 }
 
@@ -245,28 +246,11 @@ fn with_fix(socket: &Path, error: &CallError) -> String {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Configuration {
-    #[serde(default)]
-    sandbox_image: String,
-}
-
-/// Reads `config` of containerd's verbose `Status`.
-fn sandbox_image_of(json: &str) -> Option<String> {
-    let configuration: Configuration = serde_json::from_str(json).ok()?;
-    Some(configuration.sandbox_image).filter(|image| !image.is_empty())
-}
-
-/// Reads the image in `info` of a verbose `PodSandboxStatus`.
-pub(super) fn image_of_sandbox(json: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Info {
-        #[serde(default)]
-        image: String,
-    }
-    let info: Info = serde_json::from_str(json).ok()?;
-    Some(info.image).filter(|image| !image.is_empty())
+/// Returns a text of an object in a verbose answer: `sandboxImage` in `config` of containerd's `Status`, `image` in `info` of a
+/// `PodSandboxStatus`.
+pub(super) fn text_in(json: &str, key: &str) -> Option<String> {
+    let object: Value = serde_json::from_str(json).ok()?;
+    object[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -285,9 +269,9 @@ mod tests {
             ("{}", None),
             ("not json", None),
         ] {
-            assert_eq!(sandbox_image_of(json).as_deref(), expected, "{json}");
+            assert_eq!(text_in(json, "sandboxImage").as_deref(), expected, "{json}");
         }
-        assert_eq!(image_of_sandbox(r#"{"pid":1,"image":"pause:3.9","config":{}}"#).as_deref(), Some("pause:3.9"));
-        assert_eq!(image_of_sandbox(r#"{"pid":1}"#), None);
+        assert_eq!(text_in(r#"{"pid":1,"image":"pause:3.9","config":{}}"#, "image").as_deref(), Some("pause:3.9"));
+        assert_eq!(text_in(r#"{"pid":1}"#, "image"), None);
     }
 }

@@ -71,7 +71,7 @@ impl Gauge {
 impl Collection {
     pub(super) async fn run(self, order: CollectOrder) -> Collected {
         let begun = Monotonic::now();
-        let mut collected = Collected::new();
+        let mut collected = Collected::default();
         let CollectOrder { what, dry_run, is_enough } = order;
         let done = if dry_run {
             self.list(what, &mut collected).await

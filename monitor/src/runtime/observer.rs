@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::cri;
 use super::cri_client::{CallError, Client};
 use super::deaths::{Deaths, wall_clock};
-use super::find::image_of_sandbox;
+use super::find::text_in;
 use super::image_use::{are_known, is_among, used_images};
 use super::runtime_snapshot::{self as snapshot, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
 use crate::units::{Bytes, Monotonic};
@@ -128,7 +128,7 @@ impl Observer {
         }
         let Some(sandbox) = sandboxes.iter().find(|sandbox| sandbox.is_ready) else { return false };
         match client.sandbox(&sandbox.id, true).await {
-            Ok(answer) => self.sandbox_image = answer.info.get("info").and_then(|json| image_of_sandbox(json)),
+            Ok(answer) => self.sandbox_image = answer.info.get("info").and_then(|json| text_in(json, "image")),
             Err(error) => tracing::debug!(%error, sandbox = sandbox.id, "details of a sandbox cannot be read"),
         }
         self.sandbox_image.is_some()

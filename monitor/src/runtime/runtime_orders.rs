@@ -49,10 +49,11 @@ impl fmt::Debug for CollectOrder {
 }
 
 /// How a collection ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CollectEnd {
     Enough,
     /// Nothing is left to collect, and not enough is free.
+    #[default]
     Exhausted,
     /// The dry run is complete.
     Listed,
@@ -74,7 +75,7 @@ impl CollectEnd {
 }
 
 /// The result of a collection, or of its dry run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Collected {
     pub end: CollectEnd,
     /// The first 64 items that were removed, in order.
@@ -98,21 +99,9 @@ pub struct Counts {
 }
 
 impl Collected {
-    pub(super) fn new() -> Self {
-        Self {
-            end: CollectEnd::Exhausted,
-            steps: Vec::new(),
-            counts: Counts::default(),
-            frees: Bytes::ZERO,
-            refused: Vec::new(),
-            refusals: 0,
-            took: Duration::ZERO,
-        }
-    }
-
     /// Returns the result of an order that could not start.
     pub(crate) fn interrupted(reason: String) -> Self {
-        Self { end: CollectEnd::Interrupted(reason), ..Self::new() }
+        Self { end: CollectEnd::Interrupted(reason), ..Self::default() }
     }
 
     pub(super) fn refuse(&mut self, step: Step, reason: String) {
