@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::Api;
 use kube::api::PostParams;
+use kube::core::Request;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::context::Context;
+use super::api_call::call;
+use super::api_client::Context;
 
 /// Questions that may wait; further ones fail.
 const WAITING: usize = 16;
@@ -66,7 +66,7 @@ pub(super) async fn answer(context: &Context, mut questions: mpsc::Receiver<Ques
         if answer.is_closed() {
             continue;
         }
-        let reviewed = timeout(TIMEOUT, review(&context.client, token, path)).await;
+        let reviewed = timeout(TIMEOUT, review(&context.client, &token, &path)).await;
         let _gave_up = answer.send(reviewed.unwrap_or_else(|_| Err(late())));
     }
 }
@@ -75,33 +75,30 @@ fn late() -> String {
     format!("the API server has not answered within {} s", TIMEOUT.as_secs())
 }
 
-async fn review(client: &kube::Client, token: String, path: String) -> Result<Review, String> {
-    let refused = |what: &str, error: kube::Error| {
-        format!("{what}: {error}; the agent's service account needs the cluster role system:auth-delegator")
-    };
-    let params = PostParams::default();
-    let spec = TokenReviewSpec { token, audiences: None };
-    let asked = TokenReview { spec, ..TokenReview::default() };
-    let reviewed = Api::<TokenReview>::all(client.clone()).create(&params, &asked).await;
-    let status = reviewed.map_err(|error| refused("TokenReview", error))?.status.unwrap_or_default();
-    let user = match status.user {
-        Some(user) if status.authenticated == Some(true) => user,
-        Some(_) | None => return Ok(Review::Unknown),
-    };
-    let UserInfo { extra, groups, uid, username } = user;
-    let name = username.clone().unwrap_or_default();
-    let spec = SubjectAccessReviewSpec {
-        extra,
-        groups,
-        non_resource_attributes: Some(NonResourceAttributes { path: Some(path), verb: Some("get".to_owned()) }),
-        uid,
-        user: username,
-        ..SubjectAccessReviewSpec::default()
-    };
-    let asked = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-    let reviewed = Api::<SubjectAccessReview>::all(client.clone()).create(&params, &asked).await;
-    let status = reviewed.map_err(|error| refused("SubjectAccessReview", error))?.status.unwrap_or_default();
+async fn review(client: &kube::Client, token: &str, path: &str) -> Result<Review, String> {
+    let spec = json!({"token": token});
+    let reviewed = create(client, "authentication.k8s.io", "TokenReview", spec).await?;
+    let user = &reviewed["status"]["user"];
+    if reviewed["status"]["authenticated"] != true || user.is_null() {
+        return Ok(Review::Unknown);
+    }
+    let spec = json!({
+        "user": user["username"], "groups": user["groups"], "uid": user["uid"], "extra": user["extra"],
+        "nonResourceAttributes": {"path": path, "verb": "get"},
+    });
+    let reviewed = create(client, "authorization.k8s.io", "SubjectAccessReview", spec).await?;
     // An authorizer may say both; a denial counts.
-    let is_allowed = status.allowed && status.denied != Some(true);
-    Ok(if is_allowed { Review::Allowed } else { Review::Forbidden(name) })
+    let is_allowed = reviewed["status"]["allowed"] == true && reviewed["status"]["denied"] != true;
+    let name = || user["username"].as_str().unwrap_or_default().to_owned();
+    Ok(if is_allowed { Review::Allowed } else { Review::Forbidden(name()) })
+}
+
+/// Creates a review, which the API server answers with its status filled in.
+async fn create(client: &kube::Client, group: &str, kind: &str, spec: Value) -> Result<Value, String> {
+    let body = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "spec": spec}).to_string().into_bytes();
+    let reviews = Request::new(format!("/apis/{group}/v1/{}s", kind.to_ascii_lowercase()));
+    let created = call(client, reviews.create(&PostParams::default(), body), TIMEOUT).await;
+    created.map_err(|failure| {
+        format!("{kind}: {failure}; the agent's service account needs the cluster role system:auth-delegator")
+    })
 }
