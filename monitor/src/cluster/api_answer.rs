@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Body as _;
 use kube::client::Body;
-use serde::Deserialize;
+use serde_json::Value;
 
-use crate::workloads::json_defaults::{list, or_default};
+use crate::units::error_chain;
 
 /// Bytes of a refusal that are read.
 const LONGEST_REFUSAL: usize = 64 << 10;
@@ -29,6 +29,13 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// Reads a refusal from a `metav1.Status`. Fields that are missing or odd count as absent.
+    pub(super) fn from_status(code: Option<StatusCode>, status: &Value) -> Self {
+        let seconds = retry_after_seconds(status).map(Duration::from_secs);
+        let reason = explain(code, status["message"].as_str().unwrap_or_default());
+        Self { status: code, reason, wait: seconds.map(|wait| wait.min(LONGEST_WAIT)) }
+    }
+
     pub(super) fn unanswered(reason: impl Into<String>) -> Self {
         Self { status: None, reason: reason.into(), wait: None }
     }
@@ -39,49 +46,14 @@ impl Refusal {
     }
 }
 
-/// `metav1.Status`, read leniently.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Status {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) message: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) reason: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) code: u16,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) details: Details,
+/// Returns the code that a `metav1.Status` has.
+pub(super) fn code_of(status: &Value) -> Option<StatusCode> {
+    StatusCode::from_u16(u16::try_from(status["code"].as_u64()?).ok()?).ok()
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Details {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) name: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) kind: String,
-    #[serde(deserialize_with = "list")]
-    pub(super) causes: Vec<Cause>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) retry_after_seconds: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Cause {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) reason: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) field: String,
-}
-
-impl Status {
-    pub(super) fn refusal(self) -> Refusal {
-        let status = StatusCode::from_u16(self.code).ok();
-        let seconds = self.details.retry_after_seconds;
-        let wait = (seconds > 0).then(|| Duration::from_secs(seconds).min(LONGEST_WAIT));
-        Refusal { status, reason: explain(status, &self.message), wait }
-    }
+/// Returns the wait that a `metav1.Status` asks for.
+pub(super) fn retry_after_seconds(status: &Value) -> Option<u64> {
+    status["details"]["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0)
 }
 
 fn explain(status: Option<StatusCode>, message: &str) -> String {
@@ -152,25 +124,9 @@ async fn refusal(answer: Response<Body>) -> Refusal {
     let mut body = Vec::new();
     // The code counts even if the body cannot be read, or is a proxy's page.
     let _unread = AnswerBody(answer.into_body()).read(&mut body, LONGEST_REFUSAL).await;
-    let status = serde_json::from_slice::<Status>(&body).unwrap_or_default();
+    let refusal = Refusal::from_status(Some(code), &serde_json::from_slice(&body).unwrap_or_default());
     let wait = header.map(Duration::from_secs).map(|wait| wait.min(LONGEST_WAIT));
-    let refusal = Status { code: code.as_u16(), ..status }.refusal();
     Refusal { wait: wait.or(refusal.wait), ..refusal }
-}
-
-/// Returns an error's text with those of its sources; kube's outermost text alone seldom names the failure.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        source = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -190,7 +146,8 @@ mod tests {
             (r#"{"code":503,"details":{"retryAfterSeconds":99999}}"#, 503, "Service Unavailable", Some(120)),
             (r#"{"code":410,"message":"too old resource version: 1 (5)"}"#, 410, "410 Gone: too old", None),
         ] {
-            let refusal = serde_json::from_str::<Status>(text).unwrap().refusal();
+            let json = serde_json::from_str(text).unwrap();
+            let refusal = Refusal::from_status(code_of(&json), &json);
             assert_eq!(refusal.status.map(|status| status.as_u16()), Some(status));
             assert!(refusal.reason.contains(reason), "{}", refusal.reason);
             assert_eq!(refusal.wait, wait.map(Duration::from_secs));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::api_answer::error_chain;
+use crate::units::error_chain;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 

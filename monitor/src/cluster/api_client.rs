@@ -14,6 +14,7 @@ use crate::config::kubernetes_options::ApiUse;
 use crate::units::Monotonic;
 
 use super::api_state::{Reporter, State};
+use super::ledger::Ledger;
 
 /// Where a pod finds the token of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -127,6 +128,22 @@ impl Access {
         config.headers.push((http::header::USER_AGENT, name));
         kube::Client::try_from(config).map_err(|error| error.to_string())
     }
+}
+
+/// What every task of the API threads needs.
+#[derive(Clone)]
+pub(super) struct Context {
+    /// Stays valid when certificates and tokens change.
+    pub(super) client: kube::Client,
+    pub(super) server: Arc<Server>,
+    pub(super) node_name: Arc<str>,
+    pub(super) reporter: Reporter,
+    pub(super) ledger: Arc<Ledger>,
+}
+
+/// Returns when the sender is dropped, which means that the loop has ended.
+pub(super) async fn ended<T>(mut watched: watch::Receiver<T>) {
+    while watched.changed().await.is_ok() {}
 }
 
 /// A connection to the API server that can be renewed.

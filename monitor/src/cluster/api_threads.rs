@@ -11,9 +11,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
 
-use super::api_client::Access;
+use super::api_client::{Access, Context, ended};
 use super::api_state::{Event, Reporter};
-use super::context::{Context, ended};
 use super::events::EventRequest;
 use super::evictions::intent::Intent;
 use super::ledger::Ledger;

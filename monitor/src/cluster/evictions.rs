@@ -14,9 +14,9 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::units::Monotonic;
 
+use super::api_client::Context;
 use super::api_state::Event;
 use super::backoff::{Backoff, jittered};
-use super::context::Context;
 use super::ledger::Unfinished;
 
 use eviction_plan::Plan;

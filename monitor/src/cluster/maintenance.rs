@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::workloads::json_defaults::or_default;
+use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
 
 /// Taints by which controllers announce that pods are drained from the node.
 const TAINTS: [(&str, &str); 5] = [
@@ -29,71 +29,103 @@ const APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain"
 /// kured, while it holds its lock.
 const REBOOT: &str = "weave.works/kured-reboot-in-progress";
 
-/// The annotations that [`reason`] reads.
-pub(super) const ANNOTATIONS: [&str; 6] =
-    [CURRENT_CONFIG, DESIRED_CONFIG, CONFIG_STATE, DESIRED_DRAIN, APPLIED_DRAIN, REBOOT];
+/// The annotations that [`NodeMarks::maintenance`] reads.
+const ANNOTATIONS: [&str; 6] = [CURRENT_CONFIG, DESIRED_CONFIG, CONFIG_STATE, DESIRED_DRAIN, APPLIED_DRAIN, REBOOT];
 
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+/// The fields of a `v1.Node` that identify it or show maintenance.
+#[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Taint {
+pub(super) struct NodeMarks {
     #[serde(deserialize_with = "or_default")]
-    pub(super) key: String,
+    pub(super) metadata: Metadata,
+    #[serde(deserialize_with = "or_default")]
+    spec: Spec,
 }
 
-/// The fields of a node that show maintenance.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Marks {
-    pub(super) is_being_deleted: bool,
-    pub(super) is_unschedulable: bool,
-    pub(super) taints: Vec<Taint>,
-    pub(super) annotations: Vec<(String, String)>,
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) uid: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) resource_version: String,
+    #[serde(deserialize_with = "is_present")]
+    deletion_timestamp: bool,
+    #[serde(deserialize_with = "annotations")]
+    annotations: Vec<(String, String)>,
 }
 
-/// Returns why the node is in maintenance; of several reasons the most specific.
-pub(super) fn reason(marks: &Marks) -> Option<String> {
-    let annotation = |key: &str| {
-        let found = marks.annotations.iter().find(|(known, _)| known == key);
-        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
-    };
-    let is_tainted = |key: &str| marks.taints.iter().any(|taint| taint.key == key);
-    let is_updating = || match (annotation(CONFIG_STATE), annotation(CURRENT_CONFIG), annotation(DESIRED_CONFIG)) {
-        (Some("Working"), ..) => true,
-        // Stuck until an administrator repairs it: nothing is under way.
-        (Some("Degraded" | "Unreconcilable"), ..) => false,
-        (_, Some(current), Some(desired)) => current != desired,
-        _ => false,
-    };
-    let drain = || annotation(DESIRED_DRAIN).filter(|desired| annotation(APPLIED_DRAIN) != Some(desired));
-    let text = if marks.is_being_deleted {
-        Some("its object is being deleted")
-    } else if is_updating() {
-        Some("its machine configuration is being updated")
-    } else if drain().is_some_and(|desired| desired.starts_with("drain-")) {
-        Some("drained for a new machine configuration")
-    } else if annotation(REBOOT).is_some() {
-        Some("about to be rebooted by kured")
-    } else {
-        // A drained node is cordoned, too: "cordoned" is the least specific.
-        let drained = TAINTS.iter().find(|(key, _)| is_tainted(key)).map(|(_, text)| *text);
-        drained.or((marks.is_unschedulable || is_tainted(UNSCHEDULABLE)).then_some("cordoned"))
-    };
-    text.map(str::to_owned)
+fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    entries_of(deserializer, |key: &String| ANNOTATIONS.contains(&key.as_str()))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(deserialize_with = "or_default")]
+    unschedulable: bool,
+    #[serde(deserialize_with = "list")]
+    taints: Vec<Taint>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Taint {
+    #[serde(deserialize_with = "or_default")]
+    key: String,
+}
+
+impl NodeMarks {
+    /// Returns why the node is in maintenance; of several reasons the most specific.
+    pub(super) fn maintenance(&self) -> Option<String> {
+        let annotation = |key: &str| {
+            let found = self.metadata.annotations.iter().find(|(known, _)| known == key);
+            found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        };
+        let is_tainted = |key: &str| self.spec.taints.iter().any(|taint| taint.key == key);
+        let is_updating = || match (annotation(CONFIG_STATE), annotation(CURRENT_CONFIG), annotation(DESIRED_CONFIG)) {
+            (Some("Working"), ..) => true,
+            // Stuck until an administrator repairs it: nothing is under way.
+            (Some("Degraded" | "Unreconcilable"), ..) => false,
+            (_, Some(current), Some(desired)) => current != desired,
+            _ => false,
+        };
+        let drain = || annotation(DESIRED_DRAIN).filter(|desired| annotation(APPLIED_DRAIN) != Some(desired));
+        let text = if self.metadata.deletion_timestamp {
+            Some("its object is being deleted")
+        } else if is_updating() {
+            Some("its machine configuration is being updated")
+        } else if drain().is_some_and(|desired| desired.starts_with("drain-")) {
+            Some("drained for a new machine configuration")
+        } else if annotation(REBOOT).is_some() {
+            Some("about to be rebooted by kured")
+        } else {
+            // A drained node is cordoned, too: "cordoned" is the least specific.
+            let drained = TAINTS.iter().find(|(key, _)| is_tainted(key)).map(|(_, text)| *text);
+            drained.or((self.spec.unschedulable || is_tainted(UNSCHEDULABLE)).then_some("cordoned"))
+        };
+        text.map(str::to_owned)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(spec: Spec) -> Option<String> {
+        NodeMarks { spec, ..NodeMarks::default() }.maintenance()
+    }
+
     fn with(annotations: &[(&str, &str)]) -> Option<String> {
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        reason(&Marks { annotations, ..Marks::default() })
+        NodeMarks { metadata: Metadata { annotations, ..Metadata::default() }, ..NodeMarks::default() }.maintenance()
     }
 
     #[test]
     fn other_marks_are_no_maintenance() {
         let pressure = ["node.kubernetes.io/memory-pressure", "node-role.kubernetes.io/control-plane"];
-        let taints = pressure.map(|key| Taint { key: key.to_owned() }).to_vec();
-        assert_eq!(reason(&Marks { taints, ..Marks::default() }), None);
+        let taints = Vec::from(pressure.map(|key| Taint { key: key.to_owned() }));
+        assert_eq!(of(Spec { taints, ..Spec::default() }), None);
         assert_eq!(with(&[(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "a"), (CONFIG_STATE, "Done")]), None);
         assert_eq!(with(&[(DESIRED_DRAIN, "uncordon-a"), (APPLIED_DRAIN, "drain-a")]), None);
         assert_eq!(with(&[(DESIRED_DRAIN, "drain-a"), (APPLIED_DRAIN, "drain-a")]), None);
@@ -102,17 +134,16 @@ mod tests {
 
     #[test]
     fn cordoned_drained_and_updated_nodes_are_in_maintenance() {
-        assert_eq!(reason(&Marks { is_unschedulable: true, ..Marks::default() }).as_deref(), Some("cordoned"));
-        assert_eq!(
-            reason(&Marks { is_being_deleted: true, ..Marks::default() }).unwrap(),
-            "its object is being deleted"
-        );
+        assert_eq!(of(Spec { unschedulable: true, ..Spec::default() }).as_deref(), Some("cordoned"));
+        let metadata = Metadata { deletion_timestamp: true, ..Metadata::default() };
+        let deleted = NodeMarks { metadata, ..NodeMarks::default() };
+        assert_eq!(deleted.maintenance().unwrap(), "its object is being deleted");
         let tainted = |keys: &[&str]| keys.iter().map(|key| Taint { key: (*key).to_owned() }).collect();
         for (key, text) in TAINTS.into_iter().chain([(UNSCHEDULABLE, "cordoned")]) {
             // A drained node is cordoned, too: the more specific reason counts.
             for (is_unschedulable, taints) in [(false, tainted(&[key])), (true, tainted(&[UNSCHEDULABLE, key]))] {
-                let marks = Marks { taints, is_unschedulable, ..Marks::default() };
-                assert_eq!(reason(&marks).as_deref(), Some(text), "{key}");
+                let spec = Spec { taints, unschedulable: is_unschedulable };
+                assert_eq!(of(spec).as_deref(), Some(text), "{key}");
             }
         }
         for (annotations, text) in [

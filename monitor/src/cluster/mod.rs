@@ -11,7 +11,6 @@ mod api_threads;
 mod api_time;
 mod backoff;
 pub mod condition_names;
-mod context;
 pub mod events;
 pub mod evictions;
 pub mod ledger;

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use tokio::time::Instant;
-
 use crate::units::Monotonic;
-use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
 
 use super::api_answer::Refusal;
+use super::api_client::Context;
 use super::api_state::{Event, NodeFacts};
-use super::context::Context;
-use super::maintenance::{self, Marks, Taint};
+use super::maintenance::NodeMarks;
 use super::reflector::{self, Reflector};
 
 /// Watches for ever.
@@ -93,64 +89,13 @@ impl Reflector for NodeReflector {
             self.set(NodeFacts { degradation, ..self.facts.clone() });
         }
     }
-
-    fn due(&self) -> Option<Instant> {
-        None
-    }
-
-    fn publish(&mut self) {}
-
-    async fn outdated(&mut self) {
-        std::future::pending::<()>().await;
-    }
 }
 
 /// Returns the needed fields of a node and its resource version.
 fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
-    let Wire { metadata, spec } = serde_json::from_slice(object).ok()?;
-    let marks = Marks {
-        is_being_deleted: metadata.deletion_timestamp,
-        is_unschedulable: spec.unschedulable,
-        taints: spec.taints,
-        annotations: metadata.annotations,
-    };
-    let facts = NodeFacts { uid: metadata.uid, maintenance: maintenance::reason(&marks), degradation: None };
-    Some((facts, metadata.resource_version))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Wire {
-    #[serde(deserialize_with = "or_default")]
-    metadata: Metadata,
-    #[serde(deserialize_with = "or_default")]
-    spec: Spec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    #[serde(deserialize_with = "or_default")]
-    uid: String,
-    #[serde(deserialize_with = "or_default")]
-    resource_version: String,
-    #[serde(deserialize_with = "is_present")]
-    deletion_timestamp: bool,
-    #[serde(deserialize_with = "annotations")]
-    annotations: Vec<(String, String)>,
-}
-
-fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    entries_of(deserializer, |key: &String| maintenance::ANNOTATIONS.contains(&key.as_str()))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    #[serde(deserialize_with = "or_default")]
-    unschedulable: bool,
-    #[serde(deserialize_with = "list")]
-    taints: Vec<Taint>,
+    let node: NodeMarks = serde_json::from_slice(object).ok()?;
+    let maintenance = node.maintenance();
+    Some((NodeFacts { uid: node.metadata.uid, maintenance, degradation: None }, node.metadata.resource_version))
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use crate::workloads::pod::{Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
 
 use super::api_answer::Refusal;
+use super::api_client::Context;
 use super::api_state::{Event, State};
-use super::context::Context;
 use super::lenient_json;
 use super::pod_cache::PodCache;
-use super::reflector::{self, Reflector};
+use super::reflector::{self, Frame, Reflector};
 
 /// Changes within this time are published together: the loop looks at all pods each time.
 const PUBLISH_DELAY: Duration = Duration::from_secs(1);
@@ -230,22 +230,8 @@ fn keys(options: &KubernetesOptions) -> Vec<String> {
 
 /// Returns UID and resource version of a pod whose other fields may be unreadable.
 fn identity(object: &str) -> Option<(String, String)> {
-    let Identity { metadata } = serde_json::from_str(object).ok()?;
+    let Frame { metadata } = serde_json::from_str(object).ok()?;
     (!metadata.uid.is_empty()).then_some((metadata.uid, metadata.resource_version))
-}
-
-#[derive(Deserialize)]
-struct Identity {
-    metadata: IdentityMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct IdentityMetadata {
-    #[serde(deserialize_with = "or_default")]
-    uid: String,
-    #[serde(deserialize_with = "or_default")]
-    resource_version: String,
 }
 
 /// A pod as the API server sends it, with all annotations.

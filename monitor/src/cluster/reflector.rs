@@ -14,10 +14,9 @@ use tokio::time::Instant;
 
 use crate::workloads::json_defaults::or_default;
 
-use super::api_answer::{self, AnswerBody, Refusal, Status};
-use super::api_client::Timeouts;
+use super::api_answer::{self, AnswerBody, Refusal};
+use super::api_client::{Context, Timeouts};
 use super::backoff::{Backoff, jittered};
-use super::context::Context;
 use super::list_stream::ListStream;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -54,10 +53,14 @@ pub(super) trait Reflector {
     /// A request has failed, for the `times`th time in a row.
     fn failed(&mut self, refusal: &Refusal, times: u32);
     /// Returns when to publish the changes, if there are any.
-    fn due(&self) -> Option<Instant>;
-    fn publish(&mut self);
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+    fn publish(&mut self) {}
     /// Returns when everything must be listed again because the options have changed. Cancel-safe.
-    async fn outdated(&mut self);
+    async fn outdated(&mut self) {
+        std::future::pending().await
+    }
 }
 
 /// The next request.
@@ -156,7 +159,7 @@ async fn list<R: Reflector>(context: &Context, reflector: &mut R, latest: bool) 
 }
 
 /// Reads one page of a list.
-async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Result<ListMeta, Refusal> {
+async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Result<Meta, Refusal> {
     let Timeouts { answer, .. } = context.server.timeouts();
     let mut body = api_answer::get(&context.client, path, answer).await?;
     let mut items = ListStream::default();
@@ -169,7 +172,7 @@ async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Res
         }
     }
     let frame = items.end().map_err(Refusal::unanswered)?;
-    let list: ListFrame = serde_json::from_slice(&frame)
+    let list: Frame = serde_json::from_slice(&frame)
         .map_err(|error| Refusal::unanswered(format!("the answer is no list: {error}")))?;
     Ok(list.metadata)
 }
@@ -187,21 +190,24 @@ fn is_older(now: &str, seen: &str) -> bool {
     matches!((now.parse::<u64>(), seen.parse::<u64>()), (Ok(now), Ok(seen)) if now < seen)
 }
 
-/// What is around the items of a list; also a bookmark.
+/// A bookmark, an object of which no more is needed, or what is around the items of a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ListFrame {
+pub(super) struct Frame {
     #[serde(deserialize_with = "or_default")]
-    metadata: ListMeta,
+    pub(super) metadata: Meta,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ListMeta {
+pub(super) struct Meta {
     #[serde(deserialize_with = "or_default")]
-    resource_version: String,
+    pub(super) uid: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) resource_version: String,
+    /// Of a list that has more pages.
     #[serde(rename = "continue", deserialize_with = "or_default")]
-    next: String,
+    pub(super) next: String,
 }
 
 /// Watches from `version` on, until the server ends the watch.
@@ -323,11 +329,12 @@ fn event(line: &[u8], reflector: &mut impl Reflector) -> Result<Option<String>, 
         "ADDED" | "MODIFIED" => reflector.put(object),
         "DELETED" => reflector.remove(object),
         "BOOKMARK" => {
-            let bookmark: ListFrame = serde_json::from_str(object).map_err(|error| unreadable(&error))?;
+            let bookmark: Frame = serde_json::from_str(object).map_err(|error| unreadable(&error))?;
             Some(bookmark.metadata.resource_version)
         }
         "ERROR" => {
-            let refusal = serde_json::from_str::<Status>(object).unwrap_or_default().refusal();
+            let status = serde_json::from_str(object).unwrap_or_default();
+            let refusal = Refusal::from_status(api_answer::code_of(&status), &status);
             return Err(if refusal.is_gone() { End::Gone } else { End::Refused(refusal) });
         }
         // A type of a later Kubernetes.

@@ -15,6 +15,7 @@ use super::api_call::{Failure, TIMEOUT, call};
 use super::api_client::Access;
 use super::api_time;
 use super::condition_names::{self, Owner};
+use super::reflector::Meta;
 use super::status::node_object::{NodeObject, taint_name};
 use super::status::status_patches;
 
@@ -76,15 +77,8 @@ pub struct Sweeper {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NodeList {
-    metadata: ListMetadata,
+    metadata: Meta,
     items: Option<Vec<NodeObject>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ListMetadata {
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 impl std::fmt::Debug for Sweeper {
@@ -135,10 +129,10 @@ impl Sweeper {
                     report(&swept);
                 }
             }
-            next = list.metadata.next.filter(|next| !next.is_empty());
-            if next.is_none() {
+            if list.metadata.next.is_empty() {
                 break;
             }
+            next = Some(list.metadata.next);
         }
         self.liveness.beats.retain(|node, _| there.contains(node));
         Ok(round)

@@ -1,6 +1,6 @@
 //! Loads the embedded eBPF object and attaches its programs. Each failure costs one capability.
 
-use std::{error::Error, fs, os::fd::AsFd as _, path::Path};
+use std::{fs, os::fd::AsFd as _, path::Path};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -20,6 +20,7 @@ use super::{
     tracepoint_format::TracepointFormat,
 };
 use crate::config::KernelOptions;
+use crate::units::error_chain;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 
@@ -202,7 +203,7 @@ fn load_object(
             loader.override_global(layout, offsets, true);
         }
     }
-    let mut ebpf = loader.load(OBJECT).map_err(|error| chain(&error))?;
+    let mut ebpf = loader.load(OBJECT).map_err(|error| error_chain(&error))?;
     let maps = Maps::take(&mut ebpf)?;
     let stream = Stream::new(ring(&mut ebpf)?);
     Ok((ebpf, maps, stream))
@@ -227,7 +228,7 @@ fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], depth: Depth, repo
         let attached = attached.and_then(|()| {
             // Only from here on does a mark without a preceding SIGKILL mean that nothing was killed.
             if probe.event == "signal_generate" {
-                maps.sigkills_are_seen().map_err(|error| chain(&error))
+                maps.sigkills_are_seen().map_err(|error| error_chain(&error))
             } else {
                 Ok(())
             }
@@ -242,18 +243,18 @@ fn attach_one(ebpf: &mut Ebpf, probe: &Probe, depth: Depth, programs: &mut Progr
     let program = ebpf.program_mut(probe.program()).ok_or("the object has no such program; build the agent again")?;
     let fd = match probe.target {
         Target::Tracepoint => {
-            let program: &mut TracePoint = program.try_into().map_err(|error: ProgramError| chain(&error))?;
+            let program: &mut TracePoint = program.try_into().map_err(|error: ProgramError| error_chain(&error))?;
             program.load().map_err(|error| explain_load(&error))?;
             if depth == Depth::Attach {
-                program.attach(probe.category, probe.event).map_err(|error| chain(&error))?;
+                program.attach(probe.category, probe.event).map_err(|error| error_chain(&error))?;
             }
             program.fd()
         }
         Target::Function => {
-            let program: &mut KProbe = program.try_into().map_err(|error: ProgramError| chain(&error))?;
+            let program: &mut KProbe = program.try_into().map_err(|error: ProgramError| error_chain(&error))?;
             program.load().map_err(|error| explain_load(&error))?;
             if depth == Depth::Attach {
-                program.attach(probe.event, 0).map_err(|error| chain(&error))?;
+                program.attach(probe.event, 0).map_err(|error| error_chain(&error))?;
             }
             program.fd()
         }
@@ -267,7 +268,7 @@ fn attach_one(ebpf: &mut Ebpf, probe: &Probe, depth: Depth, programs: &mut Progr
 /// The verifier's log is long; the objection is near its end.
 fn explain_load(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else {
-        return chain(error);
+        return error_chain(error);
     };
     let log = verifier_log.to_string();
     let objection = log.lines().rev().filter(|line| !line.is_empty() && !line.starts_with("processed ")).take(3);
@@ -278,20 +279,6 @@ fn explain_load(error: &ProgramError) -> String {
     } else {
         format!("{VERIFIER_REJECTS}: {}; please report this kernel", objection.join(" | "))
     }
-}
-
-/// Formats the error with all its causes on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn report_all_missing(report: &mut ProbeReport, reason: &str) {

@@ -17,3 +17,18 @@ pub use duration::{format_go_duration, parse_go_duration};
 pub(crate) use named_enum::named_enum;
 pub use quantity::{Quantity, QuantityError};
 pub use signal::{Resource, Signal, UnsupportedSignal};
+
+/// Returns an error's text with those of its causes on one line; the outermost text alone seldom names the failure.
+#[must_use]
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Request;
-use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -19,10 +19,10 @@ use tokio::time::Instant;
 use crate::config::KubernetesOptions;
 
 use super::api_call::{Failure, TIMEOUT, call};
+use super::api_client::{Context, ended};
 use super::api_state::Event;
 use super::api_time;
 use super::backoff::Backoff;
-use super::context::{Context, ended};
 use aggregate::{Aggregator, EventWrite};
 
 pub use event_request::{EventRequest, InvolvedObject};
@@ -33,10 +33,6 @@ const CAPABILITY: &str = "events";
 const GIVE_UP: Duration = Duration::from_secs(600);
 /// Time for all waiting events after the loop has ended.
 const STOP_TIME: Duration = Duration::from_secs(3);
-
-/// An answer whose content is ignored.
-#[derive(Debug, Deserialize)]
-struct Ignored {}
 
 /// Sends events until the sender is dropped, then those that still wait.
 pub(super) async fn send(
@@ -142,7 +138,7 @@ impl Sender<'_> {
         let EventWrite { request, name, count, first, last, .. } = write;
         let body = request.to_json(name, &self.context.node_name, *count, [*first, *last]).to_string().into_bytes();
         let request = events_of(write).create(&PostParams::default(), body);
-        call::<Ignored>(&self.context.client, request, TIMEOUT).await.map(drop)
+        call::<IgnoredAny>(&self.context.client, request, TIMEOUT).await.map(drop)
     }
 
     async fn update_count(&self, write: &EventWrite) -> Result<(), Failure> {
@@ -152,7 +148,7 @@ impl Sender<'_> {
             "message": write.request.message,
         });
         let request = events_of(write).patch(&write.name, &PatchParams::default(), &Patch::Merge(&patch));
-        call::<Ignored>(&self.context.client, request, TIMEOUT).await.map(drop)
+        call::<IgnoredAny>(&self.context.client, request, TIMEOUT).await.map(drop)
     }
 
     /// Reports once that events are refused, and once that they are accepted again.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::client::Body;
 
-use super::super::api_answer::{AnswerBody, error_chain};
+use crate::units::error_chain;
+
+use super::super::api_answer::AnswerBody;
 use super::eviction_requests;
 use super::exchange::{Answer, Step};
 use super::intent::Intent;

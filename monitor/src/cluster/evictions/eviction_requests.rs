@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-use super::super::api_answer::Status;
+use super::super::api_answer::retry_after_seconds;
 use super::super::api_time;
 use super::super::events::event_request::{EventRequest, InvolvedObject};
 use super::exchange::{Answer, Step};
@@ -99,19 +98,6 @@ pub fn event_name(intent: &Intent) -> String {
     format!("{}.evicted-{}", name.trim_end_matches(['.', '-']), uid.trim_end_matches('-'))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Pod {
-    metadata: Option<Metadata>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    uid: String,
-    deletion_timestamp: Option<Value>,
-}
-
 /// Returns what an answer with this status, header `Retry-After` and body means.
 #[must_use]
 pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Option<&str>, body: &[u8]) -> Answer {
@@ -119,24 +105,22 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
         return if step == Step::Get { found(intent, body) } else { Answer::Done };
     }
     // A proxy's error page is no Status; then the code has to do.
-    let status: Status = serde_json::from_slice(body).unwrap_or_default();
-    let causes = &status.details.causes;
+    let status: Value = serde_json::from_slice(body).unwrap_or_default();
+    let has_cause = |field: &str, value: &str| {
+        let causes = status["details"]["causes"].as_array();
+        causes.is_some_and(|causes| causes.iter().any(|cause| cause[field] == value))
+    };
     let reason = reason_text(code, &status);
     match code {
         StatusCode::NOT_FOUND if is_about_the_object(step, intent, &status) => Answer::NotFound,
         // A load balancer knows no such path, or a webhook's service is missing: the pod may exist.
         StatusCode::NOT_FOUND => Answer::Unknown(reason),
-        StatusCode::CONFLICT if status.reason == "AlreadyExists" => Answer::AlreadyExists,
+        StatusCode::CONFLICT if status["reason"] == "AlreadyExists" => Answer::AlreadyExists,
         StatusCode::CONFLICT => Answer::Conflict,
-        StatusCode::UNPROCESSABLE_ENTITY if causes.iter().any(|cause| cause.field == "metadata.uid") => {
-            Answer::Conflict
-        }
-        StatusCode::TOO_MANY_REQUESTS if causes.iter().any(|cause| cause.reason == "DisruptionBudget") => {
-            Answer::Budget(reason)
-        }
+        StatusCode::UNPROCESSABLE_ENTITY if has_cause("field", "metadata.uid") => Answer::Conflict,
+        StatusCode::TOO_MANY_REQUESTS if has_cause("reason", "DisruptionBudget") => Answer::Budget(reason),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            let in_body = Some(status.details.retry_after_seconds).filter(|seconds| *seconds > 0);
-            let after = retry_after.and_then(|text| text.trim().parse().ok()).or(in_body);
+            let after = retry_after.and_then(|text| text.trim().parse().ok()).or(retry_after_seconds(&status));
             let after = after.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_WAIT)));
             Answer::Busy { after, reason }
         }
@@ -147,27 +131,29 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
 }
 
 /// Returns whether the API server itself says that the pod, or the event's namespace, does not exist.
-fn is_about_the_object(step: Step, intent: &Intent, status: &Status) -> bool {
+fn is_about_the_object(step: Step, intent: &Intent, status: &Value) -> bool {
     let (kind, name) = match step {
         Step::SendEvent => ("namespaces", &intent.namespace),
         Step::Mark | Step::Remove | Step::Get => ("pods", &intent.name),
     };
     // A path that is not served has the same reason and empty details.
-    status.reason == "NotFound" && status.details.kind == kind && status.details.name == *name
+    status["reason"] == "NotFound" && status["details"]["kind"] == kind && status["details"]["name"] == *name
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {
-    match serde_json::from_slice::<Pod>(body) {
-        Ok(Pod { metadata: Some(metadata) }) if !metadata.uid.is_empty() => {
-            Answer::Found { is_same: metadata.uid == intent.uid, is_terminating: metadata.deletion_timestamp.is_some() }
-        }
-        Ok(_) => Answer::Unknown("the API server's answer is no pod".to_owned()),
-        Err(error) => Answer::Unknown(format!("the API server's answer is no pod: {error}")),
+    let pod: Value = match serde_json::from_slice(body) {
+        Ok(pod) => pod,
+        Err(error) => return Answer::Unknown(format!("the API server's answer is no pod: {error}")),
+    };
+    let metadata = &pod["metadata"];
+    match metadata["uid"].as_str().unwrap_or_default() {
+        "" => Answer::Unknown("the API server's answer is no pod".to_owned()),
+        uid => Answer::Found { is_same: uid == intent.uid, is_terminating: !metadata["deletionTimestamp"].is_null() },
     }
 }
 
-fn reason_text(code: StatusCode, status: &Status) -> String {
-    let message: String = status.message.chars().take(500).collect();
+fn reason_text(code: StatusCode, status: &Value) -> String {
+    let message: String = status["message"].as_str().unwrap_or_default().chars().take(500).collect();
     if message.is_empty() { format!("the API server answered {code}") } else { format!("{message} ({code})") }
 }
 

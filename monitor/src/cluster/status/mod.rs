@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::KubernetesOptions;
 
-use super::context::{Context, ended};
+use super::api_client::{Context, ended};
 use status_writer::StatusWriter;
 
 pub use wanted::{Effect, NodeStatus, WantedCondition, WantedTaint};

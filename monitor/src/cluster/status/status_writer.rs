@@ -9,11 +9,12 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::Authority;
+use crate::units::{CapabilityChange, Degradations};
 
 use super::super::api_call::{Failure, TIMEOUT, call};
+use super::super::api_client::Context;
 use super::super::api_state::Event;
 use super::super::backoff::{Backoff, jittered};
-use super::super::context::Context;
 use super::super::{api_time, condition_names};
 use super::node_object::{NodeObject, taint_name};
 use super::status_patches;
@@ -52,7 +53,7 @@ pub(super) struct StatusWriter<'c> {
     /// Changes left of the burst.
     credit: u32,
     written: Instant,
-    degradations: [(&'static str, Option<String>); 2],
+    degradations: Degradations,
 }
 
 impl<'c> StatusWriter<'c> {
@@ -69,7 +70,7 @@ impl<'c> StatusWriter<'c> {
             checked: Vec::new(),
             credit: BURST,
             written: Instant::now(),
-            degradations: [(CONDITIONS, None), (TAINTS, None)],
+            degradations: Degradations::default(),
         }
     }
 
@@ -301,7 +302,6 @@ impl<'c> StatusWriter<'c> {
 
     /// Reports a capability to the loop when it is first missing, and when it is restored.
     fn report(&mut self, capability: &'static str, failure: Option<&Failure>) {
-        let Some((_, reported)) = self.degradations.iter_mut().find(|(of, _)| *of == capability) else { return };
         // The pods' reflector reports that the API server does not answer.
         let failure = failure.filter(|failure| !matches!(failure, Failure::Later { .. } | Failure::Conflict(_)));
         let reason = failure.map(|failure| {
@@ -312,10 +312,9 @@ impl<'c> StatusWriter<'c> {
             };
             format!("{failure}; {fix}")
         });
-        if reason.is_some() != reported.is_some() {
-            self.context.reporter.report(Event::Degradation { capability, reason: reason.clone() });
+        if self.degradations.set(capability, reason.as_deref()) != CapabilityChange::Unchanged {
+            self.context.reporter.report(Event::Degradation { capability, reason });
         }
-        *reported = reason;
     }
 }
 
