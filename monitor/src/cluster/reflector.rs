@@ -59,7 +59,7 @@ pub(super) trait Reflector {
     fn publish(&mut self) {}
     /// Returns when everything must be listed again because the options have changed. Cancel-safe.
     async fn outdated(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
