@@ -50,7 +50,6 @@ pub struct Access {
 
 impl Access {
     /// Finds the API server by the options and the environment; none: there is none, or the options switch it off.
-    #[must_use]
     pub fn find(options: &KubernetesOptions) -> Option<Self> {
         if options.api == ApiUse::Off {
             return None;
@@ -61,7 +60,6 @@ impl Access {
         (kubeconfig.is_some() || has_service_account()).then(|| Self::new(kubeconfig, node_name(options)))
     }
 
-    #[must_use]
     pub fn by_kubeconfig(kubeconfig: PathBuf, node_name: &str) -> Self {
         Self::new(Some(kubeconfig), node_name.to_owned())
     }
@@ -82,12 +80,10 @@ impl Access {
     }
 
     /// Returns the name of this node.
-    #[must_use]
     pub fn node_name(&self) -> &str {
         &self.node_name
     }
 
-    #[must_use]
     pub fn lock_file(&self) -> Option<&Path> {
         self.lock_file.as_deref()
     }

@@ -30,7 +30,6 @@ pub enum State {
 
 impl State {
     /// Returns the degradation while the API server is down.
-    #[must_use]
     pub fn degradation(&self) -> Option<String> {
         match self {
             Self::Looking | Self::Off | Self::Up => None,

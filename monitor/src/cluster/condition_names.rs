@@ -45,20 +45,17 @@ pub(super) fn is_standard(kind: &str) -> bool {
 }
 
 /// Returns the type of a condition on the node.
-#[must_use]
 pub fn condition_type(kind: &str, authority: Authority) -> String {
     if is_standard(kind) && authority != Authority::Standard { format!("{PREFIX}{kind}") } else { kind.to_owned() }
 }
 
 /// Returns the key of a condition's taint; none: the condition is not a standard one.
-#[must_use]
 pub fn taint_key(kind: &str, authority: Authority) -> Option<String> {
     let (_, name) = STANDARD.iter().find(|(standard, _)| *standard == kind)?;
     let prefix = if authority == Authority::Standard { STANDARD_KEY_PREFIX } else { KEY_PREFIX };
     Some(format!("{prefix}{name}"))
 }
 
-#[must_use]
 pub fn is_our_condition(kind: &str, reason: &str) -> bool {
     let own = || kind.strip_prefix(PREFIX).is_some_and(is_standard);
     let standard = || is_standard(kind) && STANDARD_REASONS.contains(&reason);
@@ -76,7 +73,6 @@ pub enum Owner {
 }
 
 /// Returns the writer of the taint with this key.
-#[must_use]
 pub fn owner(key: &str) -> Owner {
     let is = |name: &str, prefix: &str| key.strip_prefix(prefix) == Some(name);
     let own = STANDARD.iter().any(|(_, name)| is(name, KEY_PREFIX));
@@ -89,7 +85,6 @@ pub fn owner(key: &str) -> Owner {
 }
 
 /// Returns whether the node lifecycle controller sets standard taints with this effect.
-#[must_use]
 pub fn is_of_control_plane(effect: &str) -> bool {
     effect == Effect::NoSchedule.as_str()
 }

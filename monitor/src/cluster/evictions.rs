@@ -1,6 +1,5 @@
 //! Evictions at the API server. Each is a task of its own that follows a plan of few requests and notes its progress in the ledger.
 
-mod eviction_call;
 pub mod eviction_plan;
 pub mod eviction_requests;
 pub mod exchange;
@@ -9,18 +8,21 @@ pub mod intent;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use kube::client::Body;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::units::Monotonic;
+use crate::units::{Monotonic, error_chain};
 
+use super::api_answer::AnswerBody;
 use super::api_client::Context;
 use super::api_state::Event;
 use super::backoff::{Backoff, jittered};
 use super::ledger::Unfinished;
 
 use eviction_plan::Plan;
-use exchange::{EvictionUpdate, Verdict, Wait};
+use exchange::{Answer, EvictionUpdate, Step, Verdict, Wait};
 use intent::Intent;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -29,6 +31,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT_ASKING: Duration = Duration::from_secs(1);
 /// Time that a stopping agent gives to evictions under way; the ledger keeps the rest.
 const STOP_TIME: Duration = Duration::from_secs(2);
+/// For the mark before the removal, which must not wait long for it.
+const MARK_TIMEOUT: Duration = Duration::from_secs(1);
+/// For the mark while the loop waits for the removal: after two seconds without an answer the loop sends SIGTERM itself.
+const BRIEF_MARK_TIMEOUT: Duration = Duration::from_millis(500);
+/// For other requests: an API server behind a slow link takes seconds.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// For a removal that the loop waits for.
+const ASKED_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes; a pod is far smaller.
+const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Carries out the ledger's unfinished evictions, then those of `intents`, until the sender is dropped.
 pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Intent>) {
@@ -95,7 +107,7 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
         }
         let before = plan.progress();
         requests += 1;
-        let answer = eviction_call::send(&context.client, step, &intent, &context.node_name, before.removed).await;
+        let answer = send(&context.client, step, &intent, &context.node_name, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
         let outcome = plan.take(answer, intent.age());
         // Only progress resets the backoff: an answer that changes nothing may repeat for ever.
@@ -142,6 +154,34 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
         "all requests of an eviction to the API server are done"
     );
     intent.uid
+}
+
+/// Sends the request and reads the whole answer. `is_removed`: the pod is terminating already, so a mark has more time.
+async fn send(client: &kube::Client, step: Step, intent: &Intent, node: &str, is_removed: bool) -> Answer {
+    let timeout = match step {
+        Step::Mark if !is_removed && !intent.is_hard() => BRIEF_MARK_TIMEOUT,
+        Step::Mark => MARK_TIMEOUT,
+        Step::Remove if !intent.is_certain => ASKED_TIMEOUT,
+        Step::Remove | Step::Get | Step::SendEvent => REQUEST_TIMEOUT,
+    };
+    let request = match eviction_requests::build(step, intent, node, Timestamp::now()) {
+        Ok(request) => request,
+        Err(error) => return Answer::Refused(format!("no valid request: {error}")),
+    };
+    let exchange = async {
+        let response = client.send(request.map(Body::from)).await.map_err(|error| error_chain(&error))?;
+        let code = response.status();
+        let retry_after = response.headers().get(http::header::RETRY_AFTER).cloned();
+        let mut body = Vec::new();
+        AnswerBody(response.into_body()).read(&mut body, LARGEST_ANSWER).await?;
+        let retry_after = retry_after.as_ref().and_then(|value| value.to_str().ok());
+        Ok::<Answer, String>(eviction_requests::interpret(step, intent, code, retry_after, &body))
+    };
+    match tokio::time::timeout(timeout, exchange).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(reason)) => Answer::Unknown(reason),
+        Err(_) => Answer::Unknown(format!("no answer within {} s", timeout.as_secs_f64())),
+    }
 }
 
 /// Returns whether the loop has removed this decision from the ledger: it has changed to observe mode, and reports that itself.

@@ -65,7 +65,6 @@ pub struct Full;
 impl Ledger {
     /// Opens the ledger beside this lock file. If it cannot be read or written, [`Self::degradation`] says so, and evictions are kept in
     /// memory only.
-    #[must_use]
     pub fn beside(lock_file: &Path) -> Self {
         let mut path = lock_file.as_os_str().to_owned();
         path.push(".evictions");
@@ -91,35 +90,27 @@ impl Ledger {
     }
 
     /// Returns why the file cannot be read or written now.
-    #[must_use]
     pub fn degradation(&self) -> Option<String> {
         lock(&self.degradation).clone()
     }
 
-    #[must_use]
     pub fn unfinished(&self) -> Vec<Unfinished> {
         lock(&self.open).values().cloned().collect()
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.open).len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     pub fn find(&self, uid: &str) -> Option<Unfinished> {
         lock(&self.open).get(uid).cloned()
     }
 
     /// Notes an eviction before the pod is touched.
-    ///
-    /// # Errors
-    /// When too many are unfinished.
     pub fn begin(&self, intent: &Intent) -> Result<Begun, Full> {
         {
             let mut open = lock(&self.open);

@@ -97,26 +97,17 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the threads, if there is an API server. Call it before the loop raises its own priority, which threads inherit. The pod
     /// cache is kept beside `lock_file`.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start(options: KubernetesOptions, ledger: Ledger, lock_file: &Path) -> std::io::Result<Self> {
         let access = Access::find(&options).map(|access| access.beside(lock_file));
         Self::start_on(options, access, ledger)
     }
 
     /// Starts the threads with a given API server and an empty ledger. Without `access` everything that is sent is refused.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start_with(options: KubernetesOptions, access: Option<Access>) -> std::io::Result<Self> {
         Self::start_on(options, access, Ledger::default())
     }
 
     /// Starts the threads with a given API server, and finishes the evictions that `ledger` holds.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start_on(options: KubernetesOptions, access: Option<Access>, ledger: Ledger) -> std::io::Result<Self> {
         let ledger = Arc::new(ledger);
         let shared = Arc::new(Shared::default());
@@ -146,40 +137,30 @@ impl Cluster {
     }
 
     /// Returns whether an API server is configured, whether it answers or not.
-    #[must_use]
     pub const fn is_there(&self) -> bool {
         self.thread.is_some()
     }
 
     /// Returns the last view; never waits.
-    #[must_use]
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
     }
 
     /// Returns a handle that reads the last view.
-    #[must_use]
     pub fn viewer(&self) -> Viewer {
         Viewer { shared: Arc::clone(&self.shared), is_there: self.is_there() }
     }
 
-    #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
     /// Evicts a pod through the API server. The intent must be in the ledger; [`Event::Eviction`] follows.
-    ///
-    /// # Errors
-    /// When the queue is full or the thread has ended.
     pub fn evict(&self, intent: Intent) -> Result<(), NotTaken> {
         self.evictions.try_send(intent).map_err(|_| NotTaken)
     }
 
     /// Queues a Kubernetes event.
-    ///
-    /// # Errors
-    /// When the queue is full or the thread has ended.
     pub fn send_event(&self, event: EventRequest) -> Result<(), NotTaken> {
         self.events.try_send((Timestamp::now(), event)).map_err(|_| NotTaken)
     }
@@ -196,7 +177,6 @@ impl Cluster {
     }
 
     /// Returns the reviewer of bearer tokens; none without an API server.
-    #[must_use]
     pub fn reviewer(&self) -> Option<Reviewer> {
         self.is_there().then(|| self.reviewer.clone())
     }

@@ -16,7 +16,6 @@ impl Component {
     pub const ALL: [Self; 2] = [Self::Agent, Self::Sweeper];
 
     /// Returns the name of the service account in config/kubernetes.
-    #[must_use]
     pub const fn service_account(self) -> &'static str {
         match self {
             Self::Agent => "node-pressure-monitor",

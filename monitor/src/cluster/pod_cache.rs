@@ -119,7 +119,6 @@ impl PodCache {
 }
 
 /// Returns the pods that the agent with this lock file cached in this boot, and when they were true.
-#[must_use]
 pub fn cached_pods(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
     read(&path(lock_file), &boot_id()).map(|(_, specs, as_of)| (specs, as_of))
 }

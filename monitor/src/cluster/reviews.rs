@@ -38,7 +38,6 @@ pub struct Reviewer(mpsc::Sender<Question>);
 
 impl Reviewer {
     /// Returns a reviewer, and the other end of its questions.
-    #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<Question>) {
         let (ask, questions) = mpsc::channel(WAITING);
         (Self(ask), questions)

@@ -89,9 +89,6 @@ impl std::fmt::Debug for Sweeper {
 
 impl Sweeper {
     /// Connects to the API server. `only`: the name of the one node to sweep.
-    ///
-    /// # Errors
-    /// When the kubeconfig or token cannot be used.
     pub async fn connect(access: &Access, rules: Rules, only: Option<String>) -> Result<Self, String> {
         let client = access.client().await?;
         let selector = only.map(|node| format!("metadata.name={node}"));
@@ -99,9 +96,6 @@ impl Sweeper {
     }
 
     /// Checks every node once; calls `report` for each that was or would be changed.
-    ///
-    /// # Errors
-    /// When the nodes cannot be listed.
     pub async fn round(&mut self, report: &mut impl FnMut(&Swept)) -> Result<Round, SweepError> {
         let mut round = Round::default();
         let mut there = HashSet::new();

@@ -4,7 +4,6 @@
 //! Documentation/bpf/btf.rst.
 
 use monitor_ebpf::{Access, KernelOffsets};
-use thiserror::Error;
 
 const MAGIC: u16 = 0xeb9f;
 /// Limit of anonymous structs and unions inside each other; the kernel's own nest three or four deep.
@@ -23,22 +22,6 @@ const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
-
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BtfError {
-    #[error("not BTF of this machine's byte order")]
-    Magic,
-    #[error("truncated at byte {at}")]
-    Truncated { at: usize },
-    #[error("type {id} is of kind {kind}, which this program does not know")]
-    UnknownKind { id: usize, kind: u32 },
-    #[error("no {type_name}.{member}")]
-    NoMember { type_name: &'static str, member: &'static str },
-    #[error("{type_name}.{member} is a bit field")]
-    BitField { type_name: &'static str, member: &'static str },
-    #[error("no {name} in enum {type_name}")]
-    NoEnumerator { type_name: &'static str, name: &'static str },
-}
 
 /// The head of a type: `struct btf_type` and the position of what follows.
 #[derive(Debug, Clone, Copy)]
@@ -81,46 +64,48 @@ pub struct Btf<'a> {
 }
 
 impl<'a> Btf<'a> {
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, BtfError> {
-        let magic = bytes.first_chunk::<2>().ok_or(BtfError::Truncated { at: 0 })?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
+        let magic = bytes.first_chunk::<2>().ok_or_else(|| truncated(0))?;
         if u16::from_ne_bytes(*magic) != MAGIC {
-            return Err(BtfError::Magic);
+            return Err("not BTF of this machine's byte order".to_owned());
         }
         let header_bytes = word(bytes, 4)?;
-        let section = |offset_at, length_at| -> Result<&'a [u8], BtfError> {
+        let section = |offset_at, length_at| -> Result<&'a [u8], String> {
             let begin = header_bytes as usize + word(bytes, offset_at)? as usize;
             let end = begin + word(bytes, length_at)? as usize;
-            bytes.get(begin..end).ok_or(BtfError::Truncated { at: bytes.len() })
+            bytes.get(begin..end).ok_or_else(|| truncated(bytes.len()))
         };
         let (types, strings) = (section(8, 12)?, section(16, 20)?);
         let mut btf = Self { types, strings, positions: vec![u32::MAX] };
         let mut at = 0;
         while at < types.len() {
             let head = btf.head(at)?;
-            let rest = head.rest_bytes().ok_or(BtfError::UnknownKind { id: btf.positions.len(), kind: head.kind() })?;
-            btf.positions.push(u32::try_from(at).map_err(|_| BtfError::Truncated { at })?);
+            let (id, kind) = (btf.positions.len(), head.kind());
+            let unknown = || format!("type {id} is of kind {kind}, which this program does not know");
+            let rest = head.rest_bytes().ok_or_else(unknown)?;
+            btf.positions.push(u32::try_from(at).map_err(|_| truncated(at))?);
             at = head.rest + rest;
         }
         Ok(btf)
     }
 
     /// Returns the byte offset of `member` in the struct. Searches anonymous structs and unions too.
-    pub fn member_offset(&self, type_name: &'static str, member: &'static str) -> Result<u32, BtfError> {
+    pub fn member_offset(&self, type_name: &str, member: &str) -> Result<u32, String> {
         // One kernel can have several types of one name: the first with the member counts.
         for head in self.types() {
             let head = head?;
             if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && self.name_is(head.name, type_name) {
                 match self.find_member(head, member, MAX_NESTING)? {
                     Some(bits) if bits % 8 == 0 => return Ok(bits / 8),
-                    Some(_) => return Err(BtfError::BitField { type_name, member }),
+                    Some(_) => return Err(format!("{type_name}.{member} is a bit field")),
                     None => {}
                 }
             }
         }
-        Err(BtfError::NoMember { type_name, member })
+        Err(format!("no {type_name}.{member}"))
     }
 
-    pub fn enumerator(&self, type_name: &'static str, name: &'static str) -> Result<u32, BtfError> {
+    pub fn enumerator(&self, type_name: &str, name: &str) -> Result<u32, String> {
         for head in self.types() {
             let head = head?;
             if head.kind() == KIND_ENUM && self.name_is(head.name, type_name) {
@@ -131,10 +116,10 @@ impl<'a> Btf<'a> {
                 }
             }
         }
-        Err(BtfError::NoEnumerator { type_name, name })
+        Err(format!("no {name} in enum {type_name}"))
     }
 
-    pub fn has_function(&self, name: &str) -> Result<bool, BtfError> {
+    pub fn has_function(&self, name: &str) -> Result<bool, String> {
         for head in self.types() {
             let head = head?;
             if head.kind() == KIND_FUNC && self.name_is(head.name, name) {
@@ -144,11 +129,11 @@ impl<'a> Btf<'a> {
         Ok(false)
     }
 
-    fn types(&self) -> impl Iterator<Item = Result<Type, BtfError>> {
+    fn types(&self) -> impl Iterator<Item = Result<Type, String>> {
         self.positions.iter().skip(1).map(|&at| self.head(at as usize))
     }
 
-    fn find_member(&self, container: Type, member: &str, nesting: usize) -> Result<Option<u32>, BtfError> {
+    fn find_member(&self, container: Type, member: &str, nesting: usize) -> Result<Option<u32>, String> {
         for entry in (0..container.members()).map(|index| container.rest + index * 12) {
             let (name, type_id, offset) =
                 (word(self.types, entry)?, word(self.types, entry + 4)?, word(self.types, entry + 8)?);
@@ -172,7 +157,7 @@ impl<'a> Btf<'a> {
         Ok(None)
     }
 
-    fn head(&self, at: usize) -> Result<Type, BtfError> {
+    fn head(&self, at: usize) -> Result<Type, String> {
         Ok(Type { name: word(self.types, at)?, info: word(self.types, at + 4)?, rest: at + 12 })
     }
 
@@ -184,14 +169,18 @@ impl<'a> Btf<'a> {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
-    let chunk = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>).ok_or(BtfError::Truncated { at })?;
+fn truncated(at: usize) -> String {
+    format!("truncated at byte {at}")
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u32, String> {
+    let chunk = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>).ok_or_else(|| truncated(at))?;
     Ok(u32::from_ne_bytes(*chunk))
 }
 
 /// Returns the offsets that the programs need. The steps from a task to the id of its memory cgroup are required; other offsets may be
 /// [`KernelOffsets::ABSENT`].
-pub fn kernel_offsets(vmlinux: &[u8]) -> Result<KernelOffsets, BtfError> {
+pub fn kernel_offsets(vmlinux: &[u8]) -> Result<KernelOffsets, String> {
     let btf = Btf::parse(vmlinux)?;
     let memory = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
     let optional = |type_name, member| btf.member_offset(type_name, member).unwrap_or(KernelOffsets::ABSENT);
@@ -231,7 +220,7 @@ const FIRST_ARGUMENT: Option<&str> = if cfg!(target_arch = "x86_64") {
 mod tests {
     use monitor_ebpf::{Access, KernelOffsets};
 
-    use super::{Btf, BtfError, KIND_ENUM, KIND_FUNC, KIND_INT, KIND_STRUCT, KIND_UNION, MAGIC, kernel_offsets};
+    use super::{Btf, KIND_ENUM, KIND_FUNC, KIND_INT, KIND_STRUCT, KIND_UNION, MAGIC, kernel_offsets};
 
     /// Builds BTF type by type; ids count from 1 as in the format.
     struct Builder {
@@ -316,10 +305,7 @@ mod tests {
         for (member, offset) in [("first", 0), ("flat", 16), ("deep", 24), ("last", 32)] {
             assert_eq!(btf.member_offset("task_struct", member), Ok(offset), "{member}");
         }
-        assert_eq!(
-            btf.member_offset("task_struct", "las"),
-            Err(BtfError::NoMember { type_name: "task_struct", member: "las" })
-        );
+        assert_eq!(btf.member_offset("task_struct", "las"), Err("no task_struct.las".to_owned()));
     }
 
     #[test]
@@ -340,7 +326,7 @@ mod tests {
             .build();
         let btf = Btf::parse(&bytes).expect("parses");
         assert_eq!(btf.member_offset("s", "plain"), Ok(8));
-        assert_eq!(btf.member_offset("s", "bits"), Err(BtfError::BitField { type_name: "s", member: "bits" }));
+        assert_eq!(btf.member_offset("s", "bits"), Err("s.bits is a bit field".to_owned()));
     }
 
     #[test]
@@ -396,8 +382,9 @@ mod tests {
         }
         let mut swapped = whole.clone();
         swapped.swap(0, 1);
-        assert_eq!(Btf::parse(&swapped).err(), Some(BtfError::Magic));
+        assert_eq!(Btf::parse(&swapped).unwrap_err(), "not BTF of this machine's byte order");
         let unknown = Builder::new().container(31, "s", false, &[]).build();
-        assert_eq!(Btf::parse(&unknown).err(), Some(BtfError::UnknownKind { id: 1, kind: 31 }));
+        let error = Btf::parse(&unknown).unwrap_err();
+        assert_eq!(error, "type 1 is of kind 31, which this program does not know");
     }
 }

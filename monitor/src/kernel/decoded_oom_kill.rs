@@ -87,7 +87,6 @@ named_enum! {
 
 impl OomConstraint {
     /// The order of the enumerators is that of Linux 2.6.24 to 6.18.
-    #[must_use]
     pub fn from_raw(raw: u32) -> Option<Self> {
         Self::ALL.get(raw as usize).copied()
     }
@@ -107,7 +106,6 @@ pub struct CgroupPath {
 
 impl CgroupPath {
     /// Builds a path from levels given root first. Levels at the root's end that do not fit are omitted.
-    #[must_use]
     pub fn new(levels: &[(CgroupId, &str)], truncated: bool) -> Self {
         let mut path = Self { truncated, ..Self::EMPTY };
         let leaf_up = levels.iter().rev().map(|(id, name)| (*id, name.as_bytes()));

@@ -50,7 +50,6 @@ impl Kernel {
     /// Loads and attaches what this kernel supports. Never fails: [`Self::report`] says what is missing.
     ///
     /// `own_tgid` is the agent's process id in the initial pid namespace; the programs ignore what that process writes.
-    #[must_use]
     pub fn load(options: &KernelOptions, own_tgid: u32) -> Self {
         let mut report = ProbeReport::default();
         let loaded = loader::load(options, own_tgid, Depth::Attach, &mut report);
@@ -59,7 +58,6 @@ impl Kernel {
     }
 
     /// Reports which probes could be attached. The kernel's verifier checks each program, and none is attached.
-    #[must_use]
     pub fn check_probes(options: &KernelOptions) -> ProbeReport {
         let mut report = ProbeReport::default();
         drop(loader::load(options, std::process::id(), Depth::Verify, &mut report));

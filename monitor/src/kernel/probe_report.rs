@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::units::named_enum;
+
 /// The beginning of the reason for a program that the verifier rejected.
 pub(super) const VERIFIER_REJECTS: &str = "the verifier rejects the program";
 
@@ -26,25 +28,17 @@ impl ProbeStatus {
     }
 }
 
-/// The source of cgroup ids in counters and events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CgroupSource {
-    /// No program runs.
-    #[default]
-    None,
-    /// The task's cgroup in the hierarchy of the memory controller, v1 or v2.
-    MemoryController,
-    /// The task's cgroup in the v2 hierarchy: correct if memory is on v2, the root for every task if memory is on v1.
-    UnifiedHierarchy,
-}
-
-impl CgroupSource {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::MemoryController => "memory controller's hierarchy (BTF)",
-            Self::UnifiedHierarchy => "v2 hierarchy",
-        }
+named_enum! {
+    /// The source of cgroup ids in counters and events.
+    #[derive(Default)]
+    pub enum CgroupSource {
+        /// No program runs.
+        #[default]
+        None = "none",
+        /// The task's cgroup in the hierarchy of the memory controller, v1 or v2.
+        MemoryController = "memory controller's hierarchy (BTF)",
+        /// The task's cgroup in the v2 hierarchy: correct if memory is on v2, the root for every task if memory is on v1.
+        UnifiedHierarchy = "v2 hierarchy",
     }
 }
 

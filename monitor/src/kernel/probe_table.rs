@@ -2,7 +2,7 @@
 
 use monitor_ebpf::{FieldOffsets, field};
 
-use super::tracepoint_format::{FormatError, TracepointFormat};
+use super::tracepoint_format::TracepointFormat;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProbeField {
@@ -47,7 +47,7 @@ impl Probe {
     }
 
     /// Returns the offsets of the fields in this kernel's format file.
-    pub fn offsets(&self, format: &TracepointFormat<'_>) -> Result<FieldOffsets, FormatError> {
+    pub fn offsets(&self, format: &TracepointFormat<'_>) -> Result<FieldOffsets, String> {
         let mut offsets = FieldOffsets::NONE;
         for wanted in self.fields {
             match (format.require(wanted.name, wanted.size), offsets.offsets.get_mut(wanted.slot)) {

@@ -50,18 +50,15 @@ pub enum CallError {
 
 impl CallError {
     /// Returns whether the runtime answered: other calls may succeed.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
     /// Returns whether the object to stop or remove does not exist.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { is_missing: true, .. })
     }
 
-    #[must_use]
     pub fn is_unknown_call(&self) -> bool {
         matches!(self, Self::Refused { is_unknown: true, .. })
     }
@@ -106,8 +103,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// # Errors
-    /// When the socket refuses the connection, or the timeout is over.
     pub async fn connect(socket: &Path, timeout: Duration) -> Result<Self, CallError> {
         // A plain connection first: tonic's error does not contain the kernel's.
         let unreachable = |reason: String| CallError::Unreachable { socket: socket.to_owned(), reason };

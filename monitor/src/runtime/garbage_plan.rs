@@ -50,7 +50,6 @@ pub enum Target {
 
 impl Target {
     /// Returns the name of the kind in logs.
-    #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Container { .. } => "container",
@@ -59,7 +58,6 @@ impl Target {
         }
     }
 
-    #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Container { id, .. } | Self::Sandbox { id } | Self::Image { id } => id,
@@ -78,7 +76,6 @@ pub struct Step {
 }
 
 /// Returns the garbage of these kinds, in the order of removal.
-#[must_use]
 pub fn plan(snapshot: &Snapshot, what: &[Garbage], ages: Ages, now: Monotonic) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut removed = HashSet::new();

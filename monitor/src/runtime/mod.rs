@@ -48,9 +48,6 @@ const STACK: usize = 1 << 20;
 const MEASURING: usize = 2;
 
 /// Observes the runtime once, for commands without a loop. Takes as long as the runtime does, at most the timeout for each call.
-///
-/// # Errors
-/// When no tokio runtime can be made.
 pub fn observe_once(options: RuntimeOptions) -> std::io::Result<View> {
     if options.endpoint == RuntimeEndpoint::Off {
         return Ok(View { state: State::Off, ..View::default() });
@@ -86,9 +83,6 @@ pub struct Runtime {
 impl Runtime {
     /// Starts the thread, unless the options switch the runtime off. Call it before the loop raises its own priority, which threads
     /// inherit.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start(options: RuntimeOptions) -> std::io::Result<Self> {
         let sockets = Sockets::from(&options.endpoint);
         Self::start_with(options, sockets, Root::of_machine())
@@ -119,7 +113,6 @@ impl Runtime {
     }
 
     /// Returns the last view; never waits.
-    #[must_use]
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
     }
@@ -131,33 +124,21 @@ impl Runtime {
     }
 
     /// Orders a snapshot now.
-    ///
-    /// # Errors
-    /// When the order is not taken.
     pub fn observe(&self) -> Result<(), NotTaken> {
         self.send(Order::Observe)
     }
 
     /// Sets the interval of snapshots: 10 s under pressure, else 60 s.
-    ///
-    /// # Errors
-    /// When the order is not taken.
     pub fn set_pressure(&self, is_pressed: bool) -> Result<(), NotTaken> {
         self.send(Order::Pressure(is_pressed))
     }
 
     /// Orders a garbage collection, one at a time; [`Event::Collected`] follows.
-    ///
-    /// # Errors
-    /// When the order is not taken.
     pub fn collect(&self, order: CollectOrder) -> Result<(), NotTaken> {
         self.send(Order::Collect(order))
     }
 
     /// Orders a pod to be stopped; [`Event::Stopped`] follows, at most some 30 s after its grace period. Static pods are refused.
-    ///
-    /// # Errors
-    /// When the order is not taken.
     pub fn stop_pod(&self, order: StopOrder) -> Result<(), NotTaken> {
         self.send(Order::Stop(order))
     }

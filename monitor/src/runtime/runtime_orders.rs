@@ -63,7 +63,6 @@ pub enum CollectEnd {
 
 impl CollectEnd {
     /// Returns the name in metrics and logs.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Enough => "enough",

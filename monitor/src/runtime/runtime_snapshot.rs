@@ -119,7 +119,6 @@ pub struct Image {
 
 impl Image {
     /// Returns the first name, or the id.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.names.first().unwrap_or(&self.id)
     }
@@ -155,19 +154,16 @@ impl Snapshot {
     }
 
     /// Returns the container of this id, which the last part of its cgroup's path contains.
-    #[must_use]
     pub fn container(&self, id: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.id == id)
     }
 
     /// Returns the newest sandbox of a pod.
-    #[must_use]
     pub fn sandbox_of(&self, uid: &PodUid) -> Option<&Sandbox> {
         self.sandboxes.iter().filter(|sandbox| sandbox.pod.uid == *uid).max_by_key(|sandbox| sandbox.attempt)
     }
 
     /// Returns the pod's grace period.
-    #[must_use]
     pub fn grace_of(&self, uid: &PodUid) -> Option<Duration> {
         self.containers_of(uid).find_map(|container| container.grace)
     }

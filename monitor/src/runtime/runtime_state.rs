@@ -34,7 +34,6 @@ pub enum State {
 
 impl State {
     /// Returns whether this machine has a runtime, whether it answers or not.
-    #[must_use]
     pub const fn is_there(&self) -> bool {
         match self {
             Self::Up { .. } | Self::Down { .. } => true,
@@ -43,7 +42,6 @@ impl State {
     }
 
     /// Returns the degradation while the runtime is down.
-    #[must_use]
     pub fn degradation(&self) -> Option<String> {
         match self {
             Self::Looking | Self::Off | Self::Absent | Self::Up { .. } => None,

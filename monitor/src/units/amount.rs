@@ -17,28 +17,23 @@ impl Bytes {
     pub const MIB: u64 = 1 << 20;
     pub const GIB: u64 = 1 << 30;
 
-    #[must_use]
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(Self::KIB))
     }
 
-    #[must_use]
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(Self::MIB))
     }
 
-    #[must_use]
     pub const fn from_gib(gib: u64) -> Self {
         Self(gib.saturating_mul(Self::GIB))
     }
 
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
     /// Returns the number of bytes for a gauge. Exact below 2^53 bytes (8 PiB).
-    #[must_use]
     pub const fn as_f64(self) -> f64 {
         float(self.0)
     }
@@ -68,7 +63,6 @@ impl Bytes {
         self.0.checked_sub(other.0).map(Self)
     }
 
-    #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -124,13 +118,11 @@ impl Amount {
     /// The saturation bound: the sum of two such amounts fits in an `i128`.
     const END: i128 = i128::MAX / 1024;
 
-    #[must_use]
     pub const fn from_units(units: i64) -> Self {
         Self(units as i128 * Self::SCALE)
     }
 
     /// Converts billionths of a unit, saturating.
-    #[must_use]
     pub const fn from_billionths(billionths: i128) -> Self {
         if billionths > Self::END {
             Self(Self::END)
@@ -141,30 +133,25 @@ impl Amount {
         }
     }
 
-    #[must_use]
     pub const fn billionths(self) -> i128 {
         self.0
     }
 
     /// Returns whole units, rounded away from zero, saturating.
-    #[must_use]
     pub fn units(self) -> i64 {
         let away = self.0.signum() * ((self.0.abs() + Self::SCALE - 1) / Self::SCALE);
         i64::try_from(away).unwrap_or(if away < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// Returns whole bytes, rounded up, or zero when the amount is negative.
-    #[must_use]
     pub fn bytes(self) -> Bytes {
         Bytes(u64::try_from(self.units()).unwrap_or(0))
     }
 
-    #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    #[must_use]
     pub const fn is_negative(self) -> bool {
         self.0 < 0
     }
@@ -204,7 +191,6 @@ pub struct Moment(pub i128);
 
 impl Moment {
     /// Returns the nanoseconds since `earlier`, negative when `earlier` lies in the future.
-    #[must_use]
     pub const fn nanos_since(self, earlier: Self) -> i128 {
         self.0.saturating_sub(earlier.0)
     }
@@ -232,7 +218,6 @@ impl fmt::Display for Pid {
 }
 
 /// Converts a count for gauges and rates. Exact below 2^53.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and a rate needs no 53 bits")]
 pub const fn float(count: u64) -> f64 {
     count as f64

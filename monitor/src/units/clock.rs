@@ -15,7 +15,6 @@ pub struct Monotonic(pub u64);
 
 impl Monotonic {
     /// Reads the clock.
-    #[must_use]
     pub fn now() -> Self {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -24,7 +23,6 @@ impl Monotonic {
     }
 
     /// Returns the time since `earlier`, or zero when `earlier` lies in the future.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -37,7 +35,6 @@ impl Monotonic {
     }
 
     /// Returns the wall-clock time of this instant. Reads both clocks.
-    #[must_use]
     pub fn wall(self) -> Timestamp {
         let now = Timestamp::now();
         now.checked_sub(Self::now().since(self)).unwrap_or(now)
@@ -58,7 +55,6 @@ impl fmt::Display for Monotonic {
 
 /// Returns the id of this boot, or an empty text when it cannot be read. Stored values of [`Monotonic`], [`CgroupId`](super::CgroupId)
 /// and [`Pid`](super::Pid) are valid during their own boot only.
-#[must_use]
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

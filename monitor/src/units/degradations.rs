@@ -44,7 +44,6 @@ impl Degradations {
 }
 
 /// Splits `capability: reason`.
-#[must_use]
 pub fn split_degradation(text: &str) -> (&str, &str) {
     text.split_once(": ").unwrap_or((text, "it is missing"))
 }

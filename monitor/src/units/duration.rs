@@ -21,7 +21,6 @@ pub struct SignedNanos(pub i64);
 
 impl SignedNanos {
     /// Returns `None` when the duration is negative.
-    #[must_use]
     pub fn to_duration(self) -> Option<Duration> {
         u64::try_from(self.0).ok().map(Duration::from_nanos)
     }
@@ -40,9 +39,6 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Parses a duration as Go does: an optional sign, then numbers (fractions allowed) each with a unit, or a bare `0`.
-///
-/// # Errors
-/// When Go refuses the text.
 pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
     let invalid = || DurationError::Invalid(quote(text));
     let negative = text.starts_with('-');
@@ -126,7 +122,6 @@ fn quote(text: &str) -> String {
 }
 
 /// Prints a duration as Go does: `1h30m0s`, `1.5s`, `500ms`, `0s`.
-#[must_use]
 pub fn format_go_duration(duration: Duration) -> String {
     let nanos = duration.subsec_nanos();
     let seconds = duration.as_secs();

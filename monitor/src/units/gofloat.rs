@@ -12,9 +12,6 @@ pub enum FloatError {
 }
 
 /// Parses a decimal (`1e1`), hexadecimal (`0x1p3`) or special (`inf`, `NaN`) number.
-///
-/// # Errors
-/// When Go refuses the text.
 pub fn parse_float32(text: &str) -> Result<f32, FloatError> {
     let syntax = || FloatError::Syntax(text.to_owned());
     let number = without_underscores(text).ok_or_else(syntax)?;

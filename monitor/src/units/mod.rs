@@ -19,7 +19,6 @@ pub use quantity::{Quantity, QuantityError};
 pub use signal::{Resource, Signal, UnsupportedSignal};
 
 /// Returns an error's text with those of its causes on one line; the outermost text alone seldom names the failure.
-#[must_use]
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -18,7 +18,6 @@ macro_rules! named_enum {
             pub const CHOICES: [(&'static str, Self); [$($text),+].len()] = [$(($text, Self::$variant)),+];
 
             /// Returns the name used in configuration, metrics and logs.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }

@@ -90,26 +90,22 @@ impl Quantity {
     }
 
     /// Returns a number of bytes, printed with binary suffixes.
-    #[must_use]
     pub fn binary(bytes: Bytes) -> Self {
         Self::normalized(false, (u128::from(bytes.0), 0), Format::BinarySi)
     }
 
     /// Returns a number of units, printed with binary or decimal suffixes.
-    #[must_use]
     pub fn from_units(units: i64, binary: bool) -> Self {
         Self::from_amount(Amount::from_units(units), binary)
     }
 
     /// Returns an amount, printed with binary or decimal suffixes.
-    #[must_use]
     pub fn from_amount(amount: Amount, binary: bool) -> Self {
         let format = if binary { Format::BinarySi } else { Format::DecimalSi };
         Self::normalized(amount.is_negative(), (amount.billionths().unsigned_abs(), SMALLEST_EXPONENT), format)
     }
 
     /// Adds. The result is printed in canonical form, with the suffixes of `self`, or of `other` where `self` is zero.
-    #[must_use]
     pub fn sum(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         let (high, low) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
@@ -129,7 +125,6 @@ impl Quantity {
     }
 
     /// Subtracts. The result is printed as that of [`Quantity::sum`].
-    #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let negative = !other.negative && !other.is_zero();
         self.sum(&Self { negative, ..other.clone() })
@@ -141,7 +136,6 @@ impl Quantity {
         (if self.negative { -magnitude } else { magnitude }, self.exponent)
     }
 
-    #[must_use]
     pub fn amount(&self) -> Amount {
         let scale = u32::try_from(self.exponent - SMALLEST_EXPONENT).unwrap_or(0);
         let magnitude = power_of_ten(scale).and_then(|power| self.unscaled.checked_mul(power));
@@ -150,13 +144,11 @@ impl Quantity {
     }
 
     /// Prints the canonical form: no fraction, and the largest suffix of its family that is exact.
-    #[must_use]
     pub fn canonical(&self) -> String {
         self.printed(|exponent| format!("e{exponent}"))
     }
 
     /// Returns the amount in whole units, rounded away from zero, saturating.
-    #[must_use]
     pub fn value_bytes(&self) -> i64 {
         let magnitude = if self.exponent >= 0 {
             power_of_ten(self.exponent.unsigned_abs()).and_then(|power| self.unscaled.checked_mul(power))
@@ -172,12 +164,10 @@ impl Quantity {
         }
     }
 
-    #[must_use]
     pub fn is_zero(&self) -> bool {
         self.unscaled == 0
     }
 
-    #[must_use]
     pub fn is_negative(&self) -> bool {
         self.negative
     }

@@ -41,20 +41,17 @@ named_enum! {
 
 impl Resource {
     /// Returns whether amounts are bytes. Bytes are printed with binary suffixes, other amounts with decimal suffixes.
-    #[must_use]
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::Memory | Self::EphemeralStorage)
     }
 
     /// Returns whether only the removal of files frees the resource.
-    #[must_use]
     pub const fn is_on_disk(self) -> bool {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 }
 
 impl Signal {
-    #[must_use]
     pub const fn resource(self) -> Resource {
         match self {
             Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Resource::Memory,

@@ -73,7 +73,6 @@ pub struct Plan {
 
 impl Plan {
     /// Returns what is left of `intent` after `progress`. `is_resumed`: an earlier agent began it, so the loop waits for no answer.
-    #[must_use]
     pub fn of(intent: &Intent, progress: Progress, is_resumed: bool) -> Self {
         let by_eviction_api = intent.method == EvictionMethod::Evict;
         let mut plan = Self {
@@ -106,7 +105,6 @@ impl Plan {
     }
 
     /// Returns the next request; none: the eviction is finished.
-    #[must_use]
     pub fn step(&self) -> Option<Step> {
         match self.at {
             At::Mark | At::MarkLate => Some(Step::Mark),
@@ -117,7 +115,6 @@ impl Plan {
         }
     }
 
-    #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
     }
@@ -277,7 +274,6 @@ impl Plan {
     }
 
     /// Returns, once, what could not be marked or reported.
-    #[must_use]
     pub fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }

@@ -90,7 +90,6 @@ fn event(intent: &Intent, node: &str) -> Value {
     event
 }
 
-#[must_use]
 pub fn event_name(intent: &Intent) -> String {
     let name: String = intent.name.chars().take(LONGEST_NAME).collect();
     let of_dns = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
@@ -99,7 +98,6 @@ pub fn event_name(intent: &Intent) -> String {
 }
 
 /// Returns what an answer with this status, header `Retry-After` and body means.
-#[must_use]
 pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Option<&str>, body: &[u8]) -> Answer {
     if code.is_success() {
         return if step == Step::Get { found(intent, body) } else { Answer::Done };

@@ -71,7 +71,6 @@ impl Intent {
     }
 
     /// Returns whether the names are plain DNS names, which need no escaping in a path.
-    #[must_use]
     pub fn has_plain_names(&self) -> bool {
         let is_plain = |name: &str| {
             let of_dns = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -81,19 +80,16 @@ impl Intent {
     }
 
     /// Returns `namespace/name`.
-    #[must_use]
     pub fn pod(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
     /// Returns whether the agent kills the pod at once, without the grace period of the pod or of a soft threshold.
-    #[must_use]
     pub const fn is_hard(&self) -> bool {
         self.is_certain && self.grace_seconds <= HARD_GRACE_SECONDS
     }
 
     /// Returns the time since the decision.
-    #[must_use]
     pub fn age(&self) -> std::time::Duration {
         Monotonic::now().since(Monotonic(self.decided_mono_ns))
     }

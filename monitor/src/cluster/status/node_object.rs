@@ -1,5 +1,6 @@
 //! The fields of a `v1.Node` that conditions and taints need.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -20,15 +21,7 @@ pub struct NodeObject {
 pub struct Metadata {
     pub name: String,
     pub resource_version: String,
-    annotations: Option<Annotations>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default)]
-struct Annotations {
-    /// [`HEARTBEAT`](condition_names::HEARTBEAT).
-    #[serde(rename = "node-pressure-monitor/heartbeat-seconds")]
-    heartbeat: Option<String>,
+    annotations: Option<HashMap<String, Value>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -58,13 +51,11 @@ pub struct NodeCondition {
 }
 
 impl NodeCondition {
-    #[must_use]
     pub fn is_ours(&self) -> bool {
         condition_names::is_our_condition(&self.kind, &self.reason)
     }
 
     /// Returns whether a sweeper has marked the condition as that of a dead agent.
-    #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.status == "Unknown" && self.reason == condition_names::AGENT_STOPPED
     }
@@ -72,7 +63,6 @@ impl NodeCondition {
 
 impl NodeObject {
     /// Returns the conditions of all writers.
-    #[must_use]
     pub fn conditions(&self) -> &[NodeCondition] {
         self.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
     }
@@ -82,33 +72,28 @@ impl NodeObject {
         self.conditions().iter().filter(|condition| condition.is_ours())
     }
 
-    #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&NodeCondition> {
         self.conditions().iter().find(|condition| condition.kind == kind)
     }
 
     /// Returns the agent's heartbeat interval in seconds, as the annotation has it.
-    #[must_use]
     pub fn heartbeat_text(&self) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.heartbeat.as_deref()
+        self.metadata.annotations.as_ref()?.get(condition_names::HEARTBEAT)?.as_str()
     }
 
     /// Returns the agent's heartbeat interval; at most a day.
-    #[must_use]
     pub fn heartbeat(&self) -> Option<Duration> {
         let seconds = self.heartbeat_text()?.parse::<u64>().ok()?;
         Some(Duration::from_secs(seconds.min(86_400)))
     }
 
     /// Returns the taints of all writers.
-    #[must_use]
     pub fn taints(&self) -> &[Value] {
         self.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
     }
 }
 
 /// Returns key and effect of a taint, which together identify it.
-#[must_use]
 pub fn taint_name(taint: &Value) -> (&str, &str) {
     let text = |name: &str| taint.get(name).and_then(Value::as_str).unwrap_or_default();
     (text("key"), text("effect"))

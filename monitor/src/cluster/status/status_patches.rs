@@ -9,7 +9,6 @@ use super::node_object::{NodeCondition, NodeObject, taint_name};
 use super::wanted::{NodeStatus, WantedCondition};
 
 /// Returns the names to use: in observe mode never the standard ones, since others act on those.
-#[must_use]
 pub fn authority(options: Authority, may_act: bool) -> Authority {
     if options == Authority::Standard && !may_act { Authority::Own } else { options }
 }
@@ -44,7 +43,6 @@ fn desired(wanted: &NodeStatus, authority: Authority) -> Vec<Desired<'_>> {
 
 /// Returns the strategic merge patch for `nodes/NAME/status`; none: nothing differs and no heartbeat is due. It names no conditions of
 /// other writers, so those stay.
-#[must_use]
 pub fn conditions(
     wanted: &NodeStatus,
     authority: Authority,
@@ -85,7 +83,6 @@ fn item(desired: &Desired<'_>, seen: &NodeObject, now: &str) -> Value {
 }
 
 /// Returns the patch that removes all conditions of ours; none: there are none.
-#[must_use]
 pub fn no_conditions(seen: &NodeObject) -> Option<Value> {
     let plan = conditions(&NodeStatus::default(), Authority::Off, seen, "", false);
     if seen.heartbeat_text().is_none() {
@@ -97,7 +94,6 @@ pub fn no_conditions(seen: &NodeObject) -> Option<Value> {
 }
 
 /// Returns the patch that makes the conditions of a dead agent Unknown. It applies only if the node has not changed since.
-#[must_use]
 pub fn abandoned_conditions(seen: &NodeObject, message: &str, now: &str) -> Option<Value> {
     let unknown = |seen: &NodeCondition| {
         // The heartbeat keeps its time, which shows since when the agent is dead.
@@ -120,7 +116,6 @@ pub fn abandoned_conditions(seen: &NodeObject, message: &str, now: &str) -> Opti
 
 /// Returns the node's new list of taints; none: it is right already. Taints of other writers stay, with fields that we do not know.
 /// `was_authority`: taints of ours may have standard keys.
-#[must_use]
 pub fn taints(
     wanted: &NodeStatus,
     authority: Authority,
@@ -161,14 +156,12 @@ pub fn taints(
 }
 
 /// Returns whether a standard condition on the node is ours, which makes the taints under its key ours, too.
-#[must_use]
 pub fn was_authority(seen: &NodeObject) -> bool {
     seen.ours().any(|condition| condition_names::is_standard(&condition.kind))
 }
 
 /// Returns the list of taints without ours; none: none is ours. A taint under a standard key is ours if its condition is, since then no
 /// kubelet writes that condition.
-#[must_use]
 pub fn no_taints(seen: &NodeObject) -> Option<Vec<Value>> {
     let is_ours = |taint: &Value| match owner(taint_name(taint).0) {
         Owner::Us => true,
@@ -181,7 +174,6 @@ pub fn no_taints(seen: &NodeObject) -> Option<Vec<Value>> {
 
 /// Returns the merge patch for `nodes/NAME`. The list is replaced as a whole (`listType: atomic`), so the API server refuses it with 409
 /// if the node has changed since it was read.
-#[must_use]
 pub fn taints_patch(taints: &[Value], seen: &NodeObject) -> Value {
     json!({"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": {"taints": taints}})
 }
