@@ -17,7 +17,6 @@ const LONGEST_REFUSAL: usize = 64 << 10;
 /// A longer `Retry-After` is cut.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// A request that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// None: there was no answer.
@@ -46,7 +45,6 @@ impl Refusal {
     }
 }
 
-/// Returns the code that a `metav1.Status` has.
 pub(super) fn code_of(status: &Value) -> Option<StatusCode> {
     StatusCode::from_u16(u16::try_from(status["code"].as_u64()?).ok()?).ok()
 }

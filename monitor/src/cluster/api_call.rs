@@ -41,7 +41,6 @@ impl Failure {
     }
 }
 
-/// Sends a request and reads the answer.
 pub(super) async fn call<T: DeserializeOwned>(
     client: &kube::Client,
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,

@@ -79,7 +79,6 @@ impl Access {
         Self { timeouts, ..self }
     }
 
-    /// Returns the name of this node.
     pub fn node_name(&self) -> &str {
         &self.node_name
     }

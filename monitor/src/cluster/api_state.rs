@@ -55,7 +55,6 @@ pub struct View {
     pub state: State,
     /// Empty when there is no API server.
     pub node_name: Arc<str>,
-    /// The pods of this node.
     pub pods: Arc<PodSpecs>,
     /// When the API server last confirmed the pods; none: they were never read.
     pub pods_as_of: Option<Monotonic>,

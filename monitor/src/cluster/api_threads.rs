@@ -30,7 +30,6 @@ pub(super) struct Inbox {
     pub(super) reviews: mpsc::Receiver<Question>,
 }
 
-/// What both threads start with.
 #[derive(Clone)]
 pub(super) struct Start {
     pub(super) access: Access,

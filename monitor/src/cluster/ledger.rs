@@ -48,7 +48,6 @@ pub struct Ledger {
     is_torn: AtomicBool,
 }
 
-/// Whether an eviction was noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
     /// The API server has to be asked.
@@ -57,7 +56,6 @@ pub enum Begun {
     Already,
 }
 
-/// The ledger is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("eviction not noted: {MOST} evictions wait for the API server already")]
 pub struct Full;
@@ -134,7 +132,6 @@ impl Ledger {
         Ok(Begun::New)
     }
 
-    /// Notes the progress of an eviction.
     pub fn note(&self, uid: &str, progress: Progress) {
         if let Some(open) = lock(&self.open).get_mut(uid) {
             open.progress = progress;

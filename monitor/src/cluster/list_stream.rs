@@ -70,7 +70,6 @@ impl ListStream {
         text.is_some_and(|text| text.ends_with(b"\"items\""))
     }
 
-    /// Returns the frame of a complete list.
     pub(super) fn end(self) -> Result<Vec<u8>, &'static str> {
         if self.depth == 0 && !self.in_string { Ok(self.frame) } else { Err("the list is incomplete") }
     }

@@ -69,12 +69,10 @@ pub struct Viewer {
 
 impl Viewer {
     /// Returns whether an API server is configured, whether it answers or not.
-    #[must_use]
     pub const fn is_there(&self) -> bool {
         self.is_there
     }
 
-    #[must_use]
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
     }
@@ -160,7 +158,6 @@ impl Cluster {
         self.evictions.try_send(intent).map_err(|_| NotTaken)
     }
 
-    /// Queues a Kubernetes event.
     pub fn send_event(&self, event: EventRequest) -> Result<(), NotTaken> {
         self.events.try_send((Timestamp::now(), event)).map_err(|_| NotTaken)
     }
@@ -195,7 +192,6 @@ impl Cluster {
         }
     }
 
-    /// Returns the next event, if one waits.
     pub fn try_event(&mut self) -> Option<Event> {
         self.news.try_recv().ok().map(|event| self.shared.taken(event))
     }

@@ -10,7 +10,6 @@ use super::api_state::{Event, NodeFacts};
 use super::maintenance::NodeMarks;
 use super::reflector::{self, Reflector};
 
-/// Watches for ever.
 pub(super) async fn watch(context: &Context) {
     let mut node = NodeReflector { context: context.clone(), listed: None, facts: NodeFacts::default() };
     reflector::run(context, &mut node).await;

@@ -3,7 +3,6 @@
 //! `cargo xtask manifests --check` compares the roles with this table, and the contract tests compare every request that the test API server
 //! received with the roles: a missing permission fails there, not in a cluster.
 
-/// A client of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     /// `run`, on every node.
@@ -32,7 +31,6 @@ pub enum When {
     TokenReview,
 }
 
-/// One verb on one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
     pub component: Component,

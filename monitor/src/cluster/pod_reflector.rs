@@ -27,7 +27,6 @@ const PUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// Name among the missing capabilities.
 const CAPABILITY: &str = "pods as written";
 
-/// Watches for ever.
 pub(super) async fn watch(context: &Context, options: watch::Receiver<KubernetesOptions>, cache: Option<PodCache>) {
     let mut pods = PodReflector {
         context: context.clone(),

@@ -38,11 +38,8 @@ pub(super) trait Reflector {
     const IS_SMALL: bool;
 
     fn field_selector(&self) -> String;
-    /// A list begins.
     fn begin(&mut self);
-    /// Takes one object of the list.
     fn listed(&mut self, object: &[u8]);
-    /// The list is complete.
     fn end(&mut self);
     /// Takes a new or changed object; returns its resource version.
     fn put(&mut self, object: &str) -> Option<String>;
@@ -63,14 +60,14 @@ pub(super) trait Reflector {
     }
 }
 
-/// The next request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
     /// `latest`: from the store; otherwise from the API server's cache, which costs it much less.
-    List { latest: bool },
+    List {
+        latest: bool,
+    },
     /// Watch from this resource version after checking that the store is not older.
     Resume(String),
-    /// Watch from this resource version.
     Watch(String),
 }
 
@@ -106,7 +103,6 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
     }
 }
 
-/// The wait before the next request.
 enum Wait {
     None,
     Backoff,
@@ -158,7 +154,6 @@ async fn list<R: Reflector>(context: &Context, reflector: &mut R, latest: bool) 
     }
 }
 
-/// Reads one page of a list.
 async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Result<Meta, Refusal> {
     let Timeouts { answer, .. } = context.server.timeouts();
     let mut body = api_answer::get(&context.client, path, answer).await?;

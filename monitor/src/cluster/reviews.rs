@@ -59,7 +59,6 @@ impl Reviewer {
     }
 }
 
-/// Answers the questions one by one.
 pub(super) async fn answer(context: &Context, mut questions: mpsc::Receiver<Question>) {
     while let Some(Question { token, path, answer }) = questions.recv().await {
         if answer.is_closed() {

@@ -45,7 +45,6 @@ pub struct Swept {
     pub node: String,
     /// One text for each change.
     pub done: Vec<String>,
-    /// Why a change failed.
     pub failure: Option<String>,
 }
 
@@ -55,13 +54,10 @@ pub struct Round {
     pub nodes: usize,
     /// Nodes with conditions or taints of ours.
     pub watched: usize,
-    /// Nodes that were changed.
     pub swept: usize,
-    /// Nodes where a change failed.
     pub failed: usize,
 }
 
-/// The nodes cannot be listed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the nodes cannot be listed: {0}")]
 pub struct SweepError(String);

@@ -14,7 +14,6 @@ use super::{
 
 const KINDS: usize = EventKind::ALL.len();
 
-/// The result of one `drain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
     pub delivered: usize,
@@ -23,7 +22,6 @@ pub struct Drained {
     pub exhausted: bool,
 }
 
-/// The counts of one kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventAccount {
     pub kind: EventKind,

@@ -42,7 +42,6 @@ named_enum! {
     }
 }
 
-/// A missing capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Degradation {
     pub capability: &'static str,

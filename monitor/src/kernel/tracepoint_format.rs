@@ -28,7 +28,6 @@ impl<'a> TracepointFormat<'a> {
         Ok(Self { fields })
     }
 
-    /// Returns the field, whatever its size.
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.fields.iter().copied().find(|field| field.name == name)
     }

@@ -19,7 +19,6 @@ use super::cri;
 
 /// Bytes, as in the kubelet: enough for thousands of containers.
 const LARGEST_ANSWER: usize = 16 << 20;
-/// Timeout of a removal.
 const REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// Timeout of a stop after its grace period.
 const STOP_TIME: Duration = Duration::from_secs(15);
@@ -27,21 +26,17 @@ const STOP_TIME: Duration = Duration::from_secs(15);
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The socket refuses the connection.
     #[error("cannot connect to {}: {reason}", socket.display())]
     Unreachable { socket: PathBuf, reason: String },
-    /// No answer within the timeout.
     #[error("{call} was not answered within {} s", after.as_secs_f64())]
     Slow { call: &'static str, after: Duration },
     /// The connection broke, or the answer cannot be decoded.
     #[error("{call} failed: {reason}")]
     Broken { call: &'static str, reason: String },
-    /// The runtime answered with an error.
     #[error("{call} was refused: {reason}")]
     Refused {
         call: &'static str,
         reason: String,
-        /// The object does not exist.
         is_missing: bool,
         /// The runtime does not implement the call.
         is_unknown: bool,
@@ -82,7 +77,6 @@ impl CallError {
     }
 }
 
-/// Cuts a runtime's error text.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 300;
     match text.char_indices().nth(LONGEST) {
@@ -95,7 +89,6 @@ fn shortened(text: &str) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Namespace(pub(super) &'static str);
 
-/// A connection to a runtime.
 #[derive(Debug, Clone)]
 pub struct Client {
     channel: Channel,

@@ -6,11 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::runtime_snapshot::{Container, ContainerState, Sandbox, UnixNanos};
 use crate::units::Monotonic;
 
-/// The times of death of existing objects.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
     since: HashMap<String, Monotonic>,
-    /// The last observation.
     observed: Option<Monotonic>,
 }
 

@@ -51,7 +51,6 @@ impl Found {
     }
 }
 
-/// The runtime at a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// `containerd`, `cri-o`.
@@ -84,7 +83,6 @@ pub async fn identify(socket: &Path, timeout: Duration) -> Result<Identity, Stri
     })
 }
 
-/// Why no runtime was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Missing {
     /// None of the usual sockets exists: a machine without containers.

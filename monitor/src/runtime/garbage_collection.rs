@@ -33,7 +33,6 @@ pub(super) struct Collection {
     pub(super) logs: logs::Root,
 }
 
-/// Why the collection stops.
 enum Stop {
     Enough,
     Interrupted(String),

@@ -15,7 +15,6 @@ use super::runtime_snapshot::{Container, ContainerState, Image, Sandbox, Snapsho
 use crate::config::RuntimeOptions;
 use crate::units::{Bytes, Monotonic};
 
-/// A kind of garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Garbage {
     /// Dead containers with their logs, and dead sandboxes.
@@ -23,7 +22,6 @@ pub enum Garbage {
     Images,
 }
 
-/// Least ages of garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
     /// Since the death of a container or sandbox.
@@ -40,7 +38,6 @@ impl From<&RuntimeOptions> for Ages {
     }
 }
 
-/// An object to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Container { id: String, log: Option<PathBuf> },
@@ -65,7 +62,6 @@ impl Target {
     }
 }
 
-/// An object to remove, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub target: Target,

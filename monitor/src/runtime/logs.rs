@@ -15,7 +15,6 @@ const ROOT: &str = "/var/log/pods";
 /// The machine's root directory, as runtimes see it.
 const MACHINE: &str = "/proc/1/root";
 
-/// The directory of logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Root {
     /// Its path in runtimes' answers.

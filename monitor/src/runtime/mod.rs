@@ -66,7 +66,6 @@ pub struct NotTaken;
 pub struct Viewer(Arc<Shared>);
 
 impl Viewer {
-    #[must_use]
     pub fn view(&self) -> View {
         self.0.with(|view| view.clone())
     }
@@ -118,12 +117,10 @@ impl Runtime {
     }
 
     /// Returns a handle that reads the last view.
-    #[must_use]
     pub fn viewer(&self) -> Viewer {
         Viewer(Arc::clone(&self.shared))
     }
 
-    /// Orders a snapshot now.
     pub fn observe(&self) -> Result<(), NotTaken> {
         self.send(Order::Observe)
     }
@@ -156,7 +153,6 @@ impl Runtime {
         }
     }
 
-    /// Returns the next event, if one waits.
     pub fn try_event(&mut self) -> Option<Event> {
         self.events.try_recv().ok()
     }

@@ -13,7 +13,6 @@ use super::{cri, logs};
 use crate::units::Monotonic;
 use crate::workloads::cgroup_path::PodUid;
 
-/// A finished order.
 #[derive(Debug)]
 pub(super) struct StopTask {
     pub(super) order: StopOrder,

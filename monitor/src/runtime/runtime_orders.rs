@@ -32,7 +32,6 @@ pub(super) enum Order {
 /// Measures again; returns true when enough is free. Called on a thread that may block, before the first removal and after each.
 pub type IsEnough = Box<dyn FnMut() -> bool + Send>;
 
-/// An order to collect garbage.
 pub struct CollectOrder {
     /// Containers are removed before images.
     pub what: Vec<Garbage>,
@@ -48,21 +47,18 @@ impl fmt::Debug for CollectOrder {
     }
 }
 
-/// How a collection ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CollectEnd {
     Enough,
     /// Nothing is left to collect, and not enough is free.
     #[default]
     Exhausted,
-    /// The dry run is complete.
     Listed,
     /// The runtime or a disk does not answer; the text says why.
     Interrupted(String),
 }
 
 impl CollectEnd {
-    /// Returns the name in metrics and logs.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Enough => "enough",
@@ -124,7 +120,6 @@ impl Collected {
     }
 }
 
-/// An order to stop a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopOrder {
     pub uid: PodUid,
@@ -136,7 +131,6 @@ pub struct StopOrder {
     pub remove: bool,
 }
 
-/// Why a pod was not stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
     #[error("the runtime knows no pod of this UID")]
@@ -154,7 +148,6 @@ pub enum StopError {
 #[derive(Debug)]
 pub struct Stopped {
     pub uid: PodUid,
-    /// The order's.
     pub remove: bool,
     /// The number of containers that were stopped.
     pub result: Result<usize, StopError>,

@@ -163,7 +163,6 @@ impl Snapshot {
         self.sandboxes.iter().filter(|sandbox| sandbox.pod.uid == *uid).max_by_key(|sandbox| sandbox.attempt)
     }
 
-    /// Returns the pod's grace period.
     pub fn grace_of(&self, uid: &PodUid) -> Option<Duration> {
         self.containers_of(uid).find_map(|container| container.grace)
     }

@@ -18,7 +18,6 @@ pub enum State {
     Looking,
     /// The configuration switches the runtime off.
     Off,
-    /// This machine has none.
     Absent,
     Up {
         /// Name and version: `containerd 1.6.20`.
@@ -53,7 +52,6 @@ impl State {
     }
 }
 
-/// The runtime as it was last observed.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     pub state: State,

@@ -32,7 +32,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// Failed observations, some three minutes, after which another runtime may have taken this one's place.
 const GIVEN_UP: u32 = 10;
 
-/// The result of a task.
 enum Done {
     Observed(Box<Result<(Found, Observation), Missing>>),
     Collected(Collected),
@@ -279,7 +278,6 @@ pub(super) async fn observe_once(options: RuntimeOptions) -> View {
     }
 }
 
-/// Where to search for a runtime.
 struct Search {
     sockets: Sockets,
     before: Option<PathBuf>,

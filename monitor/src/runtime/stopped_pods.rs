@@ -15,7 +15,6 @@ use crate::workloads::cgroup_path::PodUid;
 const MOST: usize = 256;
 /// Attempts at a removal by a runtime that answers.
 const ATTEMPTS: u32 = 5;
-/// Time between two attempts.
 const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

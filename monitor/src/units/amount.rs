@@ -113,7 +113,6 @@ pub struct Amount(i128);
 
 impl Amount {
     pub const ZERO: Self = Self(0);
-    /// Billionths in one unit.
     const SCALE: i128 = 1_000_000_000;
     /// The saturation bound: the sum of two such amounts fits in an `i128`.
     const END: i128 = i128::MAX / 1024;

@@ -14,7 +14,6 @@ use super::amount::Moment;
 pub struct Monotonic(pub u64);
 
 impl Monotonic {
-    /// Reads the clock.
     pub fn now() -> Self {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

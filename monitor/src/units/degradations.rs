@@ -1,6 +1,5 @@
 //! Capabilities that are missing, each with its reason.
 
-/// What changed when a capability was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapabilityChange {
     /// It was there before.
@@ -37,7 +36,6 @@ impl Degradations {
         }
     }
 
-    /// The missing capabilities and their reasons.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(capability, reason)| (capability.as_str(), reason.as_str()))
     }

@@ -66,7 +66,6 @@ pub(super) struct EventWrite {
     pub(super) request: EventRequest,
     /// Follows from the content, so that an event is never there twice.
     pub(super) name: String,
-    /// The event is to be created.
     pub(super) is_new: bool,
     pub(super) count: u32,
     pub(super) first: Timestamp,
@@ -91,7 +90,6 @@ struct Similar {
     since: Instant,
 }
 
-/// The events known, and the rate limits.
 #[derive(Debug, Default)]
 pub(super) struct Aggregator {
     node: String,

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::super::api_time;
 
-/// Source of the events.
 const COMPONENT: &str = "node-pressure-monitor";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -20,13 +19,8 @@ pub struct EventRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum InvolvedObject {
-    /// This node.
     Node,
-    Pod {
-        namespace: String,
-        name: String,
-        uid: String,
-    },
+    Pod { namespace: String, name: String, uid: String },
 }
 
 impl EventRequest {

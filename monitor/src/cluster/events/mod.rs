@@ -172,7 +172,6 @@ impl Sender<'_> {
     }
 }
 
-/// The collection that the event belongs to.
 fn events_of(write: &EventWrite) -> Request {
     Request::new(format!("/api/v1/namespaces/{}/events", write.request.namespace()))
 }

@@ -50,7 +50,6 @@ enum At {
     End,
 }
 
-/// One eviction under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     is_certain: bool,

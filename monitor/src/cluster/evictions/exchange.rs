@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-/// A request of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Sets the pod's condition.
     Mark,
     /// Deletes or evicts the pod.
     Remove,
-    /// Reads the pod.
     Get,
     SendEvent,
 }
@@ -18,7 +16,6 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    /// The pod exists.
     Found {
         /// It has the intent's UID.
         is_same: bool,
@@ -52,7 +49,6 @@ pub enum Verdict {
     Gone,
     /// The API server or a disruption budget refuses.
     Refused(String),
-    /// No answer in time.
     NoAnswer(String),
     /// A request failed for this reason and is retried. Reported once.
     Delayed(String),
@@ -69,7 +65,6 @@ pub struct EvictionUpdate {
     pub verdict: Verdict,
 }
 
-/// When the next request is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     None,
@@ -78,7 +73,6 @@ pub enum Wait {
     For(Duration),
 }
 
-/// What follows from an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub wait: Wait,

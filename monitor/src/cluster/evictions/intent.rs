@@ -51,7 +51,6 @@ pub struct Intent {
 pub struct Progress {
     /// The removal was requested; the answer may be missing.
     pub asked: bool,
-    /// The pod has the condition.
     pub marked: bool,
     /// The pod is terminating or deleted.
     pub removed: bool,
@@ -89,7 +88,6 @@ impl Intent {
         self.is_certain && self.grace_seconds <= HARD_GRACE_SECONDS
     }
 
-    /// Returns the time since the decision.
     pub fn age(&self) -> std::time::Duration {
         Monotonic::now().since(Monotonic(self.decided_mono_ns))
     }

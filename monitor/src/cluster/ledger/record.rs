@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::evictions::intent::{Intent, Progress};
 
-/// An eviction that is not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     pub intent: Intent,

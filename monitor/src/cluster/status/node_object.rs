@@ -62,12 +62,10 @@ impl NodeCondition {
 }
 
 impl NodeObject {
-    /// Returns the conditions of all writers.
     pub fn conditions(&self) -> &[NodeCondition] {
         self.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the conditions of ours.
     pub fn ours(&self) -> impl Iterator<Item = &NodeCondition> {
         self.conditions().iter().filter(|condition| condition.is_ours())
     }
@@ -87,7 +85,6 @@ impl NodeObject {
         Some(Duration::from_secs(seconds.min(86_400)))
     }
 
-    /// Returns the taints of all writers.
     pub fn taints(&self) -> &[Value] {
         self.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
     }

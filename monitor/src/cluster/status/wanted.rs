@@ -23,7 +23,6 @@ pub struct WantedCondition {
     pub message: String,
 }
 
-/// A taint that follows from a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedTaint {
     /// The condition's standard name.
