@@ -8,8 +8,7 @@ use crate::sensors::oom_kill_stream::OomBalance;
 use crate::units::{Monotonic, Pid};
 
 use super::Reporter;
-use super::oom_kill_places::{limit, note_path, place, victim_place};
-use super::oom_kill_report::OomKillRecord;
+use super::oom_kill_report::{OomKillRecord, limit, note_path, place, victim_place};
 use super::record::{NO_WORKLOAD, Record};
 
 impl Reporter {

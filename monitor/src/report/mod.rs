@@ -24,7 +24,6 @@ mod metrics_sink;
 pub mod node_reporting;
 pub mod node_status;
 mod note_reporting;
-mod oom_kill_places;
 pub mod oom_kill_report;
 pub mod publications;
 pub mod reclaim_metrics;
