@@ -9,7 +9,6 @@ use super::policy::{MonitorConfig, Policy, Sampling};
 pub struct Adopted {
     /// The configuration in force from now on: the new one, with the old values of fields that need a restart.
     pub config: MonitorConfig,
-    /// The fields that changed.
     pub changed: Vec<&'static str>,
     /// The fields that keep their old values until a restart.
     pub needs_restart: Vec<&'static str>,

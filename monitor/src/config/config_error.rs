@@ -15,7 +15,6 @@ pub struct ConfigError {
     pub column: usize,
     /// The path to the field, e.g. `evictionHard.memory.available`; empty for an error about the whole file.
     pub field: String,
-    /// The value as written.
     pub value: Option<String>,
     pub reason: String,
     /// What to write instead.
@@ -29,7 +28,6 @@ impl ConfigError {
         Self { file, line, column, field, value, reason: reason.into(), fix: Some(fix.into()) }
     }
 
-    /// Returns an error about a file as a whole.
     pub fn whole_file(file: &str, reason: impl Into<String>, fix: &str) -> Self {
         Self { file: file.to_owned(), ..Self::at(0, 0, reason, fix) }
     }

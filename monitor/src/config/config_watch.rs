@@ -11,7 +11,6 @@ use super::policy::MonitorConfig;
 /// The kubelet renews a ConfigMap's files about once a minute.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// A result of reading the file again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigUpdate {
     /// The configuration with the command line's options applied, or all errors of the file.
@@ -87,7 +86,6 @@ enum Found {
 struct Polled {
     path: PathBuf,
     interpret: Interpret,
-    /// What the previous poll found.
     found: Found,
     /// The stamp of the file at the last read.
     read: Option<Stamp>,

@@ -43,7 +43,6 @@ impl Default for DiskUsageOptions {
 }
 
 impl DiskUsageOptions {
-    /// Reads `diskUsage`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
         let Some(section) = fields.get("diskUsage") else { return options };
@@ -85,7 +84,6 @@ impl Default for IncidentOptions {
 }
 
 impl IncidentOptions {
-    /// Reads `incidents`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
         let inner = walk.section(fields, "incidents", "directory maxSize");
@@ -115,7 +113,6 @@ pub struct FilesystemPaths {
 }
 
 impl FilesystemPaths {
-    /// Reads `filesystems`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let inner = walk.section(fields, "filesystems", "nodefs imagefs containerfs");
         let mut path = |name, example| inner.get(name).and_then(|field| walk.path(&field, example));

@@ -14,7 +14,6 @@ const LONGEST_VALUE: usize = 120;
 /// Longer than any reason, except those that repeat a value.
 const LONGEST_REASON: usize = 1000;
 
-/// Collects the errors and warnings of one file.
 #[derive(Debug)]
 pub struct Walk<'a> {
     file: &'a str,
@@ -71,7 +70,6 @@ impl<'a> Walk<'a> {
         (self.errors, self.warnings)
     }
 
-    /// Records an error about a field.
     pub fn error(&mut self, field: &Field<'_>, reason: impl Into<String>, fix: &str) {
         self.error_at(&field.path, field.node, scalar(field.node), reason, fix);
     }
@@ -85,7 +83,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns whether an error about this node is recorded.
     pub fn has_error_at(&self, node: &Node) -> bool {
         self.errors.iter().any(|error| (error.line, error.column) == (node.line, node.column))
     }
@@ -152,7 +149,6 @@ impl<'a> Walk<'a> {
         Fields { path: field.path.clone(), entries }
     }
 
-    /// Returns the fix for an unknown name.
     pub fn propose(&self, name: &str, known: &[&str]) -> String {
         if self.errors.len() >= MOST_ERRORS {
             // The error is only counted.
@@ -248,7 +244,6 @@ fn has_same_subject(name: &str, candidate: &str) -> bool {
     is_short_for || edit_distance(name, candidate) <= (candidate.len() / 3).max(1)
 }
 
-/// Returns the Levenshtein distance, ignoring case.
 fn edit_distance(a: &str, b: &str) -> usize {
     strsim::levenshtein(&a.to_lowercase(), &b.to_lowercase())
 }

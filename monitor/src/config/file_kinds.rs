@@ -37,7 +37,6 @@ impl FileKind {
     }
 }
 
-/// A valid configuration file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     pub kind: FileKind,

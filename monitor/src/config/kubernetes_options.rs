@@ -45,13 +45,11 @@ named_enum! {
         Own = "own",
         /// Under the standard names, where no kubelet writes them.
         Standard = "standard",
-        /// Not at all.
         Off = "off",
     }
 }
 
 named_enum! {
-    /// A taint's effect.
     pub enum TaintEffect {
         NoSchedule = "NoSchedule",
         PreferNoSchedule = "PreferNoSchedule",
@@ -118,7 +116,6 @@ pub struct KubernetesOptions {
     /// How often unchanged conditions are confirmed.
     pub heartbeat: Duration,
     pub taints: TaintOptions,
-    /// Whether the agent creates Kubernetes Events.
     pub events: bool,
     /// Whether soft evictions wait while the node is in maintenance.
     pub defer_soft_in_maintenance: bool,
@@ -145,7 +142,6 @@ const FIELDS: &str = "api kubeconfig nodeName evictions protect conditions heart
 const PROTECT: &str = "daemonSets annotations namespaces priorityAtLeast localStorage persistentVolumes unowned";
 
 impl KubernetesOptions {
-    /// Reads `kubernetes`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
         let inner = walk.section(fields, "kubernetes", FIELDS);

@@ -17,7 +17,6 @@ use super::threshold::{Threshold, ThresholdValue};
 use crate::units::{Bytes, Quantity, Resource, Signal, named_enum};
 
 named_enum! {
-    /// Whether the agent acts.
     #[derive(Default, Serialize, Deserialize, clap::ValueEnum)]
     pub enum Mode {
         /// Change nothing; report what enforce would do
@@ -28,7 +27,6 @@ named_enum! {
     }
 }
 
-/// The order in which workloads are evicted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Ranking {
     /// QoS class, exceeds its request, priority, usage above request.
@@ -62,7 +60,6 @@ impl Ranking {
         }
     }
 
-    /// Returns the name used in logs and metrics.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Qos => "qos",
@@ -120,13 +117,11 @@ impl Default for OomScores {
 pub struct Reservations {
     /// `systemReserved`: names of resources and amounts, in the order written.
     pub system: Vec<(String, Quantity)>,
-    /// `kubeReserved`, likewise.
     pub kube: Vec<(String, Quantity)>,
     /// Whether hard thresholds reduce it too, as in Kubernetes. In OpenShift 3 `system-reserved` has to cover them.
     pub hard_thresholds: bool,
 }
 
-/// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MonitorConfig {
     pub mode: Mode,
@@ -195,7 +190,6 @@ pub struct Policy {
     pub max_pod_grace_period: i64,
     /// How long a condition stays true after its thresholds are no longer met.
     pub pressure_transition_period: Duration,
-    /// Whether limits of local storage are enforced.
     pub local_storage_isolation: bool,
     pub reservations: Reservations,
 }
@@ -246,7 +240,6 @@ impl Default for Policy {
     }
 }
 
-/// How often the signals are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
     /// The shortest interval between two samples.
@@ -263,12 +256,10 @@ impl Default for Sampling {
     }
 }
 
-/// The rate limits and timeouts of evictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionLimits {
     /// The cool-down after an eviction that had an effect.
     pub cool_down: Duration,
-    /// The most evictions in any minute.
     pub max_per_minute: u32,
     /// After this time, a killed workload that has not exited counts as failed, and the next candidate is tried.
     pub kill_timeout: Duration,

@@ -69,7 +69,6 @@ impl Quirk {
     }
 }
 
-/// A set of quirks: those that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quirks(u32);
 
@@ -77,7 +76,6 @@ impl Quirks {
     pub const NONE: Self = Self(0);
     pub const ALL: Self = Self((1 << Quirk::ALL.len()) - 1);
 
-    /// Returns the quirks that `semantics` reproduce.
     pub fn of(semantics: Semantics) -> Self {
         let mut quirks = Self::NONE;
         for quirk in Quirk::ALL {

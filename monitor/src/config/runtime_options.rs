@@ -15,7 +15,6 @@ pub enum RuntimeEndpoint {
     #[default]
     Auto,
     Off,
-    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -42,7 +41,6 @@ impl Default for RuntimeOptions {
 }
 
 impl RuntimeOptions {
-    /// Reads `runtime` of a `MonitorConfiguration`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
         let inner = walk.section(fields, "runtime", "endpoint timeout minimumContainerAge imageMinimumGCAge");

@@ -29,7 +29,6 @@ pub struct TlsFiles {
 }
 
 impl ServingOptions {
-    /// Returns whether a caller needs a token.
     pub fn asks_for_token(&self) -> bool {
         self.token_file.is_some() || self.token_review
     }

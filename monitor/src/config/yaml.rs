@@ -35,7 +35,6 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns the kind of value for error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",

@@ -39,7 +39,6 @@ pub struct Root {
     pub is_of_init_user: bool,
 }
 
-/// The mounts that the processes of a container see.
 #[derive(Debug, Default)]
 pub struct MountView {
     /// The oldest process first; of one process the topmost mount first.
@@ -48,7 +47,6 @@ pub struct MountView {
     pub volumes: HashMap<u64, String>,
     /// Devices of all other mounts, by mount id.
     pub others: HashMap<u64, String>,
-    /// Whether the mounts of any process could be read.
     pub is_readable: bool,
     /// There were too many mounts, or too many processes with their own mounts.
     pub is_cut_off: bool,
@@ -76,7 +74,6 @@ pub fn containers(cgroup: &Path) -> Vec<Container> {
     containers
 }
 
-/// The namespaces of the machine's init.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InitNamespaces {
     mounts: Option<PathBuf>,

@@ -14,7 +14,6 @@ const LONGEST_CREDIT: Duration = Duration::from_millis(100);
 
 /// A smaller share would stop the work.
 const SMALLEST_SHARE: f64 = 0.0001;
-/// The lowest priority.
 const NICE: i32 = 19;
 
 /// Keeps a thread within a share of one CPU.
@@ -32,7 +31,6 @@ impl Throttle {
         Self { share: share.clamp(SMALLEST_SHARE, 1.0), cpu, wall: now }
     }
 
-    /// Restarts the accounting if the share has changed.
     pub fn set_share(&mut self, share: f64, cpu: Duration, now: Monotonic) {
         let other = Self::new(share, cpu, now);
         if other.share.to_bits() != self.share.to_bits() {

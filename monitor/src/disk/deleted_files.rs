@@ -31,7 +31,6 @@ impl DeletedFiles {
         self.by_part.get(part).copied().unwrap_or_default()
     }
 
-    /// The number of files scanned.
     pub const fn entries(&self) -> u64 {
         self.entries
     }
@@ -41,7 +40,6 @@ impl DeletedFiles {
         !self.is_cut_off && !self.is_refused
     }
 
-    /// Whether the kernel denied access to a process.
     pub const fn is_refused(&self) -> bool {
         self.is_refused
     }

@@ -111,7 +111,6 @@ impl TreeWalk {
         self.tally.entries
     }
 
-    /// False when something could not be read.
     pub const fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -269,12 +268,10 @@ pub fn device(status: &Statx) -> DeviceId {
     DeviceId(status.stx_dev_major << 20 | status.stx_dev_minor & 0xf_ffff)
 }
 
-/// Returns what a file or directory uses itself.
 pub fn held(status: &Statx) -> Held {
     Held { bytes: Bytes(status.stx_blocks.saturating_mul(BLOCK)), inodes: 1 }
 }
 
-/// The sums of a walk.
 #[derive(Debug, Default)]
 struct Tally {
     held: Held,

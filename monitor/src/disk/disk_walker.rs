@@ -35,7 +35,6 @@ impl Walker {
         Ok(Self { shared, usages })
     }
 
-    /// Sets the workloads to measure from now on.
     pub fn set_workloads(&self, workloads: Vec<WorkloadPlaces>) {
         self.order(|orders| orders.workloads = Some(workloads));
     }
@@ -66,7 +65,6 @@ impl Walker {
         self.shared.watchdog.stall_reason(now)
     }
 
-    /// Returns the latest results.
     pub fn usages(&self) -> Arc<Usages> {
         Arc::clone(&self.usages.borrow())
     }

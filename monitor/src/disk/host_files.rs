@@ -27,7 +27,6 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Returns the kubelet's default directories.
     pub fn new(proc: PathBuf) -> Self {
         let (kubelet, pod_logs) = (PathBuf::from("/var/lib/kubelet"), PathBuf::from("/var/log/pods"));
         Self { proc, kubelet, node: None, pod_logs }

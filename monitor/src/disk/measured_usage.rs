@@ -36,11 +36,8 @@ impl std::iter::Sum for Held {
 /// A place where a workload keeps files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// The files that a container has changed of its image.
-    WritableLayer {
-        /// The runtime's id.
-        container: String,
-    },
+    /// The files that a container, by the runtime's id, has changed of its image.
+    WritableLayer { container: String },
     /// The logs of a container, written by the runtime.
     Logs { container: String },
     /// A volume on the node's own disk that is removed with the pod: `emptyDir`, `configMap`, `gitRepo`.
@@ -52,7 +49,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the name used in logs and metrics.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::WritableLayer { .. } => "writable_layer",
@@ -71,7 +67,6 @@ impl Part {
 named_enum! {
     /// How a figure was measured, ordered by reliability.
     pub enum Source {
-        /// By walking the directories.
         Walk = "walk",
         /// The filesystem's own count, for a filesystem that contains nothing else.
         Filesystem = "filesystem",
@@ -80,7 +75,6 @@ named_enum! {
     }
 }
 
-/// The usage of one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartUsage {
     pub part: Part,
@@ -94,7 +88,6 @@ pub struct PartUsage {
     pub is_complete: bool,
 }
 
-/// The disk usage of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
     pub id: CgroupId,
@@ -160,9 +153,7 @@ fn held(parts: &[PartUsage], is_wanted: impl Fn(&Part) -> bool) -> Held {
 /// The cost of all measurements so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Effort {
-    /// Finished measurements.
     pub measured: u64,
-    /// Files read.
     pub entries: u64,
     /// How often a workload's project quotas were read between two measurements.
     pub recounts: u64,

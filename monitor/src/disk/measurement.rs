@@ -28,9 +28,7 @@ use crate::units::{Monotonic, Pid};
 pub struct Measurement {
     pub wanted: WorkloadPlaces,
     pub begun: Monotonic,
-    /// CPU time so far.
     pub cpu: Duration,
-    /// Degradations.
     pub missing: BTreeSet<String>,
     places: Vec<Place>,
     walking: Option<Walking>,
@@ -46,13 +44,11 @@ pub struct Measurement {
     entries: u64,
 }
 
-/// The result of a measurement.
 #[derive(Debug)]
 pub struct Outcome {
     pub usage: Usage,
     /// Places whose quota can be read again at any time.
     pub quota_places: Vec<QuotaPlace>,
-    /// Degradations.
     pub missing: BTreeSet<String>,
 }
 
@@ -78,7 +74,6 @@ impl Walking {
 }
 
 impl Measurement {
-    /// Finds the places to measure.
     pub fn begin(finder: &mut Finder, wanted: WorkloadPlaces, now: Monotonic) -> Self {
         let Found { places, views, missing, unreadable, .. } = finder.find(&wanted);
         let all = || {
@@ -117,7 +112,6 @@ impl Measurement {
         place.map_or(Path::new("/proc"), PathBuf::as_path)
     }
 
-    /// Does a small part of the measurement.
     pub fn step(&mut self, finder: &Finder, claims: &mut Claims, buffer: &mut [MaybeUninit<u8>]) -> Progress {
         if let Some(mut walking) = self.walking.take() {
             match walking.walk.step(buffer) {
@@ -200,7 +194,6 @@ impl Measurement {
         }
     }
 
-    /// Returns the result of a finished measurement.
     pub fn outcome(mut self) -> Outcome {
         if self.deleted.is_refused() {
             self.missing.insert(

@@ -11,7 +11,6 @@ use crate::units::Monotonic;
 #[derive(Debug, Default)]
 pub struct Shared {
     orders: Mutex<Orders>,
-    /// Notified when the orders change.
     pub changed: Condvar,
     pub watchdog: Arc<Watchdog>,
 }
@@ -19,7 +18,6 @@ pub struct Shared {
 /// Orders to the thread. The thread takes each `Option` and set when it acts on it.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// The workloads to measure from now on.
     pub workloads: Option<Vec<WorkloadPlaces>>,
     pub prioritized: BTreeSet<String>,
     /// Measurements that began before this are to be repeated.

@@ -47,7 +47,6 @@ const BUDGET_PART: f64 = 0.98;
 /// Each degradation is a line of the log and of the summary.
 const MAX_DEGRADATIONS: usize = 16;
 
-/// The state of the thread.
 #[derive(Debug)]
 pub(super) struct Thread {
     options: DiskUsageOptions,
@@ -288,7 +287,6 @@ impl Thread {
         }
     }
 
-    /// Reads all quotas again, if that is due.
     fn recount_if_due(&mut self) {
         let now = Monotonic::now();
         if self.recount.due(now, self.schedule.is_pressed(now)) != Some(Duration::ZERO) {
@@ -375,7 +373,6 @@ impl Thread {
     }
 }
 
-/// Why a workload is measured now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Prioritized,

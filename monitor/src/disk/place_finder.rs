@@ -43,7 +43,6 @@ impl Finder {
         Self { host, roots, overlays: Overlays::default(), watchdog: Arc::default() }
     }
 
-    /// Reports the current place to the watchdog.
     pub fn enter(&self, path: &Path) {
         self.watchdog.enter(path.display(), Monotonic::now());
     }
@@ -56,12 +55,10 @@ impl Finder {
         &self.roots.proc
     }
 
-    /// Reports progress to the watchdog.
     pub fn touch(&self) {
         self.watchdog.touch(Monotonic::now());
     }
 
-    /// Finds all places of a workload.
     pub fn find(&mut self, wanted: &WorkloadPlaces) -> Found {
         let mut found = Found::default();
         if let Some(PodUid(uid)) = &wanted.pod {
@@ -192,7 +189,6 @@ impl Mounted {
         mounted
     }
 
-    /// Returns type and device.
     fn at(&self, name: &str) -> Option<(&str, &str)> {
         self.0.get(Path::new(name)).map(|(kind, device)| (kind.as_str(), device.as_str()))
     }

@@ -44,7 +44,6 @@ impl QuotaPlace {
     }
 }
 
-/// All such places, by workload.
 #[derive(Debug, Default)]
 pub struct Recount {
     by_workload: HashMap<String, (CgroupId, Vec<QuotaPlace>)>,
@@ -53,7 +52,6 @@ pub struct Recount {
 }
 
 impl Recount {
-    /// Replaces the places of a workload.
     pub fn set(&mut self, workload: &str, id: CgroupId, mut quota_places: Vec<QuotaPlace>) {
         // In the order of the parts of a usage; two layers of one container keep the order in which they were found.
         quota_places.sort_by(|a, b| a.part.cmp(&b.part));
@@ -69,7 +67,6 @@ impl Recount {
         self.by_workload.retain(|workload, (id, _)| is_wanted(workload, *id));
     }
 
-    /// Returns the workloads with such places.
     pub fn workloads(&self) -> Vec<String> {
         self.by_workload.keys().cloned().collect()
     }
@@ -84,7 +81,6 @@ impl Recount {
         Some(at.after(pause.max(cost.saturating_mul(factor))).since(now))
     }
 
-    /// Records a recount.
     pub fn done(&mut self, at: Monotonic, cost: Duration) {
         self.last = Some((at, cost));
     }
@@ -111,7 +107,6 @@ impl Recount {
     }
 }
 
-/// The result of reading a workload's quotas.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refreshed {
     Known(Usage),

@@ -26,7 +26,6 @@ const PRESSED_FOR: Duration = Duration::from_secs(60);
 const PRESSED: Duration = Duration::from_secs(5);
 const PRESSED_FACTOR: u32 = 1;
 
-/// The timing of a finished measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// Later writes may not be included.
@@ -53,7 +52,6 @@ pub enum Next {
     Due(WorkloadPlaces),
     /// Wait this long, unless there are new orders.
     Wait(Duration),
-    /// Wait for new orders.
     Nothing,
 }
 
@@ -66,7 +64,6 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Replaces the workloads to measure.
     pub fn set_workloads(&mut self, workloads: Vec<WorkloadPlaces>) {
         let mut before = std::mem::take(&mut self.entries);
         for places in workloads {
@@ -77,19 +74,16 @@ impl Schedule {
         }
     }
 
-    /// Prioritizes a workload whose files are changing.
     pub fn prioritize(&mut self, workload: &str) {
         if let Some(entry) = self.entries.get_mut(workload) {
             entry.is_prioritized = true;
         }
     }
 
-    /// Sets whether a filesystem is running full.
     pub fn set_pressure(&mut self, is_pressed: bool, now: Monotonic) {
         self.pressed = is_pressed.then(|| self.pressed.unwrap_or(now));
     }
 
-    /// Returns the last value set.
     pub const fn is_pressure_reported(&self) -> bool {
         self.pressed.is_some()
     }
@@ -116,14 +110,12 @@ impl Schedule {
         }
     }
 
-    /// Records the end of a measurement.
     pub fn done(&mut self, workload: &str, timing: Timing) {
         if let Some(entry) = self.entries.get_mut(workload) {
             (entry.last, entry.is_begun) = (Some(timing), false);
         }
     }
 
-    /// Returns how many workloads have no finished measurement.
     pub fn unmeasured(&self) -> usize {
         self.entries.values().filter(|entry| entry.last.is_none()).count()
     }

@@ -25,17 +25,14 @@ impl Watchdog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the thread works on `place`.
     pub fn enter(&self, place: impl Display, now: Monotonic) {
         *self.lock() = Activity { at: Some(now), place: place.to_string() };
     }
 
-    /// Records progress at the same place.
     pub fn touch(&self, now: Monotonic) {
         self.lock().at = Some(now);
     }
 
-    /// Records that the thread is waiting or pausing.
     pub fn idle(&self) {
         self.lock().at = None;
     }

@@ -74,7 +74,6 @@ pub struct Place {
 pub struct VisibleMounts {
     /// The device of its own overlay, shared with no other container.
     pub layer: Option<(String, Part)>,
-    /// Volumes by mount id.
     pub mounts: HashMap<u64, Part>,
     /// Ids of mounts that show something else.
     pub others: HashSet<u64>,
@@ -88,7 +87,6 @@ pub struct Found {
     /// The containers whose open files are scanned, with the mounts they see.
     pub views: Vec<(Container, VisibleMounts)>,
     pub volumes: Vec<(String, Part)>,
-    /// Degradations.
     pub missing: BTreeSet<String>,
     /// Containers without a readable process: most likely they have just exited.
     pub unreadable: usize,

@@ -20,7 +20,6 @@ named_enum! {
 /// The paths of the container runtime's stores, as the runtime reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilesystemHints {
-    /// The path of the images.
     pub image: Option<PathBuf>,
     /// The path of the writable layers, where it differs.
     pub container: Option<PathBuf>,
@@ -43,7 +42,6 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Returns the paths to try for `role`.
     pub fn of(role: Role, configured: &FilesystemPaths, hints: &FilesystemHints) -> Self {
         let guessed = |paths: &[&str], hint: Option<&PathBuf>| Self {
             paths: hint.cloned().into_iter().chain(paths.iter().map(PathBuf::from)).collect(),
@@ -63,7 +61,6 @@ impl Choice {
         }
     }
 
-    /// Returns the paths for a message.
     pub fn words(&self) -> String {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         paths.join(", ")

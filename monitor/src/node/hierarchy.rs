@@ -19,14 +19,11 @@ impl fmt::Display for CgroupVersion {
     }
 }
 
-/// The hierarchies that the agent uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// The version of the hierarchy with the memory controller.
     pub version: CgroupVersion,
     /// The mount point of the hierarchy with the memory controller.
     pub memory: PathBuf,
-    /// The mount point of the v1 freezer.
     pub freezer: Option<PathBuf>,
     /// Whether a v2 hierarchy is mounted beside the v1 hierarchies.
     pub hybrid: bool,

@@ -23,7 +23,6 @@ pub struct MemDetails {
 }
 
 impl MemDetails {
-    /// Parses the text of `/proc/meminfo`.
     pub fn parse(text: &str) -> Self {
         let mut details = Self::default();
         let (mut pool_pages, mut pool_page_size) = (None, None);

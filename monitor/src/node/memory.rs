@@ -49,7 +49,6 @@ impl RootUsage {
     }
 }
 
-/// Keeps the files of both figures open.
 #[derive(Debug)]
 pub struct MemoryReader {
     version: CgroupVersion,

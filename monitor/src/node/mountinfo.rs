@@ -16,18 +16,15 @@ const QUICK: [&str; 18] = [
 /// The most filesystems, volumes of pods included. Each is a few time series.
 const MOST: usize = 256;
 
-/// A mounted filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     /// `major:minor`, as the kernel's counters name it.
     pub device: String,
     /// The mount point in the mount namespace of the machine's init.
     pub mount_point: PathBuf,
-    /// The filesystem's type.
     pub kind: String,
 }
 
-/// The inodes of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inodes {
     /// The limit, which on xfs changes with the free space.
@@ -151,7 +148,6 @@ pub(super) fn process_of_mounts(proc_root: &Path) -> PathBuf {
     if init.join("root/.").exists() { init } else { proc_root.join("self") }
 }
 
-/// Reads the mounts of this machine.
 #[derive(Debug, Clone)]
 pub struct Filesystems {
     process: PathBuf,
@@ -162,7 +158,6 @@ impl Filesystems {
         Self { process: process_of_mounts(proc_root) }
     }
 
-    /// Returns the local filesystems that are mounted now.
     pub fn mounted(&self) -> Result<Vec<Mounted>, String> {
         let path = self.process.join("mountinfo");
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;

@@ -14,7 +14,6 @@ pub enum FileError {
     /// `ENODEV` means that the cgroup of the file has been removed.
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The file's content is not as expected.
     #[error("{path}: {what}", path = path.display())]
     Content { path: PathBuf, what: String },
 }
@@ -81,12 +80,10 @@ impl PinnedFile {
         std::str::from_utf8(text).map_err(|error| self.content(error.to_string()))
     }
 
-    /// Returns an error about the content of this file.
     pub fn content(&self, what: impl Into<String>) -> FileError {
         FileError::Content { path: self.path.clone(), what: what.into() }
     }
 
-    /// Returns the path by which the file was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -16,7 +16,6 @@ pub struct Stall {
     pub total: Duration,
 }
 
-/// The content of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pressure {
     /// At least one task waited.
@@ -59,7 +58,6 @@ fn stall(text: &str) -> Option<Stall> {
     })
 }
 
-/// The paths of the pressure files.
 #[derive(Debug, Clone)]
 pub struct PressureFiles {
     system: PathBuf,

@@ -17,16 +17,13 @@ use super::mountinfo::{Inodes, Mount, mount_id, mounts, process_of_mounts, unesc
 /// A filesystem in one of its roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The path that was sampled.
     pub path: PathBuf,
     /// `major:minor`. Two subvolumes of one btrfs share their device.
     pub device: String,
     pub mount_point: PathBuf,
-    /// The filesystem's type.
     pub kind: String,
 }
 
-/// The bytes of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// Without the reserve of root, as the kubelet counts.
@@ -62,7 +59,6 @@ pub struct FsSample {
     pub at: Monotonic,
 }
 
-/// Why there is no sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoSample {
     /// None of the paths exists on this machine.

@@ -10,9 +10,7 @@ use crate::units::Monotonic;
 pub struct VmStat {
     /// How often tasks entered direct reclaim for the node (`allocstall_*`, the sum of all zones). Reclaim of memory cgroups does not count.
     pub allocstall: Option<u64>,
-    /// Pages that direct reclaim freed.
     pub stolen_direct: Option<u64>,
-    /// Pages that kswapd freed.
     pub stolen_kswapd: Option<u64>,
     pub swapped_in: Option<u64>,
     pub swapped_out: Option<u64>,
@@ -23,7 +21,6 @@ pub struct VmStat {
 }
 
 impl VmStat {
-    /// Parses the text of `/proc/vmstat`.
     pub fn parse(text: &str) -> Self {
         let mut stat = Self::default();
         for line in text.lines() {

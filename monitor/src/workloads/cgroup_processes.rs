@@ -49,7 +49,6 @@ pub fn oom_score(proc_root: &Path, pid: Pid) -> Option<i16> {
     text.trim().parse().ok()
 }
 
-/// Whether a process is in this cgroup itself.
 pub(super) fn has_processes(directory: BorrowedFd<'_>) -> bool {
     let file = rustix::fs::openat(directory, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     file.and_then(|file| rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut [0_u8; 1])))
@@ -105,7 +104,6 @@ pub(crate) fn children(directory: impl AsFd) -> rustix::io::Result<Vec<OwnedFd>>
     Ok(names(&directory)?.iter().filter_map(|name| open(&directory, name).ok()).collect())
 }
 
-/// Returns the names of the cgroups in a cgroup.
 pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     // Listing is the most expensive call here, and most cgroups contain only files. The number of links is 2 plus the number of
     // directories; filesystems that do not count directories report 1.
@@ -126,7 +124,6 @@ pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// Opens the directory `name` in another directory.
 pub(super) fn open(directory: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(directory, name, flags, Mode::empty())

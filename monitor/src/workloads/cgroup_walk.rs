@@ -21,7 +21,6 @@ use super::protection::Protection;
 use super::tracked_workload::Tracked;
 use super::workload::{Kind, Workload, qos_class};
 
-/// The workload that contains a directory.
 #[derive(Debug, Clone)]
 struct Enclosing {
     name: Arc<str>,
@@ -33,7 +32,6 @@ struct Enclosing {
 
 /// A workload's request, limit and marks are read again when they are older than this.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
-/// The workload name of the root cgroup.
 const ROOT: &str = "/";
 
 pub(super) struct Owned {

@@ -72,9 +72,7 @@ pub struct FsUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RuntimeStats {
-    /// The filesystem of the images.
     pub image_fs: Option<FsStats>,
-    /// The filesystem of the writable layers.
     pub container_fs: Option<FsStats>,
 }
 
@@ -85,7 +83,6 @@ pub struct RlimitStats {
     /// The largest number of process ids at a time.
     #[serde(rename = "maxpid")]
     pub max_pid: Option<i64>,
-    /// The number of threads.
     #[serde(rename = "curproc")]
     pub running: Option<i64>,
 }
@@ -156,7 +153,6 @@ pub struct ProcessStats {
     pub process_count: Option<u64>,
 }
 
-/// An RFC 3339 time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub Moment);
 

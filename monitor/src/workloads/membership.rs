@@ -32,7 +32,6 @@ pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> 
     of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
 }
 
-/// Whether the cgroup `path` is `name` or below it.
 pub fn is_within(path: &str, name: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -14,7 +14,6 @@ use super::json_defaults::or_default;
 use super::pod::{Pod, Pods};
 use crate::config::{FileWatch, Stamp, read_limited};
 
-/// How often the file is checked for changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// A node has a few hundred pods of some ten KiB each. The pods of a whole cluster would only take memory.
 const MAX_BYTES: u64 = 16 << 20;
@@ -97,7 +96,6 @@ pub type Read = Result<PodSpecs, String>;
 pub struct PodsFile(FileWatch<Read>);
 
 impl PodsFile {
-    /// Starts the thread.
     pub fn watch(path: &Path) -> std::io::Result<Self> {
         Self::watch_every(path, POLL_INTERVAL)
     }

@@ -5,7 +5,6 @@ use std::fmt;
 use crate::units::named_enum;
 
 named_enum! {
-    /// Why a workload is exempt.
     pub enum Protection {
         Init = "holds process 1",
         Agent = "holds this agent",

@@ -15,7 +15,6 @@ use super::pod::Pod;
 use super::protection::Protection;
 use super::workload::{Workload, WorkloadUsage};
 
-/// A workload and the open files that read it.
 #[derive(Debug)]
 pub struct Tracked {
     pub(super) workload: Workload,
@@ -24,7 +23,6 @@ pub struct Tracked {
     stat: PinnedFile,
     /// `cgroup.kill`, opened in advance; absent on v1 and before Linux 5.14.
     kill: Option<OwnedFd>,
-    /// When the workload's facts were read.
     read: Monotonic,
     /// The protection that follows from the cgroup tree alone.
     pub(super) tree_protection: Option<Protection>,
@@ -54,7 +52,6 @@ impl Tracked {
         Ok(Self { workload, directory, usage, stat, kill, read, tree_protection, is_named: None, joined: None })
     }
 
-    /// Returns how long ago the workload's facts were read.
     pub(super) fn age(&self) -> Duration {
         Monotonic::now().since(self.read)
     }
@@ -79,7 +76,6 @@ impl Tracked {
         Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None })
     }
 
-    /// Reads the working set.
     pub(super) fn measure(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<WorkloadUsage> {
         let key = match version {
             CgroupVersion::V1 => "total_inactive_file",

@@ -47,7 +47,6 @@ struct Pods {
 #[derive(Debug, Clone)]
 struct Owner {
     workload: Arc<str>,
-    /// The path of the cgroup itself.
     path: Arc<str>,
     seen: Monotonic,
 }
@@ -55,7 +54,6 @@ struct Owner {
 /// How long the owner of a removed cgroup is kept.
 const OWNER_RETENTION: Duration = Duration::from_secs(60);
 
-/// What a scan found changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Cgroups not seen for [`OWNER_RETENTION`], whose counters can be dropped.
@@ -67,7 +65,6 @@ pub struct Changes {
 }
 
 impl WorkloadTree {
-    /// Creates an empty tree over `hierarchy`.
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
         let (agent, tracked) = (Some("self".to_owned()), Vec::new());

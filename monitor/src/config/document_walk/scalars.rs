@@ -21,7 +21,6 @@ impl Walk<'_> {
         None
     }
 
-    /// Reads one of the given names.
     pub fn choice<T: Clone>(&mut self, field: &Field<'_>, choices: &[(&str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let fix = format!("write {}", names.join(" or "));
@@ -59,7 +58,6 @@ impl Walk<'_> {
         self.parsed(field, example, duration)
     }
 
-    /// Reads a duration above zero.
     pub fn positive_duration(&mut self, field: &Field<'_>, example: &str) -> Option<Duration> {
         self.parsed(field, example, |text| match duration(text)? {
             Duration::ZERO => Err("must be longer than zero".to_owned()),
@@ -129,14 +127,12 @@ impl Walk<'_> {
         })
     }
 
-    /// Reads an address and a port to listen on.
     pub fn address(&mut self, field: &Field<'_>) -> Option<SocketAddr> {
         self.parsed(field, "127.0.0.1:9946 or \"[::1]:9946\"", |text| {
             text.parse().map_err(|_| "must be an IP address and a port".to_owned())
         })
     }
 
-    /// Reads an absolute path.
     pub fn path(&mut self, field: &Field<'_>, example: &str) -> Option<PathBuf> {
         self.parsed(field, example, |text| {
             let path = PathBuf::from(text);

@@ -23,7 +23,6 @@ const FIELDS: &str = "\
     localStorageCapacityIsolation systemReserved kubeReserved failSwapOn memorySwap kernelMemcgNotification \
     containerRuntimeEndpoint imageMinimumGCAge imageMaximumGCAge";
 
-/// The warning about `kernelMemcgNotification`.
 pub const NO_NOTIFICATION: &str = "has no effect on cgroup v2, where the kubelet still samples every ten seconds";
 
 /// Reads the file. Errors are recorded in `walk`.

@@ -5,7 +5,6 @@ use crate::config::yaml::Node;
 use crate::units::Quantity;
 
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
-/// The values of `enforceNodeAllocatable`.
 const ENFORCED: [&str; 6] =
     ["none", "pods", "system-reserved", "kube-reserved", "system-reserved-compressible", "kube-reserved-compressible"];
 
@@ -40,7 +39,6 @@ impl<'n> Item<'n> {
     }
 }
 
-/// Reads a map from resources to amounts.
 pub fn reserved_map(walk: &mut Walk<'_>, fields: &Fields<'_>, name: &str) -> Vec<(String, Quantity)> {
     let Some(field) = fields.get(name) else {
         return Vec::new();
@@ -54,7 +52,6 @@ pub fn reserved_map(walk: &mut Walk<'_>, fields: &Fields<'_>, name: &str) -> Vec
     amounts
 }
 
-/// Reads the reserved amount of a resource.
 pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<Quantity> {
     if !RESERVABLE.contains(&resource) {
         let fix = "what can: cpu, memory, ephemeral-storage, pid";

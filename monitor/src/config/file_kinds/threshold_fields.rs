@@ -28,22 +28,17 @@ pub struct ThresholdFields<'n> {
     /// `None` where the field is absent, which differs from an empty field.
     pub hard: Option<(Field<'n>, Vec<Entry<'n>>)>,
     pub soft: Vec<Entry<'n>>,
-    /// The grace periods of the soft thresholds.
     pub grace: Vec<Entry<'n>>,
-    /// The minimum reclaims.
     pub reclaim: Vec<Entry<'n>>,
 }
 
 /// How a file writes the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// As maps.
     Maps,
-    /// As arguments of a command line.
     Arguments,
 }
 
-/// The rules by which the fields become thresholds.
 #[derive(Debug)]
 pub struct Rules {
     pub quirks: Quirks,
@@ -238,7 +233,6 @@ fn values<'e, 'n>(
     values
 }
 
-/// Reads a map from signals to values.
 fn signals<'n>(walk: &mut Walk<'_>, field: Field<'n>, fix: &str) -> (Field<'n>, Vec<Entry<'n>>) {
     let names = Signal::ALL.map(Signal::as_str);
     let fields = walk.fields_or(&field, &names, |name| UnsupportedSignal(name.to_owned()).to_string());

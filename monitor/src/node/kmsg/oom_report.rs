@@ -56,7 +56,6 @@ const REPORTS_WITHIN_US: u64 = 5_000_000;
 /// A summary has at most three paths.
 const LONGEST_SUMMARY: usize = 4 * 4096;
 
-/// The parser's state.
 #[derive(Debug, Default)]
 pub struct OomLog {
     /// The invocation that has not killed yet.

@@ -5,7 +5,6 @@ use super::resource_name::ResourceName;
 
 /// For each list of containers, volumes and tolerations. More than any running pod has.
 const MAX_ITEMS: usize = 256;
-/// For each list of resources.
 const MAX_RESOURCES: usize = 16;
 const MAX_OWNERS: usize = 16;
 

@@ -30,7 +30,6 @@ pub struct Metadata {
     /// Unlike the name, never reused.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Annotations; long values are cut.
     #[serde(deserialize_with = "annotations", serialize_with = "map", skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<(String, String)>,
     #[serde(rename = "ownerReferences", deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
@@ -174,7 +173,6 @@ pub struct ContainerStatus {
     pub container_id: String,
 }
 
-/// An entry of `metadata.ownerReferences`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Owner {

@@ -3,7 +3,6 @@
 use super::object::{ContainerStatus, Owner, Pod};
 
 impl Pod {
-    /// The owner that would recreate the pod.
     pub fn controller(&self) -> Option<&Owner> {
         self.metadata.owners.iter().find(|owner| owner.controller)
     }
@@ -14,7 +13,6 @@ impl Pod {
         self.controller().is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
     }
 
-    /// The name of the container with this runtime id.
     pub fn container_name(&self, id: &str) -> Option<&str> {
         let status = &self.status;
         let all = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
