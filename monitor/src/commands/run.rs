@@ -161,7 +161,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
-    let hierarchy = Hierarchy::detect(&config.cgroup_root)?;
+    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(anyhow::Error::msg)?;
     let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
     let releaser = Releaser::start().context("cannot start the thread that releases memory")?;

@@ -24,7 +24,7 @@ pub use disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions, Proje
 pub use file_kinds::{FileKind, Loaded};
 pub use file_watch::{FileWatch, Stamp, read_limited};
 pub use kubernetes_options::KubernetesOptions;
-pub use patterns::{NamePattern, PatternError, built_in_patterns};
+pub use patterns::{NamePattern, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
 };

@@ -32,22 +32,14 @@ pub fn built_in_patterns() -> Vec<NamePattern> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamePattern(String);
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
-    #[error("an empty pattern matches no workload")]
-    Empty,
-    #[error("workload names do not start with a slash: no workload could match")]
-    LeadingSlash,
-}
-
 impl NamePattern {
     /// Fails when no workload name can match.
-    pub fn new(text: &str) -> Result<Self, PatternError> {
+    pub fn new(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() {
-            return Err(PatternError::Empty);
+            return Err("an empty pattern matches no workload");
         }
         if text.starts_with('/') {
-            return Err(PatternError::LeadingSlash);
+            return Err("workload names do not start with a slash: no workload could match");
         }
         Ok(Self(text.to_owned()))
     }
@@ -130,8 +122,8 @@ mod tests {
             let compiled = NamePattern::new(pattern).unwrap();
             assert_eq!(compiled.matches(name), expected, "{pattern} on {name}");
         }
-        assert_eq!(NamePattern::new(""), Err(PatternError::Empty));
-        assert_eq!(NamePattern::new("/a"), Err(PatternError::LeadingSlash));
+        assert_eq!(NamePattern::new(""), Err("an empty pattern matches no workload"));
+        assert_eq!(NamePattern::new("/a"), Err("workload names do not start with a slash: no workload could match"));
     }
 
     #[test]

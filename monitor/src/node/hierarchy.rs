@@ -29,21 +29,17 @@ pub struct Hierarchy {
     pub hybrid: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "no cgroup hierarchy with the memory controller under {root}: {detail}; mount one there \
-     (`mount -t cgroup2 none {root}`), boot with cgroup_enable=memory, or set cgroupRoot in the configuration", root = root.display()
-)]
-pub struct NoMemoryHierarchy {
-    root: PathBuf,
-    detail: String,
-}
-
 impl Hierarchy {
     /// Finds the hierarchies mounted under `root`, usually `/sys/fs/cgroup`.
     /// Fails when neither a v2 nor a v1 memory hierarchy can be read there.
-    pub fn detect(root: &Path) -> Result<Self, NoMemoryHierarchy> {
-        let no_hierarchy = |detail: String| NoMemoryHierarchy { root: root.to_owned(), detail };
+    pub fn detect(root: &Path) -> Result<Self, String> {
+        let no_hierarchy = |detail: String| {
+            let root = root.display();
+            format!(
+                "no cgroup hierarchy with the memory controller under {root}: {detail}; mount one there \
+                 (`mount -t cgroup2 none {root}`), boot with cgroup_enable=memory, or set cgroupRoot in the configuration"
+            )
+        };
         let controllers = root.join("cgroup.controllers");
         let v2 = std::fs::read_to_string(&controllers);
         if let Ok(text) = &v2 {
@@ -109,9 +105,9 @@ mod tests {
     #[test]
     fn the_error_names_the_remedies() {
         let root = tree(&[("cgroup.controllers", "cpu pids\n")]);
-        let error = Hierarchy::detect(root.path()).unwrap_err().to_string();
+        let error = Hierarchy::detect(root.path()).unwrap_err();
         assert!(error.contains("does not list memory") && error.contains("cgroup_enable=memory"), "{error}");
-        let error = Hierarchy::detect(Path::new("/nonexistent")).unwrap_err().to_string();
+        let error = Hierarchy::detect(Path::new("/nonexistent")).unwrap_err();
         assert!(error.contains("cgroupRoot"), "{error}");
     }
 }

@@ -47,30 +47,22 @@ impl MemDetails {
     }
 }
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MemInfoError {
-    #[error("no {0} line")]
-    Missing(&'static str),
-    #[error("the {0} line has no number of kB")]
-    Malformed(&'static str),
-}
-
 impl MemInfo {
     /// Parses the text of `/proc/meminfo`. Fails when a needed line is missing or malformed.
-    pub fn parse(text: &str) -> Result<Self, MemInfoError> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut fields = [("MemTotal", None), ("MemAvailable", None)];
         let mut missing = fields.len();
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };
             let Some((name, field)) = fields.iter_mut().find(|(name, _)| *name == key) else { continue };
             let kib = value.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
-            let kib: u64 = kib.ok_or(MemInfoError::Malformed(name))?;
+            let kib: u64 = kib.ok_or_else(|| format!("the {name} line has no number of kB"))?;
             missing -= usize::from(field.replace(Bytes::from_kib(kib)).is_none());
             if missing == 0 {
                 break;
             }
         }
-        let [total, available] = fields.map(|(name, value)| value.ok_or(MemInfoError::Missing(name)));
+        let [total, available] = fields.map(|(name, value)| value.ok_or_else(|| format!("no {name} line")));
         Ok(Self { total: total?, available: available? })
     }
 }
@@ -92,9 +84,9 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         let text = TEXT.replace("MemAvailable", "MemSomething");
-        assert_eq!(MemInfo::parse(&text), Err(MemInfoError::Missing("MemAvailable")));
+        assert_eq!(MemInfo::parse(&text), Err("no MemAvailable line".to_owned()));
         let text = TEXT.replace("890160", "many");
-        assert_eq!(MemInfo::parse(&text), Err(MemInfoError::Malformed("MemAvailable")));
+        assert_eq!(MemInfo::parse(&text), Err("the MemAvailable line has no number of kB".to_owned()));
     }
 
     /// `/proc/meminfo` of a 6.18 kernel with 64 huge pages reserved and a swap file, shortened to the lines around those read.

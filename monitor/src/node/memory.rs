@@ -77,7 +77,7 @@ impl MemoryReader {
     pub fn sample(&mut self) -> Result<MemorySample, FileError> {
         let at = Monotonic::now();
         let text = self.meminfo.read(&mut self.buffer)?;
-        let meminfo = MemInfo::parse(text).map_err(|error| self.meminfo.content(error.to_string()))?;
+        let meminfo = MemInfo::parse(text).map_err(|error| self.meminfo.content(error))?;
         Ok(MemorySample { meminfo, at })
     }
 

@@ -106,7 +106,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
 fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     // The notes below name the consequence of a failure.
     let _stays = namespaces::join_cgroups_of_machine();
-    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| CommandError::Wrong(error.to_string()))?;
+    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(CommandError::Wrong)?;
     if let Err(reason) = host_facts::sees_processes(&config.proc_root) {
         output::note(reason);
     }

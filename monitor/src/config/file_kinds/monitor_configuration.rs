@@ -175,7 +175,7 @@ fn read_protected(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Vec<NamePatt
         let Some(text) = walk.text(&item, FIX) else { continue };
         match NamePattern::new(text) {
             Ok(pattern) => protected.push(pattern),
-            Err(error) => walk.error(&item, error.to_string(), FIX),
+            Err(error) => walk.error(&item, error, FIX),
         }
     }
     Some(protected)
