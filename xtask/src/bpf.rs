@@ -223,7 +223,7 @@ fn same_llvm(rustc: Option<u32>, linker: Option<u32>) -> Result<(), MissingPiece
 }
 
 /// `LLVM version: 22.1.8` in `rustc -vV`.
-fn rustc_llvm_major(version: &str) -> Option<u32> {
+pub fn rustc_llvm_major(version: &str) -> Option<u32> {
     let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     line.split('.').next()?.parse().ok()
 }
@@ -254,7 +254,9 @@ mod tests {
     #[test]
     fn llvm_major_is_read_from_both_tools() {
         assert_eq!(rustc_llvm_major("rustc 1.96.0\nrelease: 1.96.0\nLLVM version: 22.1.8\n"), Some(22));
+        assert_eq!(rustc_llvm_major("LLVM version: 9\n"), Some(9));
         assert_eq!(rustc_llvm_major("rustc 1.96.0\n"), None);
+        assert_eq!(rustc_llvm_major("LLVM version: unknown\n"), None);
         for (ldd, major) in [
             ("\tlibLLVM.so.22.1 => /usr/lib/llvm-22/lib/libLLVM.so.22.1 (0x7f)\n", Some(22)),
             ("\tlibLLVM-19.so.1 => /lib/libLLVM-19.so.1 (0x7f)\n", Some(19)),

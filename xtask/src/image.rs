@@ -1,7 +1,7 @@
 //! `cargo xtask image`: the agent and the libraries it needs as an OCI image made from nothing, without a network or a container engine.
 
 pub mod layout;
-mod tar;
+pub mod tar;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,12 @@ use crate::setup;
 /// Path of the agent in the image.
 pub const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+const LABELS: &str = concat!(
+    r#"{"org.opencontainers.image.licenses":"MIT OR Apache-2.0","org.opencontainers.image.title":"node-pressure-monitor","#,
+    r#""org.opencontainers.image.version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""}"#
+);
 /// Mount points must exist, for the root directory may be read-only.
 const DIRECTORIES: [&str; 9] = [
     "/dev",
@@ -101,7 +107,8 @@ pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
     let files = files(workspace, agent, parent)?;
     let layer = layer(&files).context("writing the layer")?;
-    let description = Description { reference, version: VERSION, entrypoint: PROGRAM, command: "run" };
+    let (entrypoint, command) = (&[PROGRAM][..], &["run"][..]);
+    let description = Description { reference, path: "/usr/bin", entrypoint, command, labels: LABELS };
     let (archive, digest) = layout::archive(&description, &layer)?;
     fs::write(output, &archive).with_context(|| format!("writing {}", output.display()))?;
     let files = files.iter().map(|(path, _, content)| (path.to_owned(), content.len())).collect();

@@ -13,10 +13,13 @@ use super::tar::Archive;
 pub struct Description<'a> {
     /// Its name with a tag: `localhost/node-pressure-monitor:0.1.0`.
     pub reference: &'a str,
-    pub version: &'a str,
-    pub entrypoint: &'a str,
-    /// The default argument of the entrypoint.
-    pub command: &'a str,
+    /// Where its programs are.
+    pub path: &'a str,
+    pub entrypoint: &'a [&'a str],
+    /// The default arguments of the entrypoint; without one, the program and its arguments.
+    pub command: &'a [&'a str],
+    /// A JSON object.
+    pub labels: &'a str,
 }
 
 /// An archive of one image with one layer, and the digest by which a registry will know the image.
@@ -59,10 +62,10 @@ pub fn archive(description: &Description<'_>, layer: &[u8]) -> Result<(Vec<u8>, 
 }
 
 fn config(description: &Description<'_>, layer: &str) -> String {
-    let Description { version, entrypoint, command, .. } = description;
+    let Description { path, entrypoint, command, labels, .. } = description;
     let architecture = architecture();
     format!(
-        r#"{{"created":"1970-01-01T00:00:00Z","architecture":"{architecture}","os":"linux","config":{{"User":"0:0","Env":["PATH=/usr/bin"],"Entrypoint":["{entrypoint}"],"Cmd":["{command}"],"WorkingDir":"/","Labels":{{"org.opencontainers.image.licenses":"MIT OR Apache-2.0","org.opencontainers.image.title":"node-pressure-monitor","org.opencontainers.image.version":"{version}"}}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}},"history":[{{"created":"1970-01-01T00:00:00Z","created_by":"cargo xtask image"}}]}}"#
+        r#"{{"created":"1970-01-01T00:00:00Z","architecture":"{architecture}","os":"linux","config":{{"User":"0:0","Env":["PATH={path}"],"Entrypoint":{entrypoint:?},"Cmd":{command:?},"WorkingDir":"/","Labels":{labels}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}},"history":[{{"created":"1970-01-01T00:00:00Z","created_by":"cargo xtask image"}}]}}"#
     )
 }
 
@@ -109,8 +112,13 @@ fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const DESCRIPTION: Description<'_> =
-        Description { reference: "localhost/a:1", version: "1", entrypoint: "/usr/bin/a", command: "run" };
+    const DESCRIPTION: Description<'_> = Description {
+        reference: "localhost/a:1",
+        path: "/usr/bin",
+        entrypoint: &["/usr/bin/a"],
+        command: &["run", "-v"],
+        labels: "{}",
+    };
 
     #[test]
     fn a_digest_is_what_the_standard_says() {
@@ -124,6 +132,14 @@ mod tests {
         let first = archive(&DESCRIPTION, &layer).unwrap();
         assert_eq!(first, archive(&DESCRIPTION, &layer).unwrap());
         assert_ne!(first.1, archive(&DESCRIPTION, b"other").unwrap().1);
+    }
+
+    #[test]
+    fn words_are_json() {
+        let text = config(&DESCRIPTION, "ff");
+        assert!(text.contains(r#""Entrypoint":["/usr/bin/a"],"Cmd":["run", "-v"],"#), "{text}");
+        let text = config(&Description { entrypoint: &[], ..DESCRIPTION }, "ff");
+        assert!(text.contains(r#""Entrypoint":[],"Cmd""#), "{text}");
     }
 
     #[test]

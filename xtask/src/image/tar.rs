@@ -18,11 +18,15 @@ impl<W: Write> Archive<W> {
     }
 
     pub fn directory(&mut self, path: &str, permissions: u32) -> io::Result<()> {
-        self.header(&format!("{}/", path.trim_matches('/')), permissions, 0, b'5')
+        self.header(&format!("{}/", path.trim_matches('/')), permissions, 0, b'5', "")
+    }
+
+    pub fn symlink(&mut self, path: &str, target: &str) -> io::Result<()> {
+        self.header(path.trim_start_matches('/'), 0o777, 0, b'2', target)
     }
 
     pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
-        self.header(path.trim_start_matches('/'), permissions, content.len(), b'0')?;
+        self.header(path.trim_start_matches('/'), permissions, content.len(), b'0', "")?;
         self.out.write_all(content)?;
         let missing = content.len().next_multiple_of(BLOCK) - content.len();
         self.out.write_all(&[0; BLOCK][..missing])
@@ -33,10 +37,10 @@ impl<W: Write> Archive<W> {
         Ok(self.out)
     }
 
-    fn header(&mut self, name: &str, permissions: u32, size: usize, kind: u8) -> io::Result<()> {
+    fn header(&mut self, name: &str, permissions: u32, size: usize, kind: u8, target: &str) -> io::Result<()> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {what}"));
         // Longer ones have a second field; nothing of ours has such a name.
-        if name.len() > 100 {
+        if name.len().max(target.len()) > 100 {
             return Err(invalid("a name of more than 100 bytes"));
         }
         if size >= 1 << 33 {
@@ -55,6 +59,7 @@ impl<W: Write> Archive<W> {
         // The check sum is summed up with blanks in its place.
         put(148, b"        ");
         put(156, &[kind]);
+        put(157, target.as_bytes());
         put(257, b"ustar\x0000");
         let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -94,6 +99,7 @@ mod tests {
         let mut archive = Archive::new(Vec::new());
         archive.directory("usr", 0o755).unwrap();
         archive.file("usr/program", 0o755, &[7; 700]).unwrap();
+        archive.symlink("usr/other", "program").unwrap();
         let bytes = archive.finish().unwrap();
         let file = std::env::temp_dir().join(format!("xtask-tar-{}", std::process::id()));
         std::fs::write(&file, bytes).unwrap();
@@ -101,5 +107,6 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         let listed = listed.unwrap();
         assert!(listed.contains("-rwxr-xr-x") && listed.contains(" 700 1970-01-01"), "{listed}");
+        assert!(listed.contains("usr/other -> program"), "{listed}");
     }
 }

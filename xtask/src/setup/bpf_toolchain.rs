@@ -72,22 +72,5 @@ fn llvm_prefix(major: u32) -> PathBuf {
 
 /// LLVM's major version of Debian's rustc.
 fn llvm_major() -> Option<u32> {
-    parse_llvm_major(&cmd::output(Command::new(DEBIAN_RUSTC).arg("-vV")).ok()?)
-}
-
-fn parse_llvm_major(version: &str) -> Option<u32> {
-    version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?.split('.').next()?.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn llvm_version_is_read_from_rustc() {
-        assert_eq!(parse_llvm_major("rustc 1.96.0\nhost: x\nrelease: 1.96.0\nLLVM version: 22.1.8\n"), Some(22));
-        assert_eq!(parse_llvm_major("LLVM version: 9\n"), Some(9));
-        assert_eq!(parse_llvm_major("rustc 1.96.0\n"), None);
-        assert_eq!(parse_llvm_major("LLVM version: unknown\n"), None);
-    }
+    bpf::rustc_llvm_major(&cmd::output(Command::new(DEBIAN_RUSTC).arg("-vV")).ok()?)
 }

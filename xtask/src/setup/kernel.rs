@@ -26,13 +26,6 @@ impl Series {
             Self::V6_1 => "linux-image-cloud-amd64",
         }
     }
-
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::V6_12 => "linux-image-6.12.",
-            Self::V6_1 => "linux-image-6.1.",
-        }
-    }
 }
 
 impl fmt::Display for Series {
@@ -82,7 +75,7 @@ pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
 
 /// Downloads the newest kernel of a series.
 pub fn download(apt: &mut Apt, cache: &Path, series: Series) -> Result<Kernel> {
-    let package = apt.resolve(series.metapackage(), series.prefix())?;
+    let package = apt.resolve(series.metapackage(), &format!("linux-image-{series}."))?;
     let dir = directory(cache, series);
     apt.unpack(&package, &dir)?;
     find(cache, series).with_context(|| format!("{package} has no boot/vmlinuz-* (unpacked to {})", dir.display()))

@@ -30,38 +30,52 @@ pub struct Options {
 /// One thing that some command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// gcc: links host programs, and brings strip.
-    CLinker,
+    /// Programs that Debian's packages bring.
+    Packaged(Packaged),
     /// A rustc that can make BPF objects, and bpf-linker of the same LLVM.
     BpfToolchain,
     /// rustfmt and clippy of the toolchain in use.
     RustComponents,
-    /// clippy of Debian's BPF compiler.
-    BpfClippy,
-    Qemu,
-    Busybox,
-    /// mkfs.ext4 and mkfs.xfs for the VM's disks.
-    Mkfs,
-    /// xz unpacks kernel modules.
-    Xz,
     /// Debian's earlyoom, unpacked for the guest and never installed: it would run on this machine.
     Earlyoom,
-    /// libFuzzer is C++.
-    CxxCompiler,
     CargoFuzz,
     Kernel(Series),
     /// systemd and containerd from Debian's packages, as the image of a root file system.
     GuestRoot,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packaged {
+    name: &'static str,
+    programs: &'static [&'static str],
+    packages: &'static [&'static str],
+}
+
+const fn packaged(name: &'static str, programs: &'static [&'static str], packages: &'static [&'static str]) -> Part {
+    Part::Packaged(Packaged { name, programs, packages })
+}
+
+/// gcc links host programs, and brings strip.
+const C_LINKER: Part = packaged("C linker", &["cc", "strip"], &["gcc", "libc6-dev"]);
+/// clippy of Debian's BPF compiler.
+pub const BPF_CLIPPY: Part = packaged("clippy for BPF", &["/usr/bin/cargo-clippy"], &["rust-web-clippy"]);
+pub const QEMU: Part = packaged("QEMU", &["qemu-system-x86_64"], &["qemu-system-x86"]);
+const BUSYBOX: Part = packaged("busybox", &["busybox"], &["busybox-static"]);
+/// For the VM's disks.
+const MKFS: Part = packaged("mkfs.ext4, mkfs.xfs", &["mkfs.ext4", "mkfs.xfs"], &["e2fsprogs", "xfsprogs"]);
+/// Unpacks kernel modules.
+const XZ: Part = packaged("xz", &["xz"], &["xz-utils"]);
+/// libFuzzer is C++.
+const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
+
 /// Parts that building and running the agent needs.
-pub const BUILD: &[Part] = &[Part::CLinker, Part::BpfToolchain];
+pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
 
 /// Parts that booting the VM needs, besides a kernel and the build.
-pub const VM: &[Part] = &[Part::Qemu, Part::Busybox, Part::Mkfs, Part::Xz, Part::Earlyoom];
+pub const VM: &[Part] = &[QEMU, BUSYBOX, MKFS, XZ, Part::Earlyoom];
 
 /// Parts that fuzzing needs: its targets are built with the agent's whole library.
-pub const FUZZ: &[Part] = &[Part::CLinker, Part::BpfToolchain, Part::CxxCompiler, Part::CargoFuzz];
+pub const FUZZ: &[Part] = &[C_LINKER, Part::BpfToolchain, CXX_COMPILER, Part::CargoFuzz];
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 
@@ -167,16 +181,10 @@ fn advice(missing: &[Part], debian: bool, root: bool) -> String {
 impl Part {
     fn name(&self) -> String {
         match self {
-            Self::CLinker => "C linker".to_owned(),
+            Self::Packaged(part) => part.name.to_owned(),
             Self::BpfToolchain => "BPF toolchain".to_owned(),
             Self::RustComponents => "rustfmt and clippy".to_owned(),
-            Self::BpfClippy => "clippy for BPF".to_owned(),
-            Self::Qemu => "QEMU".to_owned(),
-            Self::Busybox => "busybox".to_owned(),
-            Self::Mkfs => "mkfs.ext4, mkfs.xfs".to_owned(),
-            Self::Xz => "xz".to_owned(),
             Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
-            Self::CxxCompiler => "C++ compiler".to_owned(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
             Self::Kernel(series) => format!("kernel {series}"),
             Self::GuestRoot => "guest with containerd".to_owned(),
@@ -185,50 +193,23 @@ impl Part {
 
     /// Returns the place of the part, if it is usable.
     fn find(&self, cache: &Path) -> Option<String> {
-        let program = |name: &str| find_program(name).map(|path| path.display().to_string());
+        let existing = |path: PathBuf| path.is_file().then(|| path.display().to_string());
         match self {
-            Self::CLinker => program("cc").filter(|_| find_program("strip").is_some()),
+            Self::Packaged(part) => {
+                let found = part.programs.iter().map(|name| Some(find_program(name)?.display().to_string()));
+                Some(found.collect::<Option<Vec<_>>>()?.join(", "))
+            }
             Self::BpfToolchain => bpf_toolchain::find(),
             Self::RustComponents => {
                 let rustfmt = cmd::output(cmd::cargo().args(["fmt", "--version"])).ok()?;
                 let clippy = cmd::output(cmd::cargo().args(["clippy", "--version"])).ok()?;
                 Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
             }
-            Self::BpfClippy => program("/usr/bin/cargo-clippy"),
-            Self::Qemu => program("qemu-system-x86_64"),
-            Self::Busybox => program("busybox"),
-            Self::Mkfs => Some(format!("{}, {}", program("mkfs.ext4")?, program("mkfs.xfs")?)),
-            Self::Xz => program("xz"),
-            Self::Earlyoom => {
-                let path = earlyoom(cache);
-                path.is_file().then(|| path.display().to_string())
-            }
-            Self::CxxCompiler => program("g++"),
+            Self::Earlyoom => existing(earlyoom(cache)),
             // Cargo finds its subcommands where `cargo install` puts them, in PATH or not.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
-            Self::GuestRoot => {
-                let path = guest_root::path(cache);
-                path.is_file().then(|| path.display().to_string())
-            }
-        }
-    }
-
-    fn packages(&self) -> &'static [&'static str] {
-        match self {
-            Self::CLinker => &["gcc", "libc6-dev"],
-            Self::BpfClippy => &["rust-web-clippy"],
-            Self::Qemu => &["qemu-system-x86"],
-            Self::Busybox => &["busybox-static"],
-            Self::Mkfs => &["e2fsprogs", "xfsprogs"],
-            Self::Xz => &["xz-utils"],
-            Self::CxxCompiler => &["g++"],
-            Self::BpfToolchain
-            | Self::RustComponents
-            | Self::Earlyoom
-            | Self::CargoFuzz
-            | Self::Kernel(_)
-            | Self::GuestRoot => &[],
+            Self::GuestRoot => existing(guest_root::path(cache)),
         }
     }
 
@@ -237,15 +218,8 @@ impl Part {
         match self {
             Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => false,
             Self::BpfToolchain => bpf_toolchain::needs_packages(),
-            Self::CLinker
-            | Self::BpfClippy
-            | Self::Qemu
-            | Self::Busybox
-            | Self::Mkfs
-            | Self::Xz
-            | Self::CxxCompiler
-            // Files of many owners, and a chroot in which packages are set up.
-            | Self::GuestRoot => true,
+            // The root file system has files of many owners, and a chroot in which packages are set up.
+            Self::Packaged(_) | Self::GuestRoot => true,
         }
     }
 
@@ -257,14 +231,8 @@ impl Part {
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
             // Downloads need only the package lists; xtask does the rest without privilege.
             Self::Earlyoom | Self::Kernel(_) | Self::GuestRoot => vec!["cargo xtask setup".to_owned()],
-            Self::CLinker
-            | Self::BpfClippy
-            | Self::Qemu
-            | Self::Busybox
-            | Self::Mkfs
-            | Self::Xz
-            | Self::CxxCompiler => {
-                vec![format!("apt-get install -y --no-install-recommends {}", self.packages().join(" "))]
+            Self::Packaged(part) => {
+                vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }
         }
     }
@@ -300,14 +268,8 @@ impl Part {
                 cmd::output(install.current_dir(std::env::temp_dir()))?;
                 Ok(format!("installed cargo-fuzz {CARGO_FUZZ_VERSION}"))
             }
-            Self::CLinker
-            | Self::BpfClippy
-            | Self::Qemu
-            | Self::Busybox
-            | Self::Mkfs
-            | Self::Xz
-            | Self::CxxCompiler => {
-                apt.install(self.packages())?;
+            Self::Packaged(part) => {
+                apt.install(part.packages)?;
                 Ok("installed".to_owned())
             }
         }
@@ -325,7 +287,7 @@ mod tests {
 
     #[test]
     fn advice_says_each_command_once_and_who_must_type_it() {
-        let text = advice(&[Part::Qemu, Part::Busybox, Part::Qemu], true, false);
+        let text = advice(&[QEMU, BUSYBOX, QEMU], true, false);
         assert_eq!(text.matches("install -y --no-install-recommends qemu-system-x86").count(), 1, "{text}");
         assert!(text.contains("as root"), "{text}");
         assert!(text.starts_with("missing: QEMU, busybox"), "{text}");
@@ -333,6 +295,6 @@ mod tests {
 
     #[test]
     fn a_system_without_apt_is_told_so() {
-        assert!(advice(&[Part::Xz], false, true).contains("no apt-get"));
+        assert!(advice(&[XZ], false, true).contains("no apt-get"));
     }
 }

@@ -28,7 +28,7 @@ const QUICK_SUITES: [&str; 4] = ["decision_properties", "fuzz_seeds", "rooms", "
 pub fn set_up(workspace: &Workspace) -> Result<Option<Result<()>>> {
     let parts: Vec<Part> = setup::BUILD.iter().copied().chain([Part::RustComponents]).collect();
     setup::ensure(workspace, &parts)?;
-    Ok(Path::new(DEBIAN_RUSTC).exists().then(|| setup::ensure(workspace, &[Part::BpfClippy])))
+    Ok(Path::new(DEBIAN_RUSTC).exists().then(|| setup::ensure(workspace, &[setup::BPF_CLIPPY])))
 }
 
 pub fn format(tally: &mut Tally) {

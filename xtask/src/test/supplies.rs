@@ -87,7 +87,7 @@ mod tests {
             Supplies::gather(
                 &[Part::GuestRoot],
                 |parts| {
-                    if parts.contains(&Part::Qemu) { bail!("no QEMU") } else { Ok(()) }
+                    if parts.contains(&setup::QEMU) { bail!("no QEMU") } else { Ok(()) }
                 },
             );
         assert_eq!(supplies.check_common().unwrap_err().to_string(), "no QEMU");
