@@ -153,15 +153,8 @@ pub struct ReclaimCounters {
 }
 
 impl ReclaimCounters {
-    pub const ZERO: Self = Self {
-        stalls: 0,
-        stalled_ns: 0,
-        reclaimed_pages: 0,
-        scanned_pages: 0,
-        throttles: 0,
-        throttled_ns: 0,
-        histogram: [0; HISTOGRAM_BUCKETS],
-    };
+    // SAFETY: all fields are integers.
+    pub const ZERO: Self = unsafe { core::mem::zeroed() };
 
     pub fn add(&mut self, other: &Self) {
         self.stalls += other.stalls;
@@ -211,8 +204,8 @@ pub struct KswapdCounters {
 }
 
 impl KswapdCounters {
-    pub const ZERO: Self =
-        Self { wakes: 0, active_ns: 0, woke_at_ns: 0, reclaimed_pages: 0, scanned_pages: 0, tid: 0, reserved: 0 };
+    // SAFETY: all fields are integers.
+    pub const ZERO: Self = unsafe { core::mem::zeroed() };
 }
 
 /// Slots for each kind of counters. There are more than a node has containers, because counting in an own slot is cheapest.

@@ -16,49 +16,25 @@ impl FieldOffsets {
     pub const NONE: Self = Self { offsets: [Self::ABSENT; MAX_FIELDS] };
 }
 
+macro_rules! fields {
+    ($($tracepoint:ident: $($field:ident = $slot:literal),+;)+) => {
+        $(pub mod $tracepoint { $(pub const $field: usize = $slot;)+ })+
+    };
+}
+
 /// Slots of [`FieldOffsets`], per tracepoint.
 pub mod field {
-    pub mod reclaim_begin {
-        pub const ORDER: usize = 0;
-    }
-    pub mod reclaim_end {
-        pub const NR_RECLAIMED: usize = 0;
-    }
-    pub mod shrink_inactive {
-        pub const NID: usize = 0;
-        pub const NR_SCANNED: usize = 1;
-        pub const NR_RECLAIMED: usize = 2;
-    }
-    pub mod throttled {
-        pub const USEC_DELAYED: usize = 0;
-    }
-    pub mod kswapd {
-        pub const NID: usize = 0;
-        pub const ORDER: usize = 1;
-    }
-    pub mod signal_generate {
-        pub const SIG: usize = 0;
-        pub const PID: usize = 1;
-        pub const CODE: usize = 2;
-    }
-    pub mod mark_victim {
-        pub const PID: usize = 0;
-        pub const COMM: usize = 1;
-        pub const TOTAL_VM: usize = 2;
-        pub const ANON_RSS: usize = 3;
-        pub const FILE_RSS: usize = 4;
-        pub const SHMEM_RSS: usize = 5;
-        pub const UID: usize = 6;
-        pub const PGTABLES: usize = 7;
-        pub const OOM_SCORE_ADJ: usize = 8;
-    }
-    pub mod oom_score_adj_update {
-        pub const PID: usize = 0;
-        pub const COMM: usize = 1;
-        pub const OOM_SCORE_ADJ: usize = 2;
-    }
-    pub mod inode {
-        pub const DEV: usize = 0;
+    fields! {
+        reclaim_begin: ORDER = 0;
+        reclaim_end: NR_RECLAIMED = 0;
+        shrink_inactive: NID = 0, NR_SCANNED = 1, NR_RECLAIMED = 2;
+        throttled: USEC_DELAYED = 0;
+        kswapd: NID = 0, ORDER = 1;
+        signal_generate: SIG = 0, PID = 1, CODE = 2;
+        mark_victim: PID = 0, COMM = 1, TOTAL_VM = 2, ANON_RSS = 3, FILE_RSS = 4, SHMEM_RSS = 5, UID = 6, PGTABLES = 7,
+            OOM_SCORE_ADJ = 8;
+        oom_score_adj_update: PID = 0, COMM = 1, OOM_SCORE_ADJ = 2;
+        inode: DEV = 0;
     }
 }
 
@@ -118,21 +94,8 @@ impl KernelOffsets {
     /// No BTF. The non-zero filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
     pub const UNKNOWN: Self = Self {
         access: Access::Helper as u32,
-        task_pid: Self::ABSENT,
-        task_cgroups: Self::ABSENT,
-        css_set_memory: Self::ABSENT,
-        css_cgroup: Self::ABSENT,
-        cgroup_kn: Self::ABSENT,
-        kn_id: Self::ABSENT,
-        kn_name: Self::ABSENT,
-        kn_parent: Self::ABSENT,
-        task_leader: Self::ABSENT,
-        task_start: Self::ABSENT,
-        oom_memcg: Self::ABSENT,
-        oom_constraint: Self::ABSENT,
-        oom_order: Self::ABSENT,
-        memcg_css: Self::ABSENT,
-        first_argument: Self::ABSENT,
+        // SAFETY: all fields are 32-bit integers; the sizes are compared at compile time.
+        ..unsafe { core::mem::transmute::<[u32; 16], Self>([Self::ABSENT; 16]) }
     };
 }
 

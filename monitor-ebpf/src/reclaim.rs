@@ -50,8 +50,8 @@ static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 #[map]
 static OVERFLOW: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
-static NOT_STALLING: Stalling =
-    Stalling { began_ns: 0, cgroup: 0, scanned_pages: 0, throttled_ns: 0, tid: 0, throttles: 0, kind: 0, reserved: 0 };
+// SAFETY: all fields are integers.
+static NOT_STALLING: Stalling = unsafe { core::mem::zeroed() };
 
 #[map]
 static RECLAIM_SLOTS: Array<Slot<ReclaimKey, ReclaimCounters>> = Array::with_max_entries(COUNTER_SLOTS, 0);

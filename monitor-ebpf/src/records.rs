@@ -115,27 +115,8 @@ impl OomKill {
 
     pub const EMPTY: Self = Self {
         header: Header { at_ns: 0, kind: EventKind::OomKill as u32, flags: 0 },
-        marked_at_ns: 0,
-        invoked_at_ns: 0,
-        started_at_ns: 0,
-        victim_cgroup: 0,
-        trigger_cgroup: 0,
-        limit_cgroup: 0,
-        total_vm_kib: 0,
-        anon_rss_kib: 0,
-        file_rss_kib: 0,
-        shmem_rss_kib: 0,
-        pgtables_kib: 0,
-        victim_tid: 0,
-        victim_pid: 0,
-        trigger_pid: 0,
-        trigger_tid: 0,
-        uid: 0,
-        oom_score_adj: 0,
-        constraint: 0,
-        order: 0,
-        victim_comm: [0; COMM_LEN],
-        trigger_comm: [0; COMM_LEN],
+        // SAFETY: all fields are integers.
+        ..unsafe { core::mem::zeroed() }
     };
 }
 
@@ -163,8 +144,8 @@ pub struct CgroupPath {
 }
 
 impl CgroupPath {
-    pub const EMPTY: Self =
-        Self { ids: [0; PATH_LEVELS], levels: 0, truncated: 0, text_bytes: 0, reserved: 0, text: [0; PATH_TEXT] };
+    // SAFETY: all fields are integers.
+    pub const EMPTY: Self = unsafe { core::mem::zeroed() };
 }
 
 /// The record of an OOM kill.
