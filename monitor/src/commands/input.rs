@@ -37,7 +37,6 @@ pub struct Fault {
 }
 
 impl Fault {
-    #[must_use]
     pub fn whole(reason: impl Into<String>) -> Self {
         Self { line: 1, column: 1, field: String::new(), reason: reason.into() }
     }
@@ -107,7 +106,6 @@ pub enum CommandError {
 
 impl CommandError {
     /// Exit status, as `--help` documents it.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Unreadable { .. } | Self::Usage(_) | Self::Logging(_) => 2,
@@ -117,13 +115,11 @@ impl CommandError {
     }
 
     /// Whether the reader of the answer closed the pipe, as `head` does, which is no error.
-    #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-#[must_use]
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -176,7 +172,6 @@ fn is_about_swap(ConfigWarning(warning): &ConfigWarning) -> bool {
 }
 
 /// Returns a note about a node with swap; `None` without swap.
-#[must_use]
 pub fn swap_words(summary: &Summary) -> Option<String> {
     let swap = summary.node.swap?;
     let used = swap.swap_usage_bytes.unwrap_or(0);

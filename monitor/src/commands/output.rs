@@ -60,7 +60,6 @@ fn line(text: fmt::Arguments<'_>) {
 }
 
 /// Returns the text on one line without control characters, safe for a terminal.
-#[must_use]
 pub fn printable(what: impl fmt::Display) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.

@@ -50,7 +50,6 @@ The command needs list on nodes, and patch on nodes and nodes/status.
 
 Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let single = options.once || options.remove || options.dry_run;
     let kubernetes = KubernetesOptions { kubeconfig: options.kubeconfig.clone(), ..KubernetesOptions::default() };

@@ -50,7 +50,6 @@ fn parse(text: &str) -> Result<Taint, TaintError> {
     text.parse()
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let mut pods = read::pods(&options.pods)?;
     if let Some(node) = &options.node {

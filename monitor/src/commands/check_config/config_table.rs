@@ -11,7 +11,6 @@ use crate::units::{Quantity, Resource, format_go_duration};
 const INDENT: usize = 16;
 
 /// Renders the answer, ending with a line break.
-#[must_use]
 pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
     let policy = &loaded.config.policy;
     let mut text = format!("{}: a valid {}\n\n", printable(file), loaded.kind.as_str());

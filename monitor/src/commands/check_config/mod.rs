@@ -58,7 +58,6 @@ fn twice(capacity: &[(String, Quantity)]) -> Option<&(String, Quantity)> {
     capacity.iter().enumerate().find(|(index, (name, _))| is_before(*index, name)).map(|(_, pair)| pair)
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if let Some((_, resource)) = twice(&options.capacity) {
         let reason = format!("--capacity: {resource} is given twice; give the amount that the node has");

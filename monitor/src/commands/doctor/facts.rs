@@ -68,7 +68,6 @@ pub struct Feature {
 pub struct Cgroup {
     /// `v1` or `v2`.
     pub version: String,
-    /// The mount point.
     pub memory: PathBuf,
     /// v2 is mounted beside v1, without the memory controller.
     pub hybrid: bool,
@@ -79,7 +78,6 @@ pub struct Cgroup {
     pub freezer: bool,
 }
 
-/// The eBPF programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probes {
@@ -100,7 +98,6 @@ pub struct MissingProbe {
     pub reason: String,
 }
 
-/// A Linux capability.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Capability {
     /// `CAP_…`.
@@ -120,7 +117,6 @@ pub struct Filesystem {
     /// `major:minor`.
     pub device: String,
     pub mount_point: PathBuf,
-    /// The filesystem's type.
     pub kind: String,
     /// Available to processes other than root's.
     pub available_bytes: u64,

@@ -60,7 +60,6 @@ enum Action {
 /// Interval of polls with `--follow`.
 const POLL: Duration = Duration::from_millis(300);
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if options.action.is_some() && (options.follow || options.id.is_some()) {
         return Err(CommandError::Usage(

@@ -29,12 +29,10 @@ use super::super::input::CommandError;
 use super::super::output;
 use super::marks::{Mark, Marks};
 
-/// The measured node.
 #[derive(Debug)]
 pub struct Live {
     /// How the filesystems share devices.
     pub layout: Layout,
-    /// The workloads.
     pub pods: Vec<Pod>,
     /// The usage of the workloads, and what is available.
     pub summary: Summary,

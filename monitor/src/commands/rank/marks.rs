@@ -8,7 +8,6 @@ use crate::workloads::{Pod, Preference};
 #[derive(Debug, Default)]
 pub struct Marks(HashMap<String, Mark>);
 
-/// Marks of one workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mark {
     /// `user.oomd_avoid`.
@@ -18,7 +17,6 @@ pub struct Mark {
 }
 
 impl Marks {
-    /// Sets the marks of a workload.
     pub fn set(&mut self, uid: String, mark: Mark) {
         self.0.insert(uid, mark);
     }

@@ -113,7 +113,6 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
     })
 }
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     match (&options.pods, &options.summary) {
         (Some(pods), Some(summary)) => of_files(options, pods, summary),

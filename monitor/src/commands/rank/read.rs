@@ -21,7 +21,6 @@ pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
     parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
 }
 
-/// Reads a Summary.
 pub fn summary(path: &Path) -> Result<Summary, CommandError> {
     let (name, text) = read(path, MOST_SUMMARY)?;
     parse_summary(&text).map_err(|fault| wrong(&name, &fault, SUMMARY_FIX))

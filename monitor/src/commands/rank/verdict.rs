@@ -16,7 +16,6 @@ use super::marks::Marks;
 /// A threshold on the signal.
 #[derive(Debug)]
 pub struct Judged {
-    /// The threshold.
     pub threshold: Threshold,
     /// The threshold's value on this node; `None` if the signal is not observed.
     pub quantity: Option<Amount>,
@@ -24,14 +23,10 @@ pub struct Judged {
     pub met: bool,
 }
 
-/// The whole answer.
 #[derive(Debug)]
 pub struct Verdict<'a> {
-    /// The requested signal.
     pub signal: Signal,
-    /// The value of the signal.
     pub value: Option<SignalValue>,
-    /// The thresholds on the signal.
     pub thresholds: Vec<Judged>,
     /// The keys of the ranking, most important first.
     pub order: Order<'a>,
@@ -50,16 +45,12 @@ pub struct ExpectedEviction {
     pub threshold: String,
     /// Whether the threshold is met now.
     pub met: bool,
-    /// The pod's grace period in seconds.
     pub grace_period_seconds: i64,
-    /// The message of the eviction.
     pub message: String,
 }
 
-/// A ranked pod.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The pod.
     pub ranked: Ranked<PodCandidate<'a>>,
     /// The reason why the pod is never evicted, if any.
     pub exempt: Option<String>,
@@ -79,7 +70,6 @@ pub struct Question<'a> {
 }
 
 /// Ranks the pods as if the signal were low.
-#[must_use]
 pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
     let Question { signal, layout, pods: _, summary, marks } = question;
     let observation = signals::observe(summary, policy.quirks);

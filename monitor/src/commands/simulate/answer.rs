@@ -20,11 +20,8 @@ use super::super::output::Pairs;
 pub struct Answer<'a> {
     /// The time as written.
     pub time: &'a str,
-    /// The armed thresholds.
     pub armed: &'a [Armed],
-    /// The decision.
     pub decision: Synchronized<'a>,
-    /// The described pods.
     pub pods: Option<&'a RawValue>,
 }
 

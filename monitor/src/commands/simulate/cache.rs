@@ -42,20 +42,15 @@ impl PodCache {
         Ok(())
     }
 
-    /// Returns the pods.
-    #[must_use]
     pub fn pods(&self) -> &[Pod] {
         &self.pods
     }
 
     /// Returns a name that several pods have.
-    #[must_use]
     pub fn twice(&self) -> Option<&str> {
         self.twice.as_deref()
     }
 
-    /// Returns the answer's `pods`.
-    #[must_use]
     pub fn described(&self) -> Option<&RawValue> {
         self.described.as_deref()
     }

@@ -8,7 +8,6 @@ pub const LONGEST_LINE: usize = 256 << 20;
 const CHUNK: usize = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Reads lines of a bounded length.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: BufReader<R>,
@@ -18,7 +17,6 @@ pub struct Lines<R> {
     bytes: u64,
 }
 
-/// A line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
     /// The text, without the line end.
@@ -32,16 +30,13 @@ pub struct Line<'a> {
 /// Why there is no next line.
 #[derive(Debug, thiserror::Error)]
 pub enum LinesError {
-    /// The file cannot be read any further.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The line is too long.
     #[error("the line is longer than {} MiB", .longest >> 20)]
     TooLong {
         /// The maximum length in bytes.
         longest: usize,
     },
-    /// The line is not UTF-8.
     #[error("not UTF-8")]
     NotUtf8 {
         /// The first invalid byte, counted from one.
@@ -51,7 +46,6 @@ pub enum LinesError {
 
 impl LinesError {
     /// Returns the column of the error.
-    #[must_use]
     pub fn column(&self) -> usize {
         match self {
             Self::NotUtf8 { column } => *column,
@@ -61,7 +55,6 @@ impl LinesError {
 }
 
 impl<R: Read> Lines<R> {
-    /// Reads from the start.
     pub fn new(reader: R) -> Self {
         Self::with_longest(reader, LONGEST_LINE)
     }
@@ -71,13 +64,11 @@ impl<R: Read> Lines<R> {
     }
 
     /// Returns the number of the last line read, counted from one; blank lines count.
-    #[must_use]
     pub fn number(&self) -> u64 {
         self.lines
     }
 
     /// Whether reading the next line may block, so that buffered answers must be flushed now.
-    #[must_use]
     pub fn may_wait(&self) -> bool {
         !self.reader.buffer().contains(&b'\n')
     }

@@ -66,7 +66,6 @@ evict, localStorageEvictions, pods. With --output table it has a row for each li
 Exit status: 0 the whole trace was answered, or whoever read the answer went away; 1 the policy or the trace is wrong (every line
 before the one at fault is answered), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
 
-/// Runs the command.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if input::is_stdin(&options.config) && options.trace.as_deref().is_none_or(input::is_stdin) {
         let reason = "--config -: the trace is standard input already; name a file for one of them";

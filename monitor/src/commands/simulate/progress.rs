@@ -30,7 +30,6 @@ pub struct Progress {
 impl Progress {
     /// Draws only on a terminal, and not where the answer scrolls by on the same terminal. `size` is the length of the
     /// trace, if known. The final figures are printed on a terminal, or on request.
-    #[must_use]
     pub fn new(size: Option<u64>, wants_figures: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self {
@@ -42,7 +41,6 @@ impl Progress {
     }
 
     /// Returns a progress that prints nothing.
-    #[must_use]
     pub fn silent(size: Option<u64>) -> Self {
         Self {
             started: Instant::now(),
@@ -57,7 +55,6 @@ impl Progress {
         }
     }
 
-    /// Updates the progress.
     pub fn at(&mut self, lines: u64, bytes: u64) {
         let is_soon = lines < self.looked.0 + LINES_A_LOOK && bytes < self.looked.1 + BYTES_A_LOOK;
         if !self.draws || is_soon {
@@ -105,7 +102,6 @@ impl Progress {
         }
     }
 
-    /// Clears the progress.
     pub fn clear(&mut self) {
         if self.is_drawn {
             self.is_drawn = false;
@@ -115,7 +111,6 @@ impl Progress {
 }
 
 /// `100 lines in 2.0 s (50 lines/s)`
-#[must_use]
 fn figures(lines: u64, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]

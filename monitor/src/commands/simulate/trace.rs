@@ -66,7 +66,6 @@ impl<'de> Deserialize<'de> for Time {
 }
 
 impl<'a> TraceLine<'a> {
-    /// Reads a line.
     pub fn parse(line: &'a str) -> Result<Self, Fault> {
         if !line.trim_ascii_start().starts_with('{') {
             let found = line.trim_ascii_start().chars().next().unwrap_or_default();
@@ -84,13 +83,11 @@ impl<'a> TraceLine<'a> {
     }
 
     /// Whether the line holds a turn that an agent recorded.
-    #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.turn.is_some()
     }
 
     /// Returns the layout of the node's filesystems.
-    #[must_use]
     pub fn layout(&self) -> Layout {
         match (self.node.dedicated_image_fs, self.node.split_image_fs) {
             (false, _) => Layout::Single,
@@ -100,13 +97,11 @@ impl<'a> TraceLine<'a> {
     }
 
     /// Returns the node's memory in bytes, if known.
-    #[must_use]
     pub fn memory_capacity(&self) -> Option<i64> {
         self.node.capacity.get("memory").map(Quantity::value_bytes).filter(|capacity| *capacity > 0)
     }
 
     /// Returns the pods as written; empty without pods.
-    #[must_use]
     pub fn pods_text(&self) -> &'a str {
         self.pods.map_or("", RawValue::get)
     }
