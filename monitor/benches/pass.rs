@@ -1,16 +1,19 @@
 //! One whole pass over ever more pods with three containers each: a threshold is met, all of them are ranked, the message is written;
 //! and a pass on which nothing is low, as most are. `cargo xtask bench pass` prints how the time grows, and holds it against the promise.
+//! It also counts the allocations of the agent's decision, from the sample that crosses a threshold to the choice of the victim.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use node_pressure_monitor::config::{Policy, Threshold, ThresholdValue};
-use node_pressure_monitor::eviction::Layout;
-use node_pressure_monitor::eviction::decider::Decider;
+use node_pressure_monitor::config::{Mode, MonitorConfig, Policy, Threshold, ThresholdValue};
+use node_pressure_monitor::eviction::decider::{
+    AgentRules, Answer, Choice, Decider, Measure, Next, Pace, Place, Recording, Rules, Snapshot, Standing,
+};
 use node_pressure_monitor::eviction::synchronization::{Input, synchronize};
-use node_pressure_monitor::units::{Bytes, Moment, Signal};
-use node_pressure_monitor::workloads::{Pod, Summary};
+use node_pressure_monitor::eviction::{Layout, Observation, SignalValue};
+use node_pressure_monitor::units::{Bytes, CgroupId, Moment, Signal};
+use node_pressure_monitor::workloads::{Kind, Pod, Preference, QosClass, Summary, Workload, WorkloadUsage};
 
 #[path = "support/cpu_time.rs"]
 mod cpu_time;
@@ -99,10 +102,67 @@ fn passes(criterion: &mut Criterion<CpuTime>) {
     }
 }
 
+/// Allocations of the agent's decision; ten times this many candidates change nothing.
+const MOST_ALLOCATIONS: u64 = 20;
+
+/// The agent's decision over workloads: steps from the sample that crosses the threshold to the eviction, recorded as in the agent.
+fn decide(policy: &Policy, candidates: Vec<WorkloadUsage>) -> Option<Choice> {
+    let config = MonitorConfig::default();
+    let (limits, methods) = (config.evictions, config.kubernetes.evictions);
+    let agent = AgentRules { mode: Mode::Enforce, limits, methods, defers_soft: true };
+    let rules = Rules { policy, pace: Pace::Agent(agent) };
+    let low = SignalValue { signal: Signal::MemoryAvailable, available: 1, capacity: 8 << 30, at: None };
+    let snapshot = Snapshot { observation: Observation { signals: vec![low] }, ..Snapshot::default() };
+    let mut decider = Decider::default();
+    let mut recording = Recording::begin(&decider);
+    let mut candidates = Some(candidates);
+    let mut answer = Answer::Begin;
+    loop {
+        answer = match recording.step(&mut decider, rules, &snapshot, answer) {
+            Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(candidates.take()?),
+            Next::Measure(Measure::Signals) => Answer::Sampled,
+            Next::Measure(Measure::Standing { .. }) => Answer::Standing(Standing::default()),
+            Next::Evict(choice) => return Some(choice),
+            _ => return None,
+        };
+    }
+}
+
+fn usage(index: u64) -> WorkloadUsage {
+    let workload = Workload {
+        name: format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{index}.slice"),
+        id: CgroupId(index),
+        kind: Kind::Service,
+        qos: QosClass::BestEffort,
+        request: Bytes::ZERO,
+        preference: Preference::None,
+        protection: None,
+        pod: None,
+    };
+    WorkloadUsage { workload: workload.into(), working_set: Bytes::from_mib(index), exact: true, other: None }
+}
+
+fn allocations(_: &mut Criterion<CpuTime>) {
+    let policy = policy();
+    let counted = [10, 100, 1_000, 10_000].map(|count| {
+        let candidates = (0..count).map(usage).collect();
+        let mut choice = None;
+        let allocations = allocation_counter::measure(|| choice = decide(&policy, candidates)).count_total;
+        assert_eq!(
+            choice.map(|choice| choice.place),
+            Some(Place::Ranked(0)),
+            "the decision that is counted is a whole one"
+        );
+        println!("allocations decision/{count} {allocations}");
+        allocations
+    });
+    assert!(counted.iter().all(|count| *count <= MOST_ALLOCATIONS), "{counted:?}, {MOST_ALLOCATIONS} are promised");
+}
+
 fn settings() -> Criterion<CpuTime> {
     let criterion = Criterion::default().with_measurement(CpuTime).sample_size(30);
     criterion.warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(2))
 }
 
-criterion_group!(name = benches; config = settings(); targets = passes);
+criterion_group!(name = benches; config = settings(); targets = allocations, passes);
 criterion_main!(benches);

@@ -84,7 +84,7 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
         for line in lines_of(bench, "bench", &[])? {
             measured.extend(Measured::parse(&line));
             allowance = allowance.or(self::allowance(&line));
-            lines.extend(line.starts_with("simulate ").then_some(line));
+            lines.extend(["simulate ", "allocations "].iter().any(|start| line.starts_with(start)).then_some(line));
         }
     }
     for line in lines {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::actions::{ActionError, ActionFacts, EvictionOrder, Reason, Started};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{
-    AgentRules, Answer, Attempt, Choice, Measure, Memory, Next, Pace, Place, RecordedStep, RecordedTurn, Rules,
-    Snapshot,
+    AgentRules, Answer, Attempt, Choice, Decider, Measure, Next, Pace, Place, Recording, Rules, Snapshot,
 };
 use crate::eviction::{MetThreshold, Observation};
 use crate::report::eviction_reporting::StartedEviction;
@@ -32,17 +31,28 @@ struct TurnStart {
 }
 
 /// Measurements and actions of the present turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Turn {
-    memory: Memory,
-    /// Serialized only after the kill, to keep the decision fast.
-    steps: Vec<(Snapshot, Answer<WorkloadUsage>, Next)>,
+    recording: Recording<WorkloadUsage>,
     ordered: Monotonic,
     decided: Monotonic,
     /// Pods above a limit of their own, in the order of the decider's places.
     above: Vec<Above>,
     evicted: Option<(Choice, Started)>,
     limits: Vec<(Choice, Started)>,
+}
+
+impl Turn {
+    fn begin(decision: &Decider<WorkloadUsage>) -> Self {
+        Self {
+            recording: Recording::begin(decision),
+            ordered: Monotonic::default(),
+            decided: Monotonic::default(),
+            above: Vec::new(),
+            evicted: None,
+            limits: Vec::new(),
+        }
+    }
 }
 
 impl Agent {
@@ -55,8 +65,8 @@ impl Agent {
         };
         let start = TurnStart { wakeup, woken, sampled, observation };
         // The action precedes the report: writing a log record takes as long as a decision.
-        let mut turn = self.take_turn(&start);
-        let eviction = self.started_eviction(&start, &mut turn);
+        let turn = self.take_turn(&start);
+        let eviction = self.started_eviction(&start, &turn);
         self.pass_on_samples();
         self.reporter.report_ended(&ended, polled, Some(&start.observation));
         self.report_turn(&start, &turn, eviction.as_ref(), Monotonic::now());
@@ -65,14 +75,10 @@ impl Agent {
     /// Steps the decider until the turn is over, and carries out each requested step.
     fn take_turn(&mut self, start: &TurnStart) -> Turn {
         let mut snapshot = self.snapshot(start);
-        let mut turn = Turn { memory: self.decision.memory().clone(), ..Turn::default() };
+        let mut turn = Turn::begin(&self.decision);
         let mut answer = Answer::Begin;
         loop {
-            let given = answer.clone();
-            let next = self.decision.step(rules(&self.config), &snapshot, answer);
-            if !turn.steps.is_empty() || !matches!(next, Next::Wait { .. }) {
-                turn.steps.push((snapshot.clone(), given, next));
-            }
+            let next = turn.recording.step(&mut self.decision, rules(&self.config), &snapshot, answer);
             answer = match next {
                 Next::Wait { .. } => return turn,
                 Next::Measure(Measure::Signals) => {
@@ -226,7 +232,7 @@ impl Agent {
     }
 
     /// Returns the turn's eviction for a threshold, with all facts that explain it. Called after the kill.
-    fn started_eviction(&mut self, start: &TurnStart, turn: &mut Turn) -> Option<StartedEviction> {
+    fn started_eviction(&mut self, start: &TurnStart, turn: &Turn) -> Option<StartedEviction> {
         let (choice, started) = turn.evicted?;
         let threshold = &self.decision.armed().get(choice.threshold?)?.threshold;
         let met: MetThreshold = self.decision.acted_on().filter(|met| met.threshold == *threshold)?.clone();
@@ -237,10 +243,8 @@ impl Agent {
         if choice.is_dry_run && !self.reporter.is_dry_run_due(met.threshold.signal, victim, turn.decided) {
             return None;
         }
-        let steps = turn.steps.drain(..);
-        let steps = steps.map(|(snapshot, answer, next)| RecordedStep { snapshot, answer: answer.recorded(), next });
         Some(StartedEviction {
-            turn: RecordedTurn { memory: std::mem::take(&mut turn.memory), steps: steps.collect() },
+            turn: turn.recording.recorded(),
             candidates,
             started,
             wakeup: start.wakeup.as_str(),
@@ -277,7 +281,10 @@ impl Agent {
         for (choice, started) in &turn.limits {
             let Place::Limit(place) = choice.place else { continue };
             if let Some(above) = turn.above.get(place) {
-                self.reporter.report_limit_eviction(&self.sensors, above, *started, now);
+                let (reporter, state) = self.reporting();
+                let rules = rules(state.config);
+                let recorded = || turn.recording.recorded();
+                reporter.report_limit_eviction(&state, rules, above, *started, recorded, (start.woken, now));
             }
         }
         let pods_expected = self.actions.pods_expected();

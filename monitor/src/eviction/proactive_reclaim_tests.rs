@@ -48,7 +48,7 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
         protection: None,
         pod: None,
     };
-    WorkloadUsage { workload, working_set: mib(working_set), exact: true, other: None }
+    WorkloadUsage { workload: workload.into(), working_set: mib(working_set), exact: true, other: None }
 }
 
 #[test]

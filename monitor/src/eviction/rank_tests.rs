@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::eviction::decider::{Answer, Decider, Measure, Next, Pace, Rules, Snapshot};
 use crate::units::{Bytes, CgroupId, Signal};
@@ -14,7 +16,7 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
         protection: None,
         pod: None,
     };
-    WorkloadUsage { workload, working_set: Bytes(working_set), exact: true, other: None }
+    WorkloadUsage { workload: workload.into(), working_set: Bytes(working_set), exact: true, other: None }
 }
 
 /// The default: `qos`, by memory.
@@ -44,7 +46,7 @@ fn rank_first(
 }
 
 fn order(usages: Vec<WorkloadUsage>) -> Vec<String> {
-    rank(usages).into_iter().map(|ranked| ranked.candidate.workload.name).collect()
+    rank(usages).into_iter().map(|ranked| ranked.candidate.workload.name.clone()).collect()
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn class_then_request_then_distance_then_name() {
 #[test]
 fn avoid_goes_last() {
     let mut avoided = usage("avoided", QosClass::BestEffort, 0, 1000);
-    avoided.workload.preference = Preference::Avoid;
+    Arc::make_mut(&mut avoided.workload).preference = Preference::Avoid;
     assert_eq!(order(vec![avoided, usage("guaranteed", QosClass::Guaranteed, 10, 10)]), ["guaranteed", "avoided"]);
 }
 
@@ -98,7 +100,7 @@ fn the_first_by_bounds_is_the_first_by_exact_figures() {
                     random(50),
                     random(100),
                 );
-                usage.workload.id = CgroupId(number);
+                Arc::make_mut(&mut usage.workload).id = CgroupId(number);
                 usage
             })
             .collect();

@@ -237,7 +237,8 @@ mod tests {
                 preference: Preference::default(),
                 protection: None,
                 pod: None,
-            },
+            }
+            .into(),
             working_set: Bytes::from_mib(mib),
             exact: true,
             other: None,

@@ -5,7 +5,6 @@ use crate::eviction::decider::{RecordedLine, RecordedRules, RecordedTurn, Rules}
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, Observation, SignalValue};
 use crate::incidents::model::RawJson;
-use crate::sensors::Sensors;
 use crate::sensors::local_storage_limits::Above;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
@@ -77,11 +76,26 @@ impl Reporter {
     }
 
     /// Reports an eviction for a limit of the pod's own. A dry run is reported at most once a minute.
-    pub fn report_limit_eviction(&mut self, sensors: &Sensors, above: &Above, started: Started, now: Monotonic) {
+    pub fn report_limit_eviction(
+        &mut self,
+        state: &LoopState<'_>,
+        rules: Rules<'_>,
+        above: &Above,
+        started: Started,
+        turn: impl FnOnce() -> RecordedTurn,
+        (woken, now): (Monotonic, Monotonic),
+    ) {
         if started.action == Action::DryRun && !self.limit_dry_runs.is_due((above.cause, above.id), now) {
             return;
         }
-        let (_, labels) = sensors.pod_named(Some(&above.uid));
+        let line = RecordedLine {
+            time: started.at.wall().to_string(),
+            turn: turn(),
+            victim: above.workload.clone(),
+            above_limit: Some(above.id),
+            explanation: above.message.clone(),
+        };
+        let (_, labels) = state.sensors.pod_named(Some(&above.uid));
         let record = EvictionRecord {
             workload: &above.workload,
             cgroup: above.id,
@@ -90,10 +104,10 @@ impl Reporter {
             action: started.action,
             processes: started.processes,
             trigger: Trigger::Limit { cause: above.cause, message: &above.message, measured: above.at },
-            woken: now,
+            woken,
             acted: started.at,
-            policy: None,
-            trace: Vec::new(),
+            policy: RawJson::of(&RecordedRules::of(rules)).ok(),
+            trace: RawJson::of(&line).into_iter().collect(),
         };
         self.report(&Record::Eviction(&record), now);
     }
@@ -115,6 +129,7 @@ fn replayed_line(eviction: &StartedEviction, order: Order<'_>) -> RecordedLine {
         time: eviction.decided.wall().to_string(),
         turn: eviction.turn.clone(),
         victim: eviction.ranked.candidate.workload.name.clone(),
+        above_limit: None,
         explanation: eviction.ranked.explanation(order),
     }
 }

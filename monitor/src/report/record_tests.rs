@@ -109,7 +109,12 @@ fn usage(name: &str, working_set: u64) -> crate::workloads::WorkloadUsage {
         protection: None,
         pod: None,
     };
-    crate::workloads::WorkloadUsage { workload, working_set: Bytes(working_set), exact: true, other: None }
+    crate::workloads::WorkloadUsage {
+        workload: workload.into(),
+        working_set: Bytes(working_set),
+        exact: true,
+        other: None,
+    }
 }
 
 fn met() -> MetThreshold {

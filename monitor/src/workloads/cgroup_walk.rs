@@ -116,7 +116,7 @@ impl<'t> Walk<'t> {
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
                     if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer.index?)) {
-                        outer.workload.protection = Some(Protection::HoldsOthers);
+                        Arc::make_mut(&mut outer.workload).protection = Some(Protection::HoldsOthers);
                     }
                     enclosing = Some(Enclosing { name: path.into(), is_whole, index: Some(self.found.len()) });
                     self.found.push(tracked);
@@ -161,10 +161,13 @@ impl<'t> Walk<'t> {
         let pod = match known {
             Some(mut known) if known.age() < MAX_FACTS_AGE => {
                 // The nested workloads may have changed.
-                known.workload.protection = protection(&known.workload.kind);
+                let protection = protection(&known.workload.kind);
+                if protection != known.workload.protection {
+                    Arc::make_mut(&mut known.workload).protection = protection;
+                }
                 return Ok(known);
             }
-            Some(known) => known.workload.pod,
+            Some(known) => known.workload.pod.clone(),
             None => None,
         };
         let full_path = self.root.join(path);
@@ -179,7 +182,8 @@ impl<'t> Walk<'t> {
             CgroupVersion::V2 => oomd_marks::read(directory, owner_uid),
         };
         let protection = protection(&kind);
-        let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection, pod };
+        let name = path.to_owned();
+        let workload = Arc::new(Workload { name, id, kind, qos, request, preference, protection, pod });
         Tracked::open(workload, directory, &full_path, self.version)
     }
 

@@ -17,7 +17,7 @@ use super::workload::{Workload, WorkloadUsage};
 
 #[derive(Debug)]
 pub struct Tracked {
-    pub(super) workload: Workload,
+    pub(super) workload: Arc<Workload>,
     pub(super) directory: OwnedFd,
     usage: PinnedFile,
     stat: PinnedFile,
@@ -35,7 +35,7 @@ pub struct Tracked {
 impl Tracked {
     /// Opens the files of a workload's cgroup; `path` is for messages.
     pub(super) fn open(
-        workload: Workload,
+        workload: Arc<Workload>,
         directory: &OwnedFd,
         path: &Path,
         version: CgroupVersion,

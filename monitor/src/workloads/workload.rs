@@ -48,7 +48,7 @@ pub struct Workload {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadUsage {
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     /// Usage minus inactive file memory; an upper bound if not `exact`.
     pub working_set: Bytes,
     /// False when inactive file memory was not read: reading it costs the kernel as much as everything else together.

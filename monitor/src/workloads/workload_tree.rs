@@ -190,13 +190,15 @@ impl WorkloadTree {
         let Pods { specs, quirks, .. } = &self.pods;
         let mut changed = HashSet::new();
         for Tracked { workload, joined, .. } in &mut self.tracked {
-            if let Some(pod) = workload.kind.pod_uid().and_then(|uid| specs.find_shared(uid)) {
-                workload.pod = Some(Arc::clone(pod));
+            if let Some(pod) = workload.kind.pod_uid().and_then(|uid| specs.find_shared(uid))
+                && workload.pod.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod))
+            {
+                Arc::make_mut(workload).pod = Some(Arc::clone(pod));
             }
-            let Some(pod) = &workload.pod else { continue };
-            if joined.as_ref().is_none_or(|joined| !Arc::ptr_eq(joined, pod)) {
-                workload.request = pod.request(Resource::Memory, *quirks).bytes();
-                *joined = Some(Arc::clone(pod));
+            let Some(pod) = workload.pod.clone() else { continue };
+            if joined.as_ref().is_none_or(|joined| !Arc::ptr_eq(joined, &pod)) {
+                Arc::make_mut(workload).request = pod.request(Resource::Memory, *quirks).bytes();
+                *joined = Some(pod);
                 changed.insert(workload.id);
             }
         }
@@ -214,7 +216,7 @@ impl WorkloadTree {
         for Tracked { workload, tree_protection, is_named, .. } in
             self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id))
         {
-            workload.protection = if holds(&workload.name, &init) {
+            let protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
                 Some(Protection::Agent)
@@ -225,6 +227,9 @@ impl WorkloadTree {
             } else {
                 tree_protection.or_else(|| workload.pod.as_ref()?.protection(rules))
             };
+            if protection != workload.protection {
+                Arc::make_mut(workload).protection = protection;
+            }
         }
     }
 
@@ -272,7 +277,7 @@ mod tests {
                 pod: None,
             };
             let directory = std::fs::File::open(root.path()).unwrap().into();
-            vec![Tracked::open(workload, &directory, root.path(), version).unwrap()]
+            vec![Tracked::open(Arc::new(workload), &directory, root.path(), version).unwrap()]
         };
         counted(5);
         tree.tracked = open();

@@ -29,7 +29,7 @@ pub use super::collection::RuntimeFacts;
 pub use super::standing::{ControlPlane, Standing};
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
-pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Replayed};
+pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,

@@ -512,41 +512,62 @@ fn the_route_follows_from_the_method_and_the_api_server() {
     }
 }
 
-/// A recorded turn serializes, and replays to the same step, victim and explanation.
-#[test]
-fn a_recorded_turn_replays_to_the_same() {
-    let scene = Scene::memory(50);
+/// Records a turn of the scene up to its eviction. Returns its line as it is read again.
+fn recorded(scene: &Scene) -> RecordedLine {
     let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };
-    let mut decider: Decider<RecordedCandidate> = Decider::default();
-    let memory = decider.memory().clone();
-    let (mut steps, mut answer) = (Vec::new(), Answer::Begin);
-    let (mut victim, mut explanation) = (String::new(), String::new());
+    let mut decider = Decider::default();
+    let mut recording = Recording::begin(&decider);
+    let (mut victim, mut explanation, mut above_limit) = (String::new(), String::new(), None);
+    let mut answer = Answer::Begin;
     loop {
-        let next = decider.step(rules, &scene.snapshot, answer.clone());
-        steps.push(RecordedStep { snapshot: scene.snapshot.clone(), answer: answer.recorded(), next });
-        answer = match next {
+        answer = match recording.step(&mut decider, rules, &scene.snapshot, answer) {
             Next::Measure(Measure::Signals) => Answer::Sampled,
             Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(scene.all()),
             Next::Measure(Measure::Standing { .. }) => Answer::Standing(Standing::default()),
+            Next::Measure(Measure::Limits) => Answer::Limits(scene.exceeded.clone()),
             Next::Evict(Choice { place: Place::Ranked(place), .. }) => {
                 let ranked = &decider.ranking()[place];
                 victim.clone_from(&ranked.candidate.name);
                 explanation = ranked.explanation(Order::of(&scene.policy, Resource::Memory));
                 Answer::Attempt(Attempt::Started)
             }
+            Next::Evict(Choice { place: Place::Limit(place), .. }) => {
+                above_limit = Some(scene.exceeded[place].id);
+                Answer::Attempt(Attempt::Started)
+            }
             _ => break,
         };
     }
-    let turn = RecordedTurn { memory, steps };
-    let line = RecordedLine { time: "2026-01-01T00:00:00Z".to_owned(), turn, victim, explanation };
-    let text = serde_json::to_string(&line).unwrap();
-    let read: RecordedLine = serde_json::from_str(&text).unwrap();
+    let (time, turn) = ("2026-01-01T00:00:00Z".to_owned(), recording.recorded());
+    let line = RecordedLine { time, turn, victim, above_limit, explanation };
+    let read: RecordedLine = serde_json::from_str(&serde_json::to_string(&line).unwrap()).unwrap();
     assert_eq!(read, line);
+    read
+}
+
+#[test]
+fn a_recorded_turn_replays_to_the_same() {
+    let scene = Scene::memory(50);
+    let line = recorded(&scene);
+    let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };
     let rules = serde_json::to_string(&RecordedRules::of(rules)).unwrap();
     let rules: RecordedRules<OwnedRules> = serde_json::from_str(&rules).unwrap();
     assert_eq!(rules.rules.policy, scene.policy);
-    let replayed = read.replay(rules.rules.borrow());
+    let replayed = line.replay(rules.rules.borrow());
     assert_eq!((replayed.victim.as_deref(), replayed.difference), (Some("large"), None));
-    let other = RecordedLine { victim: "small".to_owned(), ..read };
+    let other = RecordedLine { victim: "small".to_owned(), ..line };
     assert!(other.replay(rules.rules.borrow()).difference.is_some(), "another victim is noticed");
+}
+
+#[test]
+fn a_recorded_eviction_for_a_limit_replays() {
+    let mut scene = Scene::memory(500);
+    scene.snapshot.has_limits = true;
+    scene.exceeded = vec![LimitExceeded { id: CgroupId(2), cause: Cause::PodLimit, is_stale: false }];
+    let line = recorded(&scene);
+    assert_eq!(line.above_limit, Some(CgroupId(2)));
+    let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };
+    assert_eq!(line.replay(rules).difference, None);
+    let other = RecordedLine { above_limit: Some(CgroupId(3)), ..line };
+    assert!(other.replay(rules).difference.is_some(), "another victim is noticed");
 }

@@ -71,6 +71,42 @@ pub struct RecordedStep {
     pub next: Next,
 }
 
+/// The steps of the turn under way. They are kept as they were taken, and written down only after the eviction: until
+/// then a copy of a step costs as much for a thousand candidates as for one.
+#[derive(Debug)]
+pub struct Recording<C> {
+    memory: Memory,
+    steps: Vec<(Snapshot, Answer<C>, Next)>,
+}
+
+impl<C: Candidate + Clone> Recording<C> {
+    /// Begins a turn of the decider.
+    pub fn begin(decider: &Decider<C>) -> Self {
+        Self { memory: decider.memory().clone(), steps: Vec::new() }
+    }
+
+    /// Takes a step, and keeps it. A turn whose first step is to wait leaves nothing.
+    pub fn step(&mut self, decider: &mut Decider<C>, rules: Rules<'_>, snapshot: &Snapshot, answer: Answer<C>) -> Next {
+        let given = answer.clone();
+        let next = decider.step(rules, snapshot, answer);
+        if !self.steps.is_empty() || !matches!(next, Next::Wait { .. }) {
+            self.steps.push((snapshot.clone(), given, next));
+        }
+        next
+    }
+
+    /// Returns the turn as it is written down.
+    #[must_use]
+    pub fn recorded(&self) -> RecordedTurn {
+        let step = |(snapshot, answer, next): &(Snapshot, Answer<C>, Next)| RecordedStep {
+            snapshot: snapshot.clone(),
+            answer: answer.recorded(),
+            next: *next,
+        };
+        RecordedTurn { steps: self.steps.iter().map(step).collect(), memory: self.memory.clone() }
+    }
+}
+
 /// One turn: what the decider remembered before it, and its steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RecordedTurn {
@@ -125,6 +161,9 @@ pub struct RecordedLine {
     pub time: String,
     pub turn: RecordedTurn,
     pub victim: String,
+    /// The victim's cgroup, if it was evicted for a limit of its own; its place is then not in a ranking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above_limit: Option<CgroupId>,
     pub explanation: String,
 }
 
@@ -146,17 +185,28 @@ impl RecordedLine {
     pub fn replay(&self, rules: Rules<'_>) -> Replayed {
         let mut decider = Decider::remembering(self.turn.memory.clone());
         let (mut victim, mut explanation, mut difference) = (None, None, None);
+        let mut exceeded = Vec::new();
         for (number, step) in self.turn.steps.iter().enumerate() {
             let next = decider.step(rules, &step.snapshot, step.answer.clone());
             if next != step.next && difference.is_none() {
                 difference = Some(format!("step {}: {next:?} instead of {:?}", number + 1, step.next));
             }
-            if let Next::Evict(Choice { place: Place::Ranked(place), cause, .. }) = next
-                && let Some(ranked) = decider.ranking().get(place)
-            {
-                let order = Order::of(rules.policy, cause.resource());
-                victim = Some(ranked.candidate.name.clone());
-                explanation = Some(ranked.explanation(order));
+            if let Answer::Limits(all) = &step.answer {
+                exceeded.clone_from(all);
+            }
+            let Next::Evict(Choice { place, cause, .. }) = next else { continue };
+            match place {
+                Place::Ranked(place) if self.above_limit.is_none() => {
+                    let Some(ranked) = decider.ranking().get(place) else { continue };
+                    let order = Order::of(rules.policy, cause.resource());
+                    victim = Some(ranked.candidate.name.clone());
+                    explanation = Some(ranked.explanation(order));
+                }
+                // The pod's own limit and usage explain it, which are not the decider's.
+                Place::Limit(place) if exceeded.get(place).map(|limit| limit.id) == self.above_limit => {
+                    (victim, explanation) = (Some(self.victim.clone()), Some(self.explanation.clone()));
+                }
+                Place::Ranked(_) | Place::Limit(_) => {}
             }
         }
         if difference.is_none() && victim.as_ref() != Some(&self.victim) {
