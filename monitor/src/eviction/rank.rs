@@ -232,8 +232,9 @@ impl<'a> Order<'a> {
     pub fn rank<C: Candidate>(self, candidates: impl IntoIterator<Item = C>) -> Vec<Ranked<C>> {
         let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(|candidate| Ranked { candidate }).collect();
         // Candidates are large, and sorting looks at each and moves each many times: it is given what it looks at, and their places.
-        let orders: Vec<i128> = ranked.iter().flat_map(|ranked| self.orders(ranked.facts())).collect();
         let keys = self.keys.len() + 1;
+        let mut orders: Vec<i128> = Vec::with_capacity(keys * ranked.len());
+        orders.extend(ranked.iter().flat_map(|ranked| self.orders(ranked.facts())));
         let orders = |place: usize| &orders[place * keys..][..keys];
         let last = |a: usize, b: usize| by_identity(&ranked[a].candidate, &ranked[b].candidate);
         let mut places: Vec<usize> = (0..ranked.len()).collect();
