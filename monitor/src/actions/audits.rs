@@ -59,13 +59,11 @@ impl Audits {
     }
 
     /// Whether an audit is under way.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.auditor.is_busy()
     }
 
     /// Returns the number of processes that the last audit left with a wrong value.
-    #[must_use]
     pub fn drifted(&self) -> usize {
         self.drifted
     }
@@ -116,7 +114,6 @@ impl Audits {
     }
 
     /// Returns whether the workload's drift was reported.
-    #[must_use]
     pub fn is_reported(&self, id: CgroupId) -> bool {
         self.reported.contains(&id)
     }

@@ -78,7 +78,6 @@ impl Action {
     pub const ALL: [Self; 4] = [Self::Kill, Self::Term, Self::Ask, Self::DryRun];
 
     /// The value of the field `action` in logs and incidents.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -88,7 +87,6 @@ impl Action {
         }
     }
 
-    #[must_use]
     pub const fn mode(self) -> Mode {
         match self {
             Self::Kill | Self::Term | Self::Ask => Mode::Enforce,

@@ -70,7 +70,6 @@ const CONSENT_LIMIT: Duration = Duration::from_secs(20);
 
 impl Evictor {
     /// Returns an evictor without evictions.
-    #[must_use]
     pub fn new(releaser: Releaser) -> Self {
         Self { running: Vec::new(), releaser, stopper: None }
     }
@@ -239,7 +238,6 @@ impl Evictor {
     }
 
     /// Returns when to poll next; `None` without evictions.
-    #[must_use]
     pub fn next_poll(&self, now: Monotonic) -> Option<Duration> {
         let wait = |running: &Running| match running.stage {
             Stage::Dying { .. } => POLL,

@@ -19,7 +19,6 @@ const THAWERS: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze
 
 impl FreezeRecord {
     /// Returns the record beside this lock.
-    #[must_use]
     pub fn beside(lock_file: &Path) -> Self {
         let mut path = lock_file.as_os_str().to_owned();
         path.push(".frozen");

@@ -7,7 +7,6 @@ use crate::runtime::{Garbage, IsEnough};
 use crate::units::Signal;
 
 /// Returns what the runtime can collect for a signal, in order; empty for most signals.
-#[must_use]
 pub fn garbage_for(signal: Signal, layout: Layout) -> Vec<Garbage> {
     let of = |collector: &Collector| match collector {
         Collector::Containers => Garbage::Containers,
@@ -17,7 +16,6 @@ pub fn garbage_for(signal: Signal, layout: Layout) -> Vec<Garbage> {
 }
 
 /// Returns the check that ends a collection: no threshold is met any more, its minimum reclaim included.
-#[must_use]
 pub fn until_enough(
     policy: Policy,
     armed: Vec<Armed>,

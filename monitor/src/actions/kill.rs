@@ -72,7 +72,6 @@ impl Target {
     }
 
     /// Whether no process is left. An unreadable cgroup does not count as empty.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         match self.version {
             CgroupVersion::V1 => {
@@ -108,7 +107,6 @@ impl Target {
     }
 
     /// Whether the kernel kills all processes at once, including those being forked.
-    #[must_use]
     pub fn is_killed_at_once(&self) -> bool {
         self.kill_file.is_some()
     }

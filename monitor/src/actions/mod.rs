@@ -76,7 +76,6 @@ pub struct ActionFacts {
 
 impl Actions {
     /// `queue` leads from the evictor to the runtime.
-    #[must_use]
     pub fn new(
         evictor: Evictor,
         queue: stop::OrderQueue,
@@ -116,7 +115,6 @@ impl Actions {
     }
 
     /// Returns the number of evicted pods whose disk usage is about to be freed.
-    #[must_use]
     pub fn pods_expected(&self) -> usize {
         self.pending.len()
     }

@@ -33,7 +33,6 @@ impl Default for Extent {
 
 impl Extent {
     /// Returns an extent without workloads.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Some(ids) if ids.is_empty())
     }
@@ -46,7 +45,6 @@ impl Extent {
     }
 
     /// Whether the processes of this workload are included.
-    #[must_use]
     pub fn holds(&self, id: CgroupId) -> bool {
         match self {
             Self::Some(ids) => ids.contains(&id),
@@ -154,7 +152,6 @@ impl Auditor {
     }
 
     /// Whether a round is under way.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.round.is_some()
     }

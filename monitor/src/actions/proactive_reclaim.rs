@@ -55,7 +55,6 @@ struct Attempt {
 }
 
 impl ProactiveReclaim {
-    #[must_use]
     pub fn new(first: ReclaimFirst) -> Self {
         Self { first, running: None, answer: None, in_vain: None }
     }
@@ -75,7 +74,6 @@ impl ProactiveReclaim {
     }
 
     /// Returns the time until the next check of an attempt under way.
-    #[must_use]
     pub fn next_check(&self, now: Monotonic) -> Option<Duration> {
         self.running.as_ref().map(|attempt| attempt.deadline.since(now).min(CHECK))
     }
@@ -89,7 +87,6 @@ impl ProactiveReclaim {
     }
 
     /// Returns the facts about reclaim for the decider.
-    #[must_use]
     pub fn facts(&self) -> ReclaimFacts {
         match (&self.first, &self.running) {
             (ReclaimFirst::Observe, _) => ReclaimFacts::DryRun,

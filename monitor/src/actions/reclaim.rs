@@ -114,7 +114,6 @@ impl Reclaimer {
     }
 
     /// Whether the last order is over: it was answered, or it was interrupted and has ended since.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.shared.busy.load(Ordering::Acquire)
     }

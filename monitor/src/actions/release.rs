@@ -38,7 +38,6 @@ impl Releaser {
 }
 
 /// Whether this kernel has `process_mrelease` (Linux 5.15).
-#[must_use]
 pub fn is_possible() -> bool {
     // SAFETY: descriptor -1 never exists, so the call has no effect. It touches no memory of this process.
     let refused = unsafe { libc::syscall(libc::SYS_process_mrelease, -1, 0) };

@@ -15,7 +15,6 @@ const OWN_NICE: i32 = -10;
 
 /// Locks the agent's memory, lowers its own `oom_score_adj`, and raises its limit of open files. Returns the failures,
 /// each with its consequence.
-#[must_use]
 pub fn apply(proc_root: &Path) -> Vec<String> {
     let mut missing = Vec::new();
     // ONFAULT (Linux 4.4) locks only used pages; pages that are merely mapped cost nothing.
@@ -112,7 +111,6 @@ fn set_own_score(proc_root: &Path) -> Result<(), String> {
 }
 
 /// Returns what enforce mode cannot do if CAP_SYS_RESOURCE is missing.
-#[must_use]
 pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
     let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
     may_lower(&status).is_some_and(|may| !may).then(|| {

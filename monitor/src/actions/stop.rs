@@ -43,7 +43,6 @@ pub struct Asked(Receiver<Result<(), NotDone>>);
 pub struct Answer(Sender<Result<(), NotDone>>);
 
 /// Returns both ends of a request.
-#[must_use]
 pub fn question() -> (Answer, Asked) {
     let (answer, asked) = channel();
     (Answer(answer), Asked(asked))
@@ -59,7 +58,6 @@ impl Answer {
 
 impl Asked {
     /// Returns the answer once it has arrived. The answer is returned only once; later calls report a lost sender.
-    #[must_use]
     pub fn answer(&self) -> Option<Result<(), NotDone>> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),
@@ -99,7 +97,6 @@ pub struct OrderQueue(Arc<Mutex<Vec<Order>>>);
 
 impl OrderQueue {
     /// Takes the queued orders.
-    #[must_use]
     pub fn take(&self) -> Vec<Order> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

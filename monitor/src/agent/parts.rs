@@ -30,7 +30,6 @@ pub struct Parts {
 
 impl Agent {
     /// Builds an agent from its parts.
-    #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { config, sensors, actions, outlets, recorder, reload } = parts;
         let config = reload::for_the_loop(config);

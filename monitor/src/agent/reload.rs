@@ -31,7 +31,6 @@ pub struct Reload {
 
 impl Reload {
     /// Reloads from this file; without a file the configuration never changes.
-    #[must_use]
     pub fn of(file: Option<ConfigWatch>, state: ConfigState) -> Self {
         Self { file, state }
     }
@@ -59,7 +58,6 @@ pub(super) fn for_the_loop(mut config: MonitorConfig) -> MonitorConfig {
 
 /// Returns the settings that have no effect: thresholds on signals without a sensor, and reservations that the agent
 /// does not enforce.
-#[must_use]
 pub fn not_acted_on(policy: &Policy) -> Vec<String> {
     let thresholds = policy.thresholds.iter().filter(|it| it.signal == Signal::AllocatableMemoryAvailable);
     let mut reasons: Vec<String> =

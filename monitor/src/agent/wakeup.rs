@@ -33,7 +33,6 @@ pub enum Wakeup {
 
 impl Wakeup {
     /// Returns the name in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::KernelEvent => "kernel_event",

@@ -25,7 +25,6 @@ pub enum Verdict {
 
 /// Decides about one pod under these conditions. Critical pods are always taken. Memory alone turns away BestEffort pods that do not
 /// tolerate its taint; disk and process ids turn away all others, whatever they tolerate.
-#[must_use]
 pub fn admit(conditions: &[NodeCondition], pod: &Pod, quirks: Quirks) -> Verdict {
     let is_admitted = match conditions {
         [] => true,

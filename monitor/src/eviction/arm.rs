@@ -19,7 +19,6 @@ pub enum Layout {
 impl Layout {
     /// By the devices that the three lie on. As the kubelet has it, writable layers that are not where the images are make it split,
     /// whatever else they share (`eviction-semantics.md` §1.3).
-    #[must_use]
     pub fn of<D: PartialEq>(node: &D, image: &D, container: &D) -> Self {
         if image != container {
             Self::SplitImageFs
@@ -32,14 +31,12 @@ impl Layout {
 
     /// By those that are known. A node without a store of images has nothing that could lie elsewhere, and runtimes keep writable
     /// layers where the images are.
-    #[must_use]
     pub fn of_known<D: PartialEq + ?Sized>(node: Option<&D>, image: Option<&D>, container: Option<&D>) -> Self {
         let image = image.or(node);
         Self::of(&node, &image, &container.or(image))
     }
 
     /// The name used in logs and metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -71,7 +68,6 @@ pub struct Armed {
 
 impl Armed {
     /// Tells whether it counts on the first pass, or on a later one.
-    #[must_use]
     pub fn counts(&self, first: bool) -> bool {
         match self.passes {
             Passes::All => true,
@@ -85,7 +81,6 @@ impl Armed {
 ///
 /// What is configured for containerfs does not survive: it follows the thresholds of the filesystem that it shares
 /// (`eviction-semantics.md` §2.3). A copy of those takes the place of what was configured, or is added at the end.
-#[must_use]
 pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
     let [bytes, inodes] = match layout {
         Layout::Single | Layout::SplitImageFs => [Signal::NodeFsAvailable, Signal::NodeFsInodesFree],

@@ -26,7 +26,6 @@ pub struct Benefit {
 
 impl Benefit {
     /// By what was observed, the threshold on it that is met if one is, and what the largest uses of those who can go.
-    #[must_use]
     pub fn of(
         policy: &Policy,
         signal: Signal,
@@ -47,7 +46,6 @@ impl Benefit {
     }
 
     /// Whether it helps that who uses so much goes.
-    #[must_use]
     pub fn admits(&self, used: Option<Amount>) -> bool {
         is_beneficial(self.resource, used, self.largest, self.missing)
     }

@@ -20,7 +20,6 @@ impl NodeCondition {
     pub const ALL: [Self; 3] = [Self::MemoryPressure, Self::DiskPressure, Self::PidPressure];
 
     /// The texts for a status (`eviction-semantics.md` §10).
-    #[must_use]
     pub const fn text(self, status: bool) -> ConditionText {
         let (reason, message, event) = match (self, status) {
             (Self::MemoryPressure, true) => (
@@ -48,7 +47,6 @@ impl NodeCondition {
     }
 
     /// The key of the taint that keeps pods away (effect `NoSchedule`) while the condition is true.
-    #[must_use]
     pub const fn taint_key(self) -> &'static str {
         match self {
             Self::MemoryPressure => "node.kubernetes.io/memory-pressure",
@@ -70,7 +68,6 @@ impl NodeEvent {
     pub const REASON: &'static str = "EvictionThresholdMet";
 
     /// Its `message`.
-    #[must_use]
     pub fn message(self) -> String {
         format!("Attempting to reclaim {}", self.resource.as_str())
     }

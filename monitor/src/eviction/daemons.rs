@@ -6,7 +6,6 @@ use crate::workloads::Summary;
 
 /// By how much everything that is no pod exceeds `systemReserved` and `kubeReserved` memory. `None` when it does not, nothing is
 /// reserved, or the statistics do not say.
-#[must_use]
 pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
     let reservations = &policy.reservations;
     let of_memory = reservations.system.iter().chain(&reservations.kube).filter(|(name, _)| name == "memory");

@@ -21,13 +21,11 @@ const SHORTEST: Duration = Duration::from_micros(500);
 
 impl FallRate {
     /// Nothing seen yet; `possible` bytes per second are assumed in any case.
-    #[must_use]
     pub fn assuming(possible: Bytes) -> Self {
         Self::of_units(possible.as_f64())
     }
 
     /// The same of anything that is counted.
-    #[must_use]
     pub const fn of_units(possible: f64) -> Self {
         Self { possible, seen: 0.0, last: None }
     }
@@ -59,7 +57,6 @@ impl FallRate {
     }
 
     /// The greater of both, in bytes (or what else is counted) per second.
-    #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         self.seen.max(self.possible).max(1.0)
     }
@@ -73,7 +70,6 @@ const NEAR: Duration = Duration::from_millis(50);
 
 /// How long until the next sample of memory: the time in which the signal nearest to a threshold could reach it at the fastest rate seen
 /// or assumed possible, between the floor and the ceiling.
-#[must_use]
 pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Observation, rate: &FallRate) -> Duration {
     let until = |threshold: &Threshold| {
         Some(match until_reached(policy, threshold, observation, rate)? {
@@ -97,7 +93,6 @@ pub enum Reach {
 }
 
 /// How far away `threshold` is; nothing where its signal is not observed, or it is too far to be told.
-#[must_use]
 pub fn until_reached(
     policy: &Policy,
     threshold: &Threshold,

@@ -29,7 +29,6 @@ pub enum Cause {
 
 impl Cause {
     /// The name in metrics, as in the kubelet's `eviction_signal` label.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Signal(signal) => signal.as_str(),
@@ -40,7 +39,6 @@ impl Cause {
     }
 
     /// The signal whose threshold was met; none for a limit of the pod's own.
-    #[must_use]
     pub const fn signal(self) -> Option<Signal> {
         match self {
             Self::Signal(signal) => Some(signal),
@@ -49,7 +47,6 @@ impl Cause {
     }
 
     /// What is to be had back.
-    #[must_use]
     pub const fn resource(self) -> Resource {
         match self {
             Self::Signal(signal) => signal.resource(),
@@ -58,7 +55,6 @@ impl Cause {
     }
 
     /// Whether the end of the processes alone gives nothing back: what they leave on the disk has to go as well.
-    #[must_use]
     pub const fn is_for_disk(self) -> bool {
         matches!(self.resource(), Resource::EphemeralStorage | Resource::Inodes)
     }

@@ -57,7 +57,6 @@ impl Slope {
     }
 
     /// Units a second, negative when it falls; nothing while too little has been seen.
-    #[must_use]
     pub fn per_second(&self) -> Option<f64> {
         if self.last?.since(self.first?) < SHORTEST {
             return None;
@@ -68,7 +67,6 @@ impl Slope {
     }
 
     /// Seconds until `distance` has been fallen through at the present slope: infinite while it does not fall, and nothing while it is not known.
-    #[must_use]
     pub fn seconds_until(&self, distance: f64) -> Option<f64> {
         let slope = self.per_second()?;
         Some(seconds_until(distance, -slope))
@@ -76,7 +74,6 @@ impl Slope {
 }
 
 /// Seconds until `distance` is used up at `rate` a second: none when nothing is left, infinite when nothing is used.
-#[must_use]
 pub fn seconds_until(distance: f64, rate: f64) -> f64 {
     if distance <= 0.0 {
         0.0
@@ -96,7 +93,6 @@ pub struct SmoothRate {
 
 impl SmoothRate {
     /// Nothing has been counted before `at`.
-    #[must_use]
     pub fn starting(at: Monotonic) -> Self {
         Self { per_second: 0.0, last: Some(at) }
     }
@@ -117,7 +113,6 @@ impl SmoothRate {
     }
 
     /// A second; nothing before the second look.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         self.per_second
     }

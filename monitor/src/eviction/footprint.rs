@@ -30,7 +30,6 @@ pub struct DiskUsage {
 impl DiskUsage {
     /// How much of it lies on the filesystem of `signal` (`eviction-semantics.md` §5), in the signal's unit. Nothing where the signal is
     /// of something else.
-    #[must_use]
     pub fn on(&self, signal: Signal, layout: Layout) -> Amount {
         let of = |taken: &Taken| match signal.resource() {
             Resource::EphemeralStorage => Amount::from(taken.bytes),

@@ -17,7 +17,6 @@ pub enum Collector {
 
 impl Collector {
     /// Returns the name used in output.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Containers => "containers",
@@ -27,7 +26,6 @@ impl Collector {
 }
 
 /// What to run for a signal, in this order (`eviction-semantics.md` §4). Nothing can be removed to get memory or process ids.
-#[must_use]
 pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] {
     use Collector::{Containers, Images};
     use Signal::{
@@ -45,7 +43,6 @@ pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] 
 
 /// Tells whether no pod has to go after garbage collection: every threshold is unmet by its minimum reclaim too, grace periods
 /// ignored. On the first pass the containerfs copies count here, whatever they count for elsewhere.
-#[must_use]
 pub fn is_enough(policy: &Policy, armed: &[Armed], after: &Observation) -> bool {
     let all = policy.quirks.has(Quirk::EveryThresholdAfterGarbageCollection);
     let counts = |signal| all || NodeCondition::of(signal) == NodeCondition::DiskPressure;

@@ -13,7 +13,6 @@ use super::usage::{ActivePod, units};
 
 /// Evicts every active pod that is above one of its limits (`eviction-semantics.md` §8); critical pods and pods without statistics
 /// are let be.
-#[must_use]
 pub fn evictions<'a>(policy: &Policy, layout: Layout, active: &[ActivePod<'a>]) -> Vec<Eviction<'a>> {
     if !policy.local_storage_isolation {
         return Vec::new();

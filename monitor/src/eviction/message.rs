@@ -13,7 +13,6 @@ use super::names::Names;
 use super::usage::units;
 
 /// The message, and the annotations of the event about it. Of a pod without statistics there is little to say.
-#[must_use]
 pub fn compose(
     policy: &Policy,
     acted_on: &MetThreshold,

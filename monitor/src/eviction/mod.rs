@@ -58,20 +58,17 @@ pub struct SignalValue {
 
 impl SignalValue {
     /// A value measured just now, in bytes.
-    #[must_use]
     pub fn now(signal: Signal, available: Bytes, capacity: Bytes) -> Self {
         let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
         Self { signal, available: signed(available), capacity: signed(capacity), at: None }
     }
 
     /// What is left, with its unit.
-    #[must_use]
     pub fn words(&self) -> String {
         if self.signal.resource().is_bytes() { self.available_bytes().to_string() } else { self.available.to_string() }
     }
 
     /// What is left in bytes; zero when negative.
-    #[must_use]
     pub fn available_bytes(&self) -> Bytes {
         Bytes(u64::try_from(self.available).unwrap_or(0))
     }
@@ -86,7 +83,6 @@ pub struct Observation {
 
 impl Observation {
     /// The value of `signal`, if observed.
-    #[must_use]
     pub fn get(&self, signal: Signal) -> Option<SignalValue> {
         self.signals.iter().copied().find(|value| value.signal == signal)
     }

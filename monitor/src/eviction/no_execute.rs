@@ -101,13 +101,11 @@ impl Held {
     }
 
     /// Whether the taint is to be there. Once it is, it stays for as long as the condition holds.
-    #[must_use]
     pub const fn is_set(&self) -> bool {
         self.is_set
     }
 
     /// Whether something may change by time alone.
-    #[must_use]
     pub fn until_due(&self, delay: Duration, now: Monotonic) -> Option<Duration> {
         let since = self.since.filter(|_| !self.is_set)?;
         Some(delay.saturating_sub(now.since(since))).filter(|wait| !wait.is_zero())

@@ -9,7 +9,6 @@ use crate::workloads::{Pod, QosClass};
 const BEST_EFFORT: i16 = 1000;
 
 /// The value for every process of such a workload on a node of `capacity`.
-#[must_use]
 pub fn oom_score_adj(qos: QosClass, request: Bytes, capacity: Bytes, scores: OomScores) -> i16 {
     let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
     let node = Node { capacity: signed(capacity), scores, may_exceed: false };
@@ -17,7 +16,6 @@ pub fn oom_score_adj(qos: QosClass, request: Bytes, capacity: Bytes, scores: Oom
 }
 
 /// The value for each container of `pod`, then for each init container, on a node with `capacity` bytes of memory.
-#[must_use]
 pub fn container_adjustments<'a>(
     pod: &'a Pod,
     capacity: i64,
@@ -44,7 +42,6 @@ pub struct PodScores {
 
 impl PodScores {
     /// Looks at the pod as a whole.
-    #[must_use]
     pub fn of(pod: &Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Self {
         Self {
             node: Node { capacity, scores, may_exceed: quirks.has(Quirk::OomScoreAdjAbove1000) },
@@ -55,13 +52,11 @@ impl PodScores {
     }
 
     /// The value for a container, and for one that was added for debugging: that one can request nothing itself.
-    #[must_use]
     pub fn of_container(&self, container: &Container) -> i64 {
         self.node.adj(self.qos, self.unrequested(request(container)))
     }
 
     /// The value for an init container. A sidecar is not to be preferred to any of the containers that need it.
-    #[must_use]
     pub fn of_init_container(&self, container: &Container) -> i64 {
         let own = self.unrequested(request(container));
         let served = self.least.filter(|_| container.is_sidecar()).map(|least| self.unrequested(least));

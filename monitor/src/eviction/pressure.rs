@@ -14,7 +14,6 @@ pub struct PressureState {
 
 impl PressureState {
     /// Whether the condition is true.
-    #[must_use]
     pub const fn status(self) -> bool {
         self.status
     }

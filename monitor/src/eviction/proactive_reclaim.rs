@@ -41,7 +41,6 @@ pub enum Futile {
 
 impl Futile {
     /// Says it in words.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NobodyAboveRequest => "no workload is above its request",
@@ -73,7 +72,6 @@ impl ReclaimOutcome {
     pub const ALL: [Self; 5] = [Self::Sufficed, Self::Insufficient, Self::TimedOut, Self::Refused, Self::Skipped];
 
     /// As metrics and logs call it.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sufficed => "sufficed",
@@ -97,14 +95,12 @@ pub enum Answer {
 }
 
 /// How much is missing until the threshold, with its minimum reclaim, is no longer met.
-#[must_use]
 pub fn missing(policy: &Policy, met: &MetThreshold) -> Bytes {
     let missing = met.wanted(policy.quirks) - Amount::from_units(met.value.available);
     if missing.is_negative() { Bytes::ZERO } else { missing.bytes() }
 }
 
 /// The place of the candidate furthest above its request, the first by name where two are; none where all are within it.
-#[must_use]
 pub fn furthest_above_request<C: Candidate>(candidates: &[Ranked<C>]) -> Option<usize> {
     let above = |ranked: &Ranked<C>| {
         let Facts { usage, request, .. } = ranked.facts();
@@ -142,13 +138,11 @@ pub fn ask(semantics: Semantics, missing: Bytes, holding: &Holding) -> Result<By
 }
 
 /// Whether to go on waiting for memory that was asked for: not when half of what was left is gone meanwhile.
-#[must_use]
 pub fn is_worth_waiting(available_before: Bytes, available: Bytes) -> bool {
     available >= Bytes(available_before.0 / 2)
 }
 
 /// What came of an attempt; `None` while it may still come to something.
-#[must_use]
 pub fn outcome(answer: Answer, is_met: bool, is_late: bool, is_worth_waiting: bool) -> Option<ReclaimOutcome> {
     match (answer, is_met) {
         (Answer::Refused, _) => Some(ReclaimOutcome::Refused),
@@ -161,7 +155,6 @@ pub fn outcome(answer: Answer, is_met: bool, is_late: bool, is_worth_waiting: bo
 }
 
 /// Whether it is worth asking again before the deadline: the kernel did what it was asked to, and it had an effect.
-#[must_use]
 pub fn goes_on(outcome: ReclaimOutcome, answer: Answer, freed: Bytes) -> bool {
     match outcome {
         ReclaimOutcome::Sufficed => true,
@@ -171,7 +164,6 @@ pub fn goes_on(outcome: ReclaimOutcome, answer: Answer, freed: Bytes) -> bool {
 }
 
 /// How long after an attempt there is no other.
-#[must_use]
 pub fn rest(took: Duration, cool_down: Duration) -> Duration {
     cool_down.max(took.saturating_mul(REST_SHARE))
 }

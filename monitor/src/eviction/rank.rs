@@ -111,7 +111,6 @@ pub enum KeyValue {
 
 impl KeyValue {
     /// What `key` makes of `facts`.
-    #[must_use]
     pub fn of(key: RankingKey, facts: &Facts) -> Self {
         let with_usage =
             |make: fn(Amount, &Facts) -> Self| facts.usage.map_or(Self::NoStatistics, |usage| make(usage, facts));
@@ -146,7 +145,6 @@ impl KeyValue {
     }
 
     /// Says it in words; `resource` gives the amounts their unit.
-    #[must_use]
     pub fn words(self, resource: Resource) -> String {
         let amount = |amount: Amount| quantity_words(amount, resource);
         match self {
@@ -180,20 +178,17 @@ pub struct Ranked<C> {
 
 impl<C: Candidate> Ranked<C> {
     /// What its place rests on.
-    #[must_use]
     pub fn facts(&self) -> Facts {
         self.candidate.facts()
     }
 
     /// Every key that decided its place, most important first.
-    #[must_use]
     pub fn keys(&self, order: Order<'_>) -> Vec<KeyValue> {
         let facts = self.facts();
         order.keys.iter().map(|key| KeyValue::of(*key, &facts)).collect()
     }
 
     /// Why it stands where it stands.
-    #[must_use]
     pub fn explanation(&self, order: Order<'_>) -> String {
         let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
         let name = self.candidate.name();
@@ -216,19 +211,16 @@ pub struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// What the policy says for a resource that runs out.
-    #[must_use]
     pub fn of(policy: &'a Policy, resource: Resource) -> Self {
         Self { keys: policy.ranking.keys(resource), resource, quirks: policy.quirks }
     }
 
     /// The keys, most important first.
-    #[must_use]
     pub fn keys(&self) -> &'a [RankingKey] {
         self.keys
     }
 
     /// Orders candidates, first to be evicted first. Total: the name decides last, and the identity where names are the same.
-    #[must_use]
     pub fn rank<C: Candidate>(self, candidates: impl IntoIterator<Item = C>) -> Vec<Ranked<C>> {
         let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(|candidate| Ranked { candidate }).collect();
         // Candidates are large, and sorting looks at each and moves each many times: it is given what it looks at, and their places.

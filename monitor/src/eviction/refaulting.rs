@@ -42,7 +42,6 @@ impl Refaulting {
     }
 
     /// The memory that came back as fast as it was dropped; never more than there is active file memory.
-    #[must_use]
     pub fn bytes(&self, page_size: u64, active_file: Bytes) -> Bytes {
         #[expect(
             clippy::cast_possible_truncation,

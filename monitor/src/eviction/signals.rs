@@ -12,7 +12,6 @@ const ALL_PODS: &str = "pods";
 
 /// Reads every signal for which the statistics have both numbers, what is left and what there is in all
 /// (`eviction-semantics.md` §1).
-#[must_use]
 pub fn observe(summary: &Summary, quirks: Quirks) -> Observation {
     let node = &summary.node;
     let all_pods = node.system_containers.iter().find(|container| container.name == ALL_PODS);

@@ -21,7 +21,6 @@ pub enum NodeCondition {
 
 impl NodeCondition {
     /// The condition that `signal` raises.
-    #[must_use]
     pub fn of(signal: Signal) -> Self {
         match signal {
             Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => Self::MemoryPressure,
@@ -36,7 +35,6 @@ impl NodeCondition {
     }
 
     /// Kubernetes' name for it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MemoryPressure => "MemoryPressure",
@@ -63,14 +61,12 @@ pub struct State {
 
 impl State {
     /// Tells whether no pass has been made yet.
-    #[must_use]
     pub fn is_first_pass(&self) -> bool {
         !self.has_passed
     }
 
     /// The same with other thresholds armed, as when filesystems are found to lie elsewhere: those that stay keep how long they have been
     /// met, and conditions how long ago they were seen.
-    #[must_use]
     pub fn rearmed(&self, before: &[Armed], after: &[Armed]) -> Self {
         let place = |armed: &Armed| before.iter().position(|it| it.threshold == armed.threshold);
         let first = |place: Option<usize>| self.first_observed.get(place?).copied().flatten();
@@ -128,13 +124,11 @@ pub struct MetThreshold {
 
 impl MetThreshold {
     /// Acts at once.
-    #[must_use]
     pub fn is_hard(&self) -> bool {
         self.threshold.is_hard()
     }
 
     /// So much has to be available for it not to be met any more, by its minimum reclaim too.
-    #[must_use]
     pub fn wanted(&self, quirks: Quirks) -> Amount {
         let on_top = self.threshold.min_reclaim.as_ref().map(|it| it.resolve(self.value.capacity, quirks));
         self.quantity + on_top.unwrap_or(Amount::ZERO)
@@ -161,7 +155,6 @@ pub struct Assessment {
 
 impl Assessment {
     /// The thresholds that may be acted on, the most urgent first: memory before others, hard before soft, then as armed.
-    #[must_use]
     pub fn to_act_on(&self) -> Vec<&MetThreshold> {
         let mut fresh: Vec<&MetThreshold> = self.met.iter().filter(|met| met.is_fresh).collect();
         fresh.sort_by_key(|met| met.urgency());
@@ -174,7 +167,6 @@ impl Assessment {
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
 /// One pass over the signals at `now`.
-#[must_use]
 pub fn assess(
     policy: &Policy,
     armed: &[Armed],
@@ -211,7 +203,6 @@ fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observ
 }
 
 /// Compares one threshold with its signal, its minimum reclaim added if wanted.
-#[must_use]
 pub fn is_below(policy: &Policy, threshold: &Threshold, observation: &Observation, with_min_reclaim: bool) -> bool {
     let Some(value) = observation.get(threshold.signal) else { return false };
     let quantity = threshold.value.resolve(value.capacity, policy.quirks);

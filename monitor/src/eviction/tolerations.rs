@@ -83,7 +83,6 @@ impl Taint {
 }
 
 /// Whether a toleration is one of this taint.
-#[must_use]
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
     let key = toleration.key.is_empty() || toleration.key == taint.key;
@@ -120,7 +119,6 @@ pub struct Outcome<'t> {
 }
 
 /// What taints do to a pod with these tolerations.
-#[must_use]
 pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'t> {
     let first_match = |taint: &Taint| tolerations.iter().find(|toleration| tolerates(toleration, taint));
     let keeps_away = |taint: &&Taint| taint.effect != "PreferNoSchedule" && first_match(taint).is_none();
@@ -164,7 +162,6 @@ pub struct Toll<'p> {
 }
 
 /// What taints would do to the pods of a node that have not ended.
-#[must_use]
 pub fn toll<'p>(pods: impl IntoIterator<Item = &'p Pod>, taints: &[Taint]) -> Toll<'p> {
     let mut toll = Toll::default();
     for pod in pods.into_iter().filter(|pod| pod.is_active()) {
@@ -179,13 +176,11 @@ pub fn toll<'p>(pods: impl IntoIterator<Item = &'p Pod>, taints: &[Taint]) -> To
 
 impl Toll<'_> {
     /// The first that must not go, and why: the node or the cluster cannot do without it, or the operator has it so.
-    #[must_use]
     pub fn untouchable(&self, protect: &PodProtection) -> Option<(&Pod, Protection)> {
         self.going.iter().find_map(|going| Some((going.pod, going.pod.protection(protect)?)))
     }
 
     /// In one line, with at most so many names.
-    #[must_use]
     pub fn words(&self, most: usize) -> String {
         let name = |going: &Going<'_>| match going.fate {
             Fate::GoesAfter(time) => format!("{} (after {} s)", going.pod.full_name(), time.as_secs()),

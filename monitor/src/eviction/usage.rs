@@ -25,7 +25,6 @@ pub struct ActivePod<'a> {
 
 /// The pods that have not ended, critical ones too, with the statistics of their UID; where there are two of one the last count. A
 /// mirror of a static pod has a UID of its own, and the statistics of the pod that it stands for.
-#[must_use]
 pub fn active_pods<'a, P: Borrow<Pod>>(pods: &'a [P], summary: &'a Summary) -> Vec<ActivePod<'a>> {
     let by_uid: HashMap<&str, &PodStats> =
         summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect();
@@ -119,7 +118,6 @@ fn request(pod: &Pod, resource: Resource, quirks: Quirks) -> (Option<Amount>, Am
 }
 
 /// How much of what `signal` counts the pod uses, going by its statistics; what they do not say is nothing.
-#[must_use]
 pub fn usage(signal: Signal, layout: Layout, pod: &Pod, stats: &PodStats) -> Amount {
     match signal.resource() {
         Resource::Memory => units(stats.memory.and_then(|stats| stats.working_set_bytes)),

@@ -9,7 +9,6 @@ pub struct Capability {
 }
 
 impl Capability {
-    #[must_use]
     pub const fn new(name: &'static str, effect: &'static str) -> Self {
         Self { name, effect }
     }

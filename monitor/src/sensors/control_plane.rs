@@ -30,19 +30,16 @@ pub enum SoftEvictions {
 }
 
 impl ControlPlane {
-    #[must_use]
     pub fn new(viewer: Viewer, begun: Monotonic) -> Self {
         Self { viewer, node: Arc::default(), begun }
     }
 
     /// Returns whether an API server is configured, whether it answers or not.
-    #[must_use]
     pub const fn is_there(&self) -> bool {
         self.viewer.is_there()
     }
 
     /// Returns the last view; never waits.
-    #[must_use]
     pub fn view(&self) -> View {
         self.viewer.view()
     }
@@ -56,7 +53,6 @@ impl ControlPlane {
     }
 
     /// Returns whether soft evictions wait.
-    #[must_use]
     pub fn soft_evictions(&self, now: Monotonic) -> SoftEvictions {
         match node_maintenance(&self.view(), self.begun, now) {
             NodeMaintenance::None => SoftEvictions::Allowed,
@@ -66,7 +62,6 @@ impl ControlPlane {
     }
 
     /// Returns the reason why soft evictions wait.
-    #[must_use]
     pub fn why_deferred(&self, now: Monotonic) -> String {
         match node_maintenance(&self.view(), self.begun, now) {
             NodeMaintenance::Active(reason) => reason,
@@ -77,7 +72,6 @@ impl ControlPlane {
     }
 
     /// Returns the reason why the API server cannot be asked now.
-    #[must_use]
     pub fn why_put_off(&self) -> String {
         let view = self.view();
         match &view.state {
@@ -95,7 +89,6 @@ impl ControlPlane {
 }
 
 /// Returns whether the API server has listed the pods of this node.
-#[must_use]
 pub fn is_read(view: &View) -> bool {
     view.pods_as_of.is_some() && !view.node.uid.is_empty()
 }
@@ -131,13 +124,11 @@ fn node_maintenance(view: &View, begun: Monotonic, now: Monotonic) -> NodeMainte
 }
 
 /// Returns the age of the known pods.
-#[must_use]
 pub fn pods_age(view: &View) -> Option<Duration> {
     view.pods_as_of.map(|as_of| Monotonic::now().since(as_of))
 }
 
 /// Describes the pods that the agent uses while the API server does not answer.
-#[must_use]
 pub fn last_known(view: &View) -> String {
     match pods_age(view) {
         Some(age) => {

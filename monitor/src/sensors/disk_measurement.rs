@@ -47,7 +47,6 @@ pub struct DiskMeasurement {
 }
 
 impl DiskMeasurement {
-    #[must_use]
     pub fn new(walker: Arc<Walker>) -> Self {
         Self {
             walker,
@@ -64,13 +63,11 @@ impl DiskMeasurement {
     }
 
     /// Returns all figures without waiting.
-    #[must_use]
     pub fn usages(&self) -> Arc<Usages> {
         self.walker.usages()
     }
 
     /// Returns what a workload keeps, by role of the filesystem; nothing while it is unknown.
-    #[must_use]
     pub fn usage(&self, workload: &str) -> Option<DiskUsage> {
         let usages = self.walker.usages();
         usages.by_workload.get(workload).map(|usage| disk_usage(usage, self.roles))
@@ -99,18 +96,15 @@ impl DiskMeasurement {
     }
 
     /// Returns whether the workload was evicted since `at`.
-    #[must_use]
     pub fn was_evicted_since(&self, id: CgroupId, at: Monotonic) -> bool {
         self.evicted.get(&id).is_some_and(|evicted| at <= *evicted)
     }
 
-    #[must_use]
     pub fn report(&self, now: Monotonic) -> DiskUsageReport {
         report(&self.walker.usages(), now)
     }
 
     /// Returns why the figures are out of date.
-    #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }

@@ -32,7 +32,6 @@ impl Roles {
     }
 
     /// Whether a part lies on the filesystem of its role.
-    #[must_use]
     pub fn holds(&self, part: &PartUsage) -> bool {
         let role = if matches!(part.part, Part::WritableLayer { .. }) { self.container } else { self.node };
         role.is_none_or(|device| device == part.device)
@@ -89,7 +88,6 @@ pub(super) fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
 }
 
 /// Whether no process of a pod can change what its project quota counts.
-#[must_use]
 pub fn trusts_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
     match quotas {
         ProjectQuotas::Isolated => pod.is_some_and(|pod| pod.spec.host_users == Some(false)),

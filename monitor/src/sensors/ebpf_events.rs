@@ -33,13 +33,11 @@ pub struct Counters {
 }
 
 impl KernelEvents {
-    #[must_use]
     pub fn new(kernel: Kernel) -> Self {
         let events = Vec::with_capacity(EVENTS_PER_TURN);
         Self { kernel, events, oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED), has_more: false }
     }
 
-    #[must_use]
     pub fn report(&self) -> &ProbeReport {
         self.kernel.report()
     }
@@ -54,7 +52,6 @@ impl KernelEvents {
         self.has_more = self.kernel.drain(EVENTS_PER_TURN, &mut self.events, &mut self.oom_kills).exhausted;
     }
 
-    #[must_use]
     pub fn has_more(&self) -> bool {
         self.has_more
     }
@@ -94,7 +91,6 @@ impl KernelEvents {
     }
 
     /// Returns what each attached program has cost.
-    #[must_use]
     pub fn statistics(&self) -> Vec<ProbeStatistics> {
         let mut statistics = Vec::new();
         self.kernel.statistics(&mut statistics);

@@ -107,7 +107,6 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     /// Returns the figure that is compared with thresholds under these semantics.
-    #[must_use]
     pub fn available(&self, semantics: Semantics) -> Bytes {
         match semantics {
             Semantics::Corrected => self.corrected,

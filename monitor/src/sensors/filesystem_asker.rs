@@ -48,7 +48,6 @@ impl Answers {
 }
 
 /// Returns the signals that these filesystems have: a filesystem without a limit of inodes has no inode signal.
-#[must_use]
 pub fn values(samples: &[FsSample]) -> Vec<SignalValue> {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut values = Vec::with_capacity(2 * samples.len());

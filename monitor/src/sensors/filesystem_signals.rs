@@ -66,17 +66,14 @@ impl FilesystemSignals {
     }
 
     /// Returns how the filesystems of this node share devices.
-    #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    #[must_use]
     pub fn samples(&self) -> &[FsSample] {
         &self.answers.samples
     }
 
-    #[must_use]
     pub fn place(&self, role: Role) -> Option<&Place> {
         self.answers.of(role).map(|sample| &*sample.place)
     }

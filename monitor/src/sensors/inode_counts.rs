@@ -43,7 +43,6 @@ struct Counted {
 }
 
 impl InodeCounts {
-    #[must_use]
     pub fn new(proc_root: &std::path::Path) -> Self {
         Self {
             thread: InodeThread::start(Filesystems::new(proc_root)),
@@ -157,7 +156,6 @@ impl InodeCounts {
     }
 
     /// Returns why the inodes left are unknown.
-    #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }

@@ -32,7 +32,6 @@ pub struct KernelCounts {
 }
 
 impl KernelCounts {
-    #[must_use]
     pub fn open(proc_root: &Path) -> Self {
         let (reader, missing) = match VmStatReader::open(proc_root) {
             Ok(reader) => (Some(reader), None),
@@ -48,13 +47,11 @@ impl KernelCounts {
         }
     }
 
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.sample.is_some()
     }
 
     /// Returns why the file cannot be read.
-    #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }

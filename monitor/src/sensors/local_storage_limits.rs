@@ -54,7 +54,6 @@ impl Above {
 
 impl Sensors {
     /// Returns the pods above a limit, by the last measurement.
-    #[must_use]
     pub fn above_limits(&self, policy: &Policy) -> Vec<Above> {
         if self.pods.specs().pods().is_empty() {
             return Vec::new();
@@ -71,7 +70,6 @@ impl Sensors {
     }
 
     /// Returns the exceeded limits for the decider. Pods whose measurement is outdated are measured first.
-    #[must_use]
     pub fn exceeded(&self, above: &[Above], now: Monotonic) -> Vec<LimitExceeded> {
         let exceeded = |above: &Above| {
             let is_stale = above.is_stale(now) || self.disk.was_evicted_since(above.id, above.at);

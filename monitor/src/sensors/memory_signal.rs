@@ -45,7 +45,6 @@ pub struct Memory {
 
 impl Memory {
     /// `rate` is the fastest fall that is possible on this machine.
-    #[must_use]
     pub fn new(reader: MemoryReader, rate: FallRate, proc_root: &Path) -> Self {
         Self {
             reader,
@@ -73,7 +72,6 @@ impl Memory {
         Ok(sample)
     }
 
-    #[must_use]
     pub fn sample(&self) -> Option<MemorySample> {
         self.sample
     }
@@ -103,7 +101,6 @@ impl Memory {
     }
 
     /// Returns `memory.available` as the thresholds are compared with it.
-    #[must_use]
     pub fn value(&self, semantics: Semantics) -> Option<SignalValue> {
         let sample = self.sample?;
         let correction = match semantics {
@@ -122,7 +119,6 @@ impl Memory {
         }
     }
 
-    #[must_use]
     pub fn rate(&self) -> &FallRate {
         &self.rate
     }

@@ -124,7 +124,6 @@ pub struct Observed {
 }
 
 impl Sensors {
-    #[must_use]
     pub fn new(config: &MonitorConfig, parts: SensorParts) -> Self {
         let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform } = parts;
         let proc_root = &config.proc_root;
@@ -161,7 +160,6 @@ impl Sensors {
     }
 
     /// Returns the last observation; nothing without a sample of memory.
-    #[must_use]
     pub fn observation(&self, semantics: Semantics) -> Option<Observation> {
         self.memory.sample()?;
         Some(Observation { signals: self.values(semantics).collect() })
@@ -172,7 +170,6 @@ impl Sensors {
     }
 
     /// Returns how long until the next sample of memory; nothing without a sample.
-    #[must_use]
     pub fn until_sample(&self, config: &MonitorConfig, now: Monotonic) -> Option<Duration> {
         let sample = self.memory.sample()?;
         let observation = self.observation(config.policy.semantics)?;
@@ -289,7 +286,6 @@ impl Sensors {
     }
 
     /// Whether every candidate's disk usage is at most `tolerated` older than `since`; `renew` has all of them measured anew.
-    #[must_use]
     pub fn is_disk_measured(&self, since: Monotonic, tolerated: Duration, renew: bool) -> bool {
         self.disk.is_measured(since, tolerated, renew, self.workloads.tree())
     }
@@ -307,13 +303,11 @@ impl Sensors {
     }
 
     /// Whether the programs count reclaim stalls, and see them.
-    #[must_use]
     pub fn counts_stalls(&self) -> bool {
         let facts = self.facts();
         facts.stalls && !facts.deaf
     }
 
-    #[must_use]
     pub fn source_reports(&self) -> Vec<SourceReport> {
         sources::reports(self.facts())
     }

@@ -61,7 +61,6 @@ pub struct OomBalance {
 
 impl OomKills {
     /// Opens the log where the programs do not send everything. Must run inside the async runtime. A failure is added to `degradations`.
-    #[must_use]
     pub fn open(probes: &ProbeReport, proc_root: &Path, degradations: &mut Vec<String>) -> Self {
         let (sends, sends_all) = (probes.has("oom:mark_victim"), probes.has("kprobe:oom_kill_process"));
         let origin = match (sends, sends_all) {
@@ -82,7 +81,6 @@ impl OomKills {
     }
 
     /// Returns the name of the source: `ebpf`, `kmsg` or `polling`.
-    #[must_use]
     pub fn source(&self) -> &'static str {
         match self.origin {
             Origin::Programs | Origin::ProgramsAndLog(_) => "ebpf",
@@ -92,7 +90,6 @@ impl OomKills {
     }
 
     /// Whether kills are known from the log alone, which may leave out the victim's cgroup.
-    #[must_use]
     pub fn is_by_log(&self) -> bool {
         matches!(self.origin, Origin::Log(_))
     }
@@ -110,7 +107,6 @@ impl OomKills {
     }
 
     /// Returns how long until a held kill is to be reported.
-    #[must_use]
     pub fn until_due(&self, now: Monotonic) -> Option<Duration> {
         self.pairing.due(now).into_iter().chain(self.by_counters.due(now)).min()
     }
@@ -157,7 +153,6 @@ impl OomKills {
     }
 
     /// Returns a kill to be reported now. A kill of the log without a `workload` is held until the workloads' counters are compared.
-    #[must_use]
     pub fn report_or_hold(&mut self, kill: OomKill, workload: Option<&str>, now: Monotonic) -> Option<OomKill> {
         if !self.is_by_log() {
             return Some(kill);

@@ -18,7 +18,6 @@ pub struct OtherSignals {
 }
 
 impl OtherSignals {
-    #[must_use]
     pub fn new(pids: PidSignal, filesystems: FilesystemSignals) -> Self {
         Self { pids, filesystems, slopes: Slopes::default(), values: Vec::new() }
     }
@@ -41,7 +40,6 @@ impl OtherSignals {
     }
 
     /// Returns the values of the last observation.
-    #[must_use]
     pub fn values(&self) -> &[SignalValue] {
         &self.values
     }

@@ -30,7 +30,6 @@ pub struct PidSignal {
 }
 
 impl PidSignal {
-    #[must_use]
     pub fn open(config: &MonitorConfig) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         #[expect(clippy::cast_precision_loss, reason = "there are fewer CPUs than 2^53")]
@@ -70,7 +69,6 @@ impl PidSignal {
         self.missing = sampled.err().map(|error| format!("{error}; there is no such signal"));
     }
 
-    #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
@@ -85,7 +83,6 @@ impl PidSignal {
     }
 
     /// Returns how long until the next read; nothing without a threshold.
-    #[must_use]
     pub fn until_due(&self, policy: &Policy, ceiling: Duration, now: Monotonic) -> Option<Duration> {
         let sample = self.sample?;
         let observation = Observation { signals: vec![value(&sample)] };

@@ -9,7 +9,6 @@ use super::Sensors;
 
 impl Sensors {
     /// Returns a pod's `namespace/name` and its labels.
-    #[must_use]
     pub fn pod_named(&self, uid: Option<&PodUid>) -> (Option<String>, BTreeMap<String, String>) {
         let Some(uid) = uid else { return Default::default() };
         let named = |namespace: &str, name: &str| Some(format!("{namespace}/{name}"));
@@ -22,7 +21,6 @@ impl Sensors {
     }
 
     /// Returns `namespace/name` of a workload's pod, also for a workload that is gone.
-    #[must_use]
     pub fn pod_of(&self, workload: &str) -> Option<String> {
         match cgroup_path::role(workload) {
             Role::Pod(uid, _) => self.pod_named(Some(&uid)).0,
@@ -31,7 +29,6 @@ impl Sensors {
     }
 
     /// Returns the name of the container with that runtime id, in the pod of `workload`.
-    #[must_use]
     pub fn container_name(&self, workload: Option<&str>, id: &str) -> Option<String> {
         let by_runtime = || Some(self.platform.runtime.view().snapshot?.container(id)?.name.clone());
         let by_pod = || {

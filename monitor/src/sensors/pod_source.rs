@@ -23,18 +23,15 @@ pub enum PodsRead {
 }
 
 impl PodSource {
-    #[must_use]
     pub fn new(file: Option<PodsFile>) -> Self {
         Self { file, specs: Arc::default(), is_from_cluster: false }
     }
 
-    #[must_use]
     pub fn specs(&self) -> &Arc<PodSpecs> {
         &self.specs
     }
 
     /// Whether the API server has ever listed the pods.
-    #[must_use]
     pub const fn is_from_cluster(&self) -> bool {
         self.is_from_cluster
     }
@@ -45,7 +42,6 @@ impl PodSource {
     }
 
     /// Whether there are pods, or a file that may name some.
-    #[must_use]
     pub fn has_any(&self) -> bool {
         self.file.is_some() || !self.specs.pods().is_empty()
     }

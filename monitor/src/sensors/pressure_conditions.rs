@@ -39,14 +39,12 @@ impl Watched {
 }
 
 impl PressureConditions {
-    #[must_use]
     pub fn new(proc_root: &Path, hierarchy: &Hierarchy, conditions: &[PressureCondition]) -> Self {
         let files = PressureFiles::new(proc_root, hierarchy);
         let is_known = files.read(PressureScope::System, PressureResource::Memory).is_ok();
         Self { files, is_known, watched: conditions.iter().map(Watched::new).collect(), sampled: None }
     }
 
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.is_known
     }
@@ -64,7 +62,6 @@ impl PressureConditions {
     }
 
     /// Returns how long until the next sample; nothing where no condition is configured.
-    #[must_use]
     pub fn until_due(&self, now: Monotonic) -> Option<Duration> {
         let since = self.sampled.map_or(EVERY, |at| now.since(at));
         (!self.watched.is_empty()).then(|| EVERY.saturating_sub(since))
@@ -92,7 +89,6 @@ impl PressureConditions {
     }
 
     /// Returns why conditions stay as they are.
-    #[must_use]
     pub fn missing(&self) -> Option<String> {
         let reason =
             |watched: &Watched| Some(format!("{}: {}", watched.condition.condition, watched.missing.as_ref()?));

@@ -106,7 +106,6 @@ pub struct Sources {
 }
 
 impl Sources {
-    #[must_use]
     pub fn new(psi: Option<PsiTrigger>, proc_root: &Path) -> Self {
         let (hearing, proc_root) = (Hearing::default(), proc_root.to_owned());
         Self { proc_root, psi, psi_lost: None, hearing, current: None, changes: Vec::new() }
@@ -162,7 +161,6 @@ impl Sources {
     }
 
     /// Returns the changes since the last call.
-    #[must_use]
     pub fn take_changes(&mut self) -> Vec<SourceChange> {
         std::mem::take(&mut self.changes)
     }

@@ -16,7 +16,6 @@ use super::{Sensors, control_plane, reclaimable};
 pub const NODE_CRITICAL_SCORE: i16 = -997;
 
 impl Sensors {
-    #[must_use]
     pub fn runtime_facts(&self) -> RuntimeFacts {
         let view = self.platform.runtime.view();
         match view.state {
@@ -31,7 +30,6 @@ impl Sensors {
     }
 
     /// Returns the facts about one candidate.
-    #[must_use]
     pub fn standing(&self, id: CgroupId, proc_root: &Path) -> Standing {
         let Some(tracked) = self.workloads.tree().find(id) else { return Standing::default() };
         let is_critical = is_critical(tracked, proc_root);
@@ -73,14 +71,12 @@ impl Sensors {
 }
 
 /// Returns whether the kubelet's mark or the pod itself makes it critical to the node.
-#[must_use]
 pub fn is_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical()) || is_node_critical(tracked, proc_root)
 }
 
 /// Whether a process of this pod has the value that the kubelet sets only for node-critical pods; Guaranteed pods are
 /// excluded.
-#[must_use]
 pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     let workload = tracked.workload();
     let is_candidate = matches!(workload.kind, Kind::Pod(_)) && workload.qos != QosClass::Guaranteed;

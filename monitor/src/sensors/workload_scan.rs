@@ -41,7 +41,6 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    #[must_use]
     pub fn new(tree: WorkloadTree) -> Self {
         Self {
             tree,
@@ -55,7 +54,6 @@ impl Workloads {
         }
     }
 
-    #[must_use]
     pub fn tree(&self) -> &WorkloadTree {
         &self.tree
     }
@@ -65,13 +63,11 @@ impl Workloads {
     }
 
     /// Returns the name of a cgroup's workload, or [`NO_WORKLOAD`].
-    #[must_use]
     pub fn owner(&self, id: CgroupId) -> Arc<str> {
         self.tree.owner(id).unwrap_or_else(|| NO_WORKLOAD.into())
     }
 
     /// Returns why part of the tree cannot be read; the last known workloads stand.
-    #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
@@ -108,7 +104,6 @@ impl Workloads {
     }
 
     /// Returns the pause between two scans when nothing calls for one.
-    #[must_use]
     pub fn pause(&self) -> Duration {
         self.took.saturating_mul(PAUSE_SHARE).clamp(EVERY, LONGEST_PAUSE)
     }
@@ -143,7 +138,6 @@ impl Workloads {
     }
 
     /// Whether a counted cgroup may get a name by the next scan. Counted under no name until then, it would stay there.
-    #[must_use]
     pub fn is_too_young(&self, id: CgroupId) -> bool {
         self.tree.owner(id).is_none() && !self.unknown.contains_key(&id)
     }

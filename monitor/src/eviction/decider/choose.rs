@@ -130,7 +130,6 @@ impl<C: Candidate> Decider<C> {
     }
 
     /// Why the candidate at `place` would be passed over, for the explanation of a ranking.
-    #[must_use]
     pub fn passed_over(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Vec<Option<PassedOver>> {
         let is_exempt = |candidate: &C| candidate.standing().is_some_and(|standing| standing.is_critical);
         let Some(signal) = self.signal(snapshot) else { return Vec::new() };

@@ -15,7 +15,6 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 impl<C> Decider<C> {
     /// When limits are checked next; none where they never were.
-    #[must_use]
     pub fn limits_due(&self) -> Option<crate::units::Monotonic> {
         self.memory.limits_due
     }

@@ -169,7 +169,6 @@ impl Renewal {
     }
 
     /// Whether measuring disks deserves a larger share of the CPU.
-    #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.in_vain < IN_VAIN
     }

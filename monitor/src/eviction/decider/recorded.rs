@@ -96,7 +96,6 @@ impl<C: Candidate + Clone> Recording<C> {
     }
 
     /// Returns the turn as it is written down.
-    #[must_use]
     pub fn recorded(&self) -> RecordedTurn {
         let step = |(snapshot, answer, next): &(Snapshot, Answer<C>, Next)| RecordedStep {
             snapshot: snapshot.clone(),
@@ -147,7 +146,6 @@ pub struct RecordedRules<R> {
 impl<R> RecordedRules<R> {
     pub const KIND: &'static str = "EvictionRules";
 
-    #[must_use]
     pub fn of(rules: R) -> Self {
         Self { kind: Self::KIND.to_owned(), rules }
     }
@@ -181,7 +179,6 @@ pub struct Replayed {
 
 impl RecordedLine {
     /// Steps a decider through the turn, and compares.
-    #[must_use]
     pub fn replay(&self, rules: Rules<'_>) -> Replayed {
         let mut decider = Decider::remembering(self.turn.memory.clone());
         let (mut victim, mut explanation, mut difference) = (None, None, None);

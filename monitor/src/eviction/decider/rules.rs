@@ -42,7 +42,6 @@ pub struct OwnedRules {
 }
 
 impl OwnedRules {
-    #[must_use]
     pub fn borrow(&self) -> Rules<'_> {
         Rules { policy: &self.policy, pace: self.pace }
     }

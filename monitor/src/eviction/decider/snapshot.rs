@@ -44,7 +44,6 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The time on the agent's monotonic clock.
-    #[must_use]
     pub fn clock(&self) -> Monotonic {
         Monotonic(u64::try_from(self.now.0).unwrap_or(0))
     }
