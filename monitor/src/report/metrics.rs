@@ -79,6 +79,8 @@ metrics! {
         suppressed: IntCounterVec = "events_suppressed_total"{event},
         /// Whether the kernel probe is attached (1) or not (0).
         probe_attached: IntGaugeVec = "probe_attached"{probe},
+        /// 1 for each capability that is missing; absent once it is restored. `/readyz` and the log say why.
+        capability_missing: IntGaugeVec = "capability_missing"{capability},
         /// Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.
         signal_source: IntGaugeVec = "signal_source"{signal, source},
         /// Times that the agent woke up, by cause.
@@ -285,6 +287,7 @@ impl NodeMetrics {
         );
         replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], whole(class.count))));
         replace(&self.probe_attached, report.probes.iter().map(|probe| ([&*probe.name], probe.is_attached().into())));
+        replace(&self.capability_missing, report.missing_capabilities.iter().map(|it| ([it.as_str()], 1)));
         replace(&self.signal_source, report.sources.iter().map(|it| ([it.signal, it.source], 1)));
         self.oom_score_adj_drift.set(whole(report.oom_score_adj_drift));
     }

@@ -76,6 +76,8 @@ pub struct NodeReport {
     pub probes: Vec<ProbeStatus>,
     /// The current source of each signal: eBPF, PSI, the kernel's log or polling.
     pub sources: Vec<SourceReport>,
+    /// Names of the capabilities that are missing.
+    pub missing_capabilities: Vec<String>,
     /// Number of processes whose `oom_score_adj` deviates from the value of their QoS class.
     pub oom_score_adj_drift: u64,
     pub counters: Vec<CgroupReport>,

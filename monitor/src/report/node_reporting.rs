@@ -50,6 +50,7 @@ impl Reporter {
             protected: tree.workloads().filter(is_protected).map(|it| it.name.clone()).collect(),
             probes: state.sensors.events.report().probes.clone(),
             sources: state.sensors.source_reports(),
+            missing_capabilities: self.outlets.health.degradations().iter().map(|(name, _)| name.to_owned()).collect(),
             oom_score_adj_drift,
             counters,
             accounts,
