@@ -49,7 +49,7 @@ pub fn summary(node: Value, pods: &[Value]) -> Summary {
 }
 
 /// Statistics of the pod with that UID.
-pub fn stats(uid: &str, stats: Value) -> Value {
+pub fn pod_statistics(uid: &str, stats: Value) -> Value {
     let mut stats = stats;
     stats["podRef"] = json!({"uid": uid});
     stats
@@ -58,7 +58,7 @@ pub fn stats(uid: &str, stats: Value) -> Value {
 /// Memory of a pod and of its container `c`.
 pub fn memory(uid: &str, bytes: u64) -> Value {
     let memory = json!({"workingSetBytes": bytes});
-    stats(uid, json!({"memory": memory, "containers": [{"name": "c", "memory": memory}]}))
+    pod_statistics(uid, json!({"memory": memory, "containers": [{"name": "c", "memory": memory}]}))
 }
 
 /// `node` with so much memory available of 1000.

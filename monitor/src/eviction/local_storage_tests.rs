@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::eviction::fixtures::{kubelet, pod, stats, summary};
+use crate::eviction::fixtures::{kubelet, pod, pod_statistics, summary};
 use crate::eviction::usage::active_pods;
 
 fn decided(policy: &Policy, layout: Layout, pods: &[Pod], stats: &[Value]) -> Vec<String> {
@@ -19,7 +19,7 @@ fn decided(policy: &Policy, layout: Layout, pods: &[Pod], stats: &[Value]) -> Ve
 
 /// What is decided about one pod under the kubelet's rules.
 fn decided_alone(layout: Layout, spec: Value, used: Value) -> Vec<String> {
-    decided(&kubelet(&[]), layout, &[pod("p", spec)], &[stats("p", used)])
+    decided(&kubelet(&[]), layout, &[pod("p", spec)], &[pod_statistics("p", used)])
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn several_pods_go_in_one_pass_critical_ones_stay() {
         pod("a", limited("1")),
     ];
     let used = |name| {
-        stats(
+        pod_statistics(
             name,
             json!({"ephemeral-storage": {"usedBytes": 2}, "containers": [{"name": "c", "logs": {"usedBytes": 9}}]}),
         )

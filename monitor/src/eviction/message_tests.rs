@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::eviction::fixtures::{kubelet, pod, requesting, stats, summary};
+use crate::eviction::fixtures::{kubelet, pod, requesting, pod_statistics, summary};
 use crate::eviction::{SignalValue, State, arm, assess};
 use crate::units::Signal;
 
@@ -15,7 +15,7 @@ fn composed(low: (Signal, &str, i64, i64), pod: &Pod, used: Option<Value>) -> (S
         crate::eviction::Observation { signals: vec![SignalValue { signal, available, capacity, at: None }] };
     let armed = arm(&policy, crate::eviction::Layout::Single);
     let (_, assessment) = assess(&policy, &armed, &State::default(), &observation, crate::units::Moment(0));
-    let summary = used.map(|used| summary(json!({}), &[stats(&pod.metadata.uid, used)]));
+    let summary = used.map(|used| summary(json!({}), &[pod_statistics(&pod.metadata.uid, used)]));
     compose(&policy, assessment.to_act_on()[0], pod, summary.as_ref().and_then(|summary| summary.pods.first()))
 }
 

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Ranking, RankingKey};
-use crate::eviction::fixtures::{kubelet, memory, pod, requesting, stats, summary};
+use crate::eviction::fixtures::{kubelet, memory, pod, requesting, pod_statistics, summary};
 use crate::eviction::rank::Order;
 
 /// The names of the candidates, first to be evicted first.
@@ -119,7 +119,7 @@ fn without_statistics_first_as_the_kubelet_has_it_or_last() {
 #[test]
 fn by_processes_priority_then_count() {
     let pods = ["few", "many", "important"].map(|name| requesting(name, "memory", "0", i32::from(name == "important")));
-    let count = |name, count: u64| stats(name, json!({"process_stats": {"process_count": count}}));
+    let count = |name, count: u64| pod_statistics(name, json!({"process_stats": {"process_count": count}}));
     let stats = [count("few", 2), count("many", u64::MAX), count("important", 1000)];
     assert_eq!(
         ranked(&kubelet(&[]), Signal::PidAvailable, Layout::Single, &pods, &stats),
@@ -131,7 +131,7 @@ fn by_processes_priority_then_count() {
 fn by_inodes_the_kubelet_subtracts_bytes() {
     let pods = [requesting("requested", "ephemeral-storage", "1Ki", 0), requesting("none", "memory", "0", 0)];
     let inodes =
-        |name, inodes: u64| stats(name, json!({"containers": [{"name": "c", "rootfs": {"inodesUsed": inodes}}]}));
+        |name, inodes: u64| pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"inodesUsed": inodes}}]}));
     let stats = [inodes("requested", 500), inodes("none", 1)];
     for (quirk, expected) in [(true, ["none", "requested"]), (false, ["requested", "none"])] {
         let mut policy = kubelet(&[]);
@@ -148,7 +148,7 @@ fn by_images_of_a_split_layout_the_smallest_request_goes_first() {
         requesting("important", "ephemeral-storage", "1", 1),
     ];
     let used = |name| {
-        stats(name, json!({"containers": [{"name": "c", "rootfs": {"usedBytes": 1_u64 << 40, "inodesUsed": 9}}]}))
+        pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"usedBytes": 1_u64 << 40, "inodesUsed": 9}}]}))
     };
     let stats = ["large", "small", "important"].map(used);
     for signal in [Signal::ImageFsAvailable, Signal::ImageFsInodesFree] {

@@ -62,7 +62,7 @@ impl InodeCounts {
     }
 
     /// Takes in the programs' counters for a report, and orders a round, which runs while the rest of the report is gathered.
-    pub(super) fn begin_report(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
+    pub(super) fn observe_for_report(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
         self.observe(inodes, now);
         if self.ordered.is_some_and(|ordered| now.since(ordered) < INODES_AGE) {
             return;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(found(&counts), filesystems.mounted().unwrap(), "at the first report already");
         assert_eq!(counts.missing, None);
         let first = counts.latest.at;
-        counts.begin_report(&[], Monotonic::now());
+        counts.observe_for_report(&[], Monotonic::now());
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
         while counts.latest.at == first {
             assert!(std::time::Instant::now() < deadline);
@@ -235,7 +235,7 @@ mod tests {
         }
         // However often somebody asks.
         let ordered = counts.ordered;
-        counts.begin_report(&[], ordered.unwrap().after(INODES_AGE / 2));
+        counts.observe_for_report(&[], ordered.unwrap().after(INODES_AGE / 2));
         assert_eq!(counts.ordered, ordered);
     }
 

@@ -246,7 +246,7 @@ impl Sensors {
     /// Reads the counters of all cgroups for a report. Cgroups that may get a name by the next scan are left out.
     pub fn counters_for_report(&mut self, now: Monotonic) -> Counters {
         let mut counters = self.events.counters();
-        self.inodes.begin_report(&counters.inodes, now);
+        self.inodes.observe_for_report(&counters.inodes, now);
         let cgroups = counters.cgroups.iter().map(|(id, _)| *id);
         let ids: Vec<CgroupId> = cgroups.chain(counters.inodes.iter().map(|(id, ..)| *id)).collect();
         self.workloads.note_counted(&ids, now);
