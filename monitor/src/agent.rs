@@ -144,7 +144,7 @@ impl Agent {
         self.decide(wakeup, now);
         self.report_kernel_events(now);
         let (reporter, mut state) = self.reporting();
-        reporter.record_oom_kills(&mut state, false, now);
+        reporter.record_oom_kills(&mut state, false, Monotonic::now());
         self.audit_if_due();
         self.refresh_figures(wakeup, now);
         // Conditions that follow from pressure. Conditions of thresholds were published right after the decision.

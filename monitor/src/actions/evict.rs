@@ -17,7 +17,7 @@ use super::kill::Target;
 use super::release::Releaser;
 use super::stop::{Asked, PodStopper};
 
-use self::running::{Running, Stage, StoppedPod, not_by_the_runtime};
+use self::running::{Progress, Running, Stage, StoppedPod, not_by_the_runtime};
 
 /// An eviction that ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,9 +170,12 @@ impl Evictor {
     ) -> Result<usize, ActionError> {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
         let pids = signalled?;
-        let stage =
-            if grace.is_zero() { Stage::Dying { since: now } } else { Stage::Terminating { until: now.after(grace) } };
         let count = pids.len();
+        let stage = if grace.is_zero() {
+            Stage::Dying { since: now, progress: Progress::begin(count, now) }
+        } else {
+            Stage::Terminating { until: now.after(grace) }
+        };
         if grace.is_zero() {
             self.releaser.release(pids);
         }

@@ -21,7 +21,7 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(errno) = rustix::mm::mlockall(flags) {
         missing.push(format!(
-            "locked memory: mlockall: {errno}; under pressure the agent may wait for its own pages (needs CAP_IPC_LOCK)"
+            "{LOCKED_MEMORY}: mlockall: {errno}; under pressure the agent may wait for its own pages (needs CAP_IPC_LOCK)"
         ));
     }
     if let Err(reason) = set_own_score(proc_root) {
@@ -41,47 +41,59 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
     missing
 }
 
-/// Returns to the kernel what only the start needed: freed memory, and the program's own code.
-pub fn give_back() {
+/// Returns to the kernel what only the start needed: freed memory, and the program's own code. Returns what is missing if
+/// the code that stays in use cannot be locked again.
+pub fn give_back(proc_root: &Path) -> Option<String> {
     // The C library otherwise keeps memory after large allocations.
     // SAFETY: malloc_trim takes no pointer, and any thread may call it at any time (malloc_trim(3)).
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
-    forget_code();
+    let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let is_locked = locked.is_some_and(|amount| amount.trim() != "0 kB");
+    forget_code(is_locked).err().map(|errno| {
+        format!("{LOCKED_MEMORY}: cannot lock the program's code again: {errno}; under pressure the agent may wait for its own pages")
+    })
 }
 
-/// Unmaps the program's own code, so that code used only at start does not stay locked in memory. The code stays in the
-/// page cache, and page faults map it again, and lock it, sixteen pages at a time.
-fn forget_code() {
+/// Unmaps the program's own code and constants, so that those used only at start do not stay locked in memory. They stay
+/// in the page cache, and page faults map them again, and lock them, sixteen pages at a time.
+fn forget_code(is_locked: bool) -> rustix::io::Result<()> {
     let (Ok(maps), Ok(program)) = (std::fs::read_to_string("/proc/self/maps"), std::fs::read_link("/proc/self/exe"))
     else {
-        return;
+        return Ok(());
     };
+    let mut result = Ok(());
     for (start, end) in maps.lines().filter_map(|line| code(line, &program)) {
         let (start, length) = (start as *mut _, end - start);
         // SAFETY: the kernel has just named the range as a read-only mapping of the program's file, and no code unmaps
         // the program. A dropped page is read from the file again at its next use. Locked pages cannot be dropped.
         unsafe {
-            let was_locked = rustix::mm::munlock(start, length).is_ok();
+            let _not_locked = rustix::mm::munlock(start, length);
             let _stays = rustix::mm::madvise(start, length, Advice::LinuxDontNeed);
-            if was_locked {
-                let _reported_by_apply = rustix::mm::mlock_with(start, length, MlockFlags::ONFAULT);
+            if is_locked {
+                result = result.and(rustix::mm::mlock_with(start, length, MlockFlags::ONFAULT));
             }
         }
     }
+    result
 }
 
-/// Returns the range of a line of `/proc/PID/maps` (proc_pid_maps(5)) if the line maps code of the program.
+/// Returns the range of a line of `/proc/PID/maps` (proc_pid_maps(5)) if the line maps code or constants of the program.
+/// The loader writes addresses only into later read-only mappings, never into the one at the file's beginning.
 fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
-    let (range, permissions, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+    let (range, permissions, offset, path) = (fields.next()?, fields.next()?, fields.next()?, fields.nth(2)?);
     let (start, end) = range.split_once('-')?;
     let range = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-    (permissions == "r-xp" && Path::new(path) == program && range.0 < range.1).then_some(range)
+    let is_unwritten = permissions == "r-xp" || permissions == "r--p" && offset.bytes().all(|digit| digit == b'0');
+    (is_unwritten && Path::new(path) == program && range.0 < range.1).then_some(range)
 }
 
+/// Name of locked memory in the list of degraded capabilities.
+const LOCKED_MEMORY: &str = "locked memory";
 /// Name of the agent's own score in the list of degraded capabilities.
 pub const OWN_SCORE: &str = "own oom_score_adj";
 /// Name of the workloads' scores in the list of degraded capabilities.
@@ -134,6 +146,8 @@ mod tests {
         let program = Path::new("/usr/bin/agent");
         let line =
             |permissions, path| format!("55d0c0a00000-55d0c1900000 {permissions} 00a00000 fe:00 1234      {path}");
+        let constants = "55d0c0000000-55d0c0a00000 r--p 00000000 fe:00 1234      /usr/bin/agent";
+        assert_eq!(code(constants, program), Some((0x55d0_c000_0000, 0x55d0_c0a0_0000)));
         assert_eq!(code(&line("r-xp", "/usr/bin/agent"), program), Some((0x55d0_c0a0_0000, 0x55d0_c190_0000)));
         for (permissions, path) in
             [("r--p", "/usr/bin/agent"), ("rw-p", "/usr/bin/agent"), ("r-xp", "/lib/libc.so.6"), ("r-xp", "")]
@@ -143,7 +157,7 @@ mod tests {
         let before = std::fs::read_to_string("/proc/self/maps").unwrap();
         let own = std::fs::read_link("/proc/self/exe").unwrap();
         assert!(before.lines().filter_map(|line| code(line, &own)).count() > 0);
-        forget_code();
+        assert_eq!(forget_code(false), Ok(()));
     }
 
     #[test]

@@ -221,6 +221,7 @@ impl Agent {
         let effect = "no workload is asked to give back memory";
         self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
         self.decision.forget_reclaim();
+        self.reporter.forget_reclaim_dry_runs();
     }
 }
 

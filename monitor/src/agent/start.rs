@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use crate::actions::self_protection;
 use crate::report::node_reporting::publication;
 use crate::report::record::{Record, Start};
 use crate::report::summary::render_page;
@@ -11,7 +12,8 @@ use crate::units::Monotonic;
 use super::{Agent, Wakeup};
 
 impl Agent {
-    /// Observes once and describes the node: as text on stdout for an interactive reader, else as one log record.
+    /// Observes once and describes the node: as text on stdout for an interactive reader, else as one log record. Then
+    /// gives back the memory that only the start needed.
     pub fn start(&mut self, text: bool, degradations: &[String]) {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
@@ -35,5 +37,7 @@ impl Agent {
             fastest_rate: self.sensors.memory.rate().bytes_per_second(),
         };
         self.reporter.report(&Record::Started(&start), Monotonic::now());
+        let missing = self_protection::give_back(&self.config.proc_root);
+        self.reporter.set_missing(missing.as_slice(), Monotonic::now());
     }
 }

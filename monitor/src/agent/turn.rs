@@ -278,12 +278,13 @@ impl Agent {
             let rules = rules(state.config);
             reporter.report_eviction(&mut state, rules, eviction, now);
         }
-        for (choice, started) in &turn.limits {
+        for (index, (choice, started)) in turn.limits.iter().enumerate() {
             let Place::Limit(place) = choice.place else { continue };
             if let Some(above) = turn.above.get(place) {
                 let (reporter, state) = self.reporting();
                 let rules = rules(state.config);
-                let recorded = || turn.recording.recorded();
+                // Observe mode goes through every pod above a limit: one trace has them all.
+                let recorded = (index == 0).then(|| turn.recording.recorded());
                 reporter.report_limit_eviction(&state, rules, above, *started, recorded, (start.woken, now));
             }
         }

@@ -251,7 +251,6 @@ async fn serve(
         reload,
     });
     agent.start(text, &degradations);
-    self_protection::give_back();
     http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
     let stopped = agent.run().await.context("cannot run the loop");
     agent.end();

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::eviction::fixtures::{kubelet, pod, requesting, pod_statistics, summary};
+use crate::eviction::fixtures::{kubelet, pod, pod_statistics, requesting, summary};
 use crate::eviction::{SignalValue, State, arm, assess};
 use crate::units::Signal;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Quirks, Semantics, ThresholdValue};
-use crate::eviction::fixtures::{kubelet, memory, node_memory, pod, requesting, pod_statistics, summary};
+use crate::eviction::fixtures::{kubelet, memory, node_memory, pod, pod_statistics, requesting, summary};
 use crate::units::{Bytes, Signal};
 
 const SECOND: i128 = 1_000_000_000;
@@ -135,7 +135,8 @@ fn disk(node_available: u64, container_available: u64) -> Value {
 }
 
 fn disk_pods() -> ([Pod; 2], [Value; 2]) {
-    let used = |name, bytes: u64| pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"usedBytes": bytes}}]}));
+    let used =
+        |name, bytes: u64| pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"usedBytes": bytes}}]}));
     (two_pods().0, [used("small", 1), used("large", 2)])
 }
 

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Ranking, RankingKey};
-use crate::eviction::fixtures::{kubelet, memory, pod, requesting, pod_statistics, summary};
+use crate::eviction::fixtures::{kubelet, memory, pod, pod_statistics, requesting, summary};
 use crate::eviction::rank::Order;
 
 /// The names of the candidates, first to be evicted first.
@@ -130,8 +130,9 @@ fn by_processes_priority_then_count() {
 #[test]
 fn by_inodes_the_kubelet_subtracts_bytes() {
     let pods = [requesting("requested", "ephemeral-storage", "1Ki", 0), requesting("none", "memory", "0", 0)];
-    let inodes =
-        |name, inodes: u64| pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"inodesUsed": inodes}}]}));
+    let inodes = |name, inodes: u64| {
+        pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"inodesUsed": inodes}}]}))
+    };
     let stats = [inodes("requested", 500), inodes("none", 1)];
     for (quirk, expected) in [(true, ["none", "requested"]), (false, ["requested", "none"])] {
         let mut policy = kubelet(&[]);
@@ -148,7 +149,10 @@ fn by_images_of_a_split_layout_the_smallest_request_goes_first() {
         requesting("important", "ephemeral-storage", "1", 1),
     ];
     let used = |name| {
-        pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"usedBytes": 1_u64 << 40, "inodesUsed": 9}}]}))
+        pod_statistics(
+            name,
+            json!({"containers": [{"name": "c", "rootfs": {"usedBytes": 1_u64 << 40, "inodesUsed": 9}}]}),
+        )
     };
     let stats = ["large", "small", "important"].map(used);
     for signal in [Signal::ImageFsAvailable, Signal::ImageFsInodesFree] {

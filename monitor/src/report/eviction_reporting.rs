@@ -82,19 +82,19 @@ impl Reporter {
         rules: Rules<'_>,
         above: &Above,
         started: Started,
-        turn: impl FnOnce() -> RecordedTurn,
+        turn: Option<RecordedTurn>,
         (woken, now): (Monotonic, Monotonic),
     ) {
         if started.action == Action::DryRun && !self.limit_dry_runs.is_due((above.cause, above.id), now) {
             return;
         }
-        let line = RecordedLine {
+        let line = turn.map(|turn| RecordedLine {
             time: started.at.wall().to_string(),
-            turn: turn(),
+            turn,
             victim: above.workload.clone(),
             above_limit: Some(above.id),
             explanation: above.message.clone(),
-        };
+        });
         let (_, labels) = state.sensors.pod_named(Some(&above.uid));
         let record = EvictionRecord {
             workload: &above.workload,
@@ -106,8 +106,8 @@ impl Reporter {
             trigger: Trigger::Limit { cause: above.cause, message: &above.message, measured: above.at },
             woken,
             acted: started.at,
-            policy: RawJson::of(&RecordedRules::of(rules)).ok(),
-            trace: RawJson::of(&line).into_iter().collect(),
+            policy: line.as_ref().and_then(|_| RawJson::of(&RecordedRules::of(rules)).ok()),
+            trace: line.iter().filter_map(|line| RawJson::of(line).ok()).collect(),
         };
         self.report(&Record::Eviction(&record), now);
     }

@@ -55,6 +55,7 @@ impl Reporter {
         if self.recorder.evidence.as_ref().is_some_and(is_young) {
             return;
         }
+        let begun = Monotonic::now();
         let LoopState { config, sensors, .. } = state;
         let counted = counted(sensors);
         let growth = self.recorder.baselines.growth(&counted, |id| sensors.workloads.owner(id));
@@ -79,7 +80,7 @@ impl Reporter {
             ..Incident::default()
         };
         let at = Monotonic::now();
-        self.recorder.evidence = Some(Evidence { at, took: at.since(now), figures });
+        self.recorder.evidence = Some(Evidence { at, took: at.since(begun), figures });
     }
 }
 

@@ -158,6 +158,10 @@ impl Reporter {
         }
     }
 
+    pub fn forget_reclaim_dry_runs(&mut self) {
+        self.reclaim_dry_runs.clear();
+    }
+
     /// Reports once that the facts about the node's maintenance are too old to defer soft evictions.
     pub fn report_outdated_maintenance(&mut self, age: Option<Duration>, now: Monotonic) {
         let was_reported = std::mem::replace(&mut self.is_maintenance_outdated, age.is_some());

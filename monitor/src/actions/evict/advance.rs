@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::EvictionLimits;
 use crate::units::Monotonic;
 
-use super::running::{Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
+use super::running::{Progress, Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
 use super::{ANSWER_LIMIT, CONSENT_LIMIT, Evictor, Outcome};
 use crate::actions::ActionError;
 use crate::actions::stop::NotDone;
@@ -79,11 +79,15 @@ impl Evictor {
                 None => None,
             },
             Stage::Terminating { until } if now >= until => self.kill(running, now),
-            Stage::Dying { since } if now.since(since) >= limits.kill_timeout => Some(Outcome::Failed(format!(
-                "processes are still there {:.1} s after SIGKILL",
-                now.since(since).as_secs_f64()
-            ))),
-            Stage::Dying { since } if !running.target.is_killed_at_once() => {
+            Stage::Dying { since, ref mut progress } => {
+                let left = || running.target.processes().map_or(0, |pids| pids.len());
+                if progress.is_stuck(limits.kill_timeout, now, left) {
+                    let seconds = now.since(since).as_secs_f64();
+                    return Some(Outcome::Failed(format!("processes are still there {seconds:.1} s after SIGKILL")));
+                }
+                if running.target.is_killed_at_once() {
+                    return None;
+                }
                 if now.since(running.again.unwrap_or(since)) >= KILL_AGAIN {
                     running.again = Some(now);
                     // Remaining processes are killed at the next poll, or reported at the time limit.
@@ -91,15 +95,15 @@ impl Evictor {
                 }
                 None
             }
-            Stage::Leaving { .. } | Stage::Terminating { .. } | Stage::Dying { .. } | Stage::Removing { .. } => None,
+            Stage::Leaving { .. } | Stage::Terminating { .. } | Stage::Removing { .. } => None,
         }
     }
 
     fn kill(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
         match running.target.kill() {
             Ok(pids) => {
+                running.stage = Stage::Dying { since: now, progress: Progress::begin(pids.len(), now) };
                 self.releaser.release(pids);
-                running.stage = Stage::Dying { since: now };
                 running.killed = Some(now);
                 None
             }

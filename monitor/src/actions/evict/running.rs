@@ -48,10 +48,39 @@ pub(super) enum Stage {
     Stopping { asked: Asked, until: Monotonic },
     /// SIGTERM was sent; SIGKILL follows at the time given.
     Terminating { until: Monotonic },
-    /// SIGKILL was sent at the time given.
-    Dying { since: Monotonic },
+    /// SIGKILL was sent.
+    Dying { since: Monotonic, progress: Progress },
     /// No process is left. The runtime was asked to remove the pod at the time given.
     Removing { asked: Asked, since: Monotonic },
+}
+
+/// How the processes of a killed workload exit. A busy CPU takes seconds for a thousand of them: as long as they become
+/// fewer, the eviction has not failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progress {
+    left: usize,
+    checked: Monotonic,
+}
+
+impl Progress {
+    /// Begins with the processes that were killed.
+    pub(super) const fn begin(left: usize, now: Monotonic) -> Self {
+        Self { left, checked: now }
+    }
+
+    /// Returns whether the processes have stopped to exit: of those left at the last check, at least `limit` ago, three
+    /// quarters are `left` still.
+    pub(super) fn is_stuck(&mut self, limit: Duration, now: Monotonic, left: impl FnOnce() -> usize) -> bool {
+        if now.since(self.checked) < limit {
+            return false;
+        }
+        let left = left();
+        if left.saturating_mul(4) > self.left.saturating_mul(3) {
+            return true;
+        }
+        *self = Self { left, checked: now };
+        false
+    }
 }
 
 /// Returns the note of a removal once the removal is over: `Some(None)` if it succeeded.
@@ -77,4 +106,22 @@ pub(super) fn not_removed(reason: &str) -> String {
 
 pub(super) fn no_answer(waited: Duration) -> String {
     format!("the API server did not answer within {} s", waited.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_become_fewer_are_not_stuck() {
+        let (limit, at) = (Duration::from_secs(3), |seconds: u64| Monotonic(seconds * 1_000_000_000));
+        let mut progress = Progress::begin(1_600, at(0));
+        for (now, left, expected) in
+            [(2, 1_600, false), (3, 1_200, false), (5, 1_200, false), (6, 900, false), (9, 676, true)]
+        {
+            assert_eq!(progress.is_stuck(limit, at(now), || left), expected, "{now} s, {left}");
+        }
+        assert!(Progress::begin(1, at(0)).is_stuck(limit, at(3), || 1));
+        assert!(!Progress::begin(1, at(0)).is_stuck(limit, at(3), || 0));
+    }
 }
