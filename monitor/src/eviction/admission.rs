@@ -1,4 +1,4 @@
-//! Whether a node under pressure takes a pod (`eviction-semantics.md` §11).
+//! Decides whether a node under pressure admits a pod (`eviction-semantics.md` §11).
 
 use crate::config::Quirks;
 use crate::workloads::pod::Toleration;
@@ -9,12 +9,12 @@ use super::NodeCondition;
 const MEMORY_TAINT: &str = "node.kubernetes.io/memory-pressure";
 const NO_SCHEDULE: &str = "NoSchedule";
 
-/// The answer to a pod that wants to run here.
+/// The decision about a pod that was assigned to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may.
+    /// The pod may run.
     Admit,
-    /// It fails at once, with `Evicted` for a reason.
+    /// The pod fails at once, with the reason `Evicted`.
     Reject {
         /// The text of the Warning event `Evicted`.
         event: String,
@@ -23,8 +23,9 @@ pub enum Verdict {
     },
 }
 
-/// Decides about one pod under these conditions. Critical pods are always taken. Memory alone turns away BestEffort pods that do not
-/// tolerate its taint; disk and process ids turn away all others, whatever they tolerate.
+/// Decides whether a node with these conditions admits the pod. Critical pods are always admitted. If MemoryPressure is the only
+/// condition, only BestEffort pods that do not tolerate its taint are rejected. Under DiskPressure or PIDPressure every other pod is
+/// rejected, whatever it tolerates.
 pub fn admit(conditions: &[NodeCondition], pod: &Pod, quirks: Quirks) -> Verdict {
     let is_admitted = match conditions {
         [] => true,
@@ -69,7 +70,7 @@ mod tests {
     const CRITICAL: &str = r#"{"spec":{"priority":2000000000}}"#;
 
     #[test]
-    fn who_is_taken_under_which_conditions() {
+    fn admission_depends_on_conditions_and_qos_class() {
         for (conditions, best_effort, burstable) in [
             (&[][..], true, true),
             (&[MemoryPressure], false, true),
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations_help_against_memory_pressure_alone() {
+    fn a_toleration_admits_under_memory_pressure_alone() {
         for (toleration, expected) in [
             (r#"{"key":"node.kubernetes.io/memory-pressure","operator":"Exists","effect":"NoSchedule"}"#, true),
             (r#"{"operator":"Exists"}"#, true),
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_a_rejection() {
+    fn a_rejection_has_the_kubelets_texts() {
         let pod: Pod = serde_json::from_str(BEST_EFFORT).unwrap();
         let verdict = admit(&[MemoryPressure, PidPressure], &pod, Quirks::ALL);
         let event = "The node had condition: [MemoryPressure PIDPressure]. ".to_owned();

@@ -1,4 +1,4 @@
-//! Node allocatable: what of a node's capacity schedulers may give to pods (`eviction-semantics.md` §13).
+//! Node allocatable: the part of a node's capacity that schedulers may give to pods (`eviction-semantics.md` §13).
 
 use crate::config::{Policy, ThresholdValue};
 use crate::units::{Quantity, Resource, Signal};
@@ -6,36 +6,37 @@ use crate::units::{Quantity, Resource, Signal};
 /// One resource of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocatable {
-    /// `cpu`, `memory`, `ephemeral-storage`, …
+    /// The name of the resource, such as `cpu`, `memory` or `ephemeral-storage`.
     pub resource: String,
-    /// What the machine has.
+    /// The capacity of the machine.
     pub capacity: Quantity,
-    /// `systemReserved`.
+    /// The quantity in `systemReserved`.
     pub system_reserved: Quantity,
-    /// `kubeReserved`.
+    /// The quantity in `kubeReserved`.
     pub kube_reserved: Quantity,
-    /// The hard threshold, where it is kept from pods too.
+    /// The quantity that the hard threshold keeps free. It is zero if the policy does not subtract hard thresholds.
     pub hard_threshold: Quantity,
-    /// Memory that is set aside as huge pages, which are resources of their own.
+    /// Memory that is set aside as huge pages. Huge pages are resources of their own.
     pub huge_pages: Quantity,
-    /// What is left for pods.
+    /// The quantity that is left for pods.
     pub allocatable: Quantity,
-    /// What the cgroup of all pods is limited to. It may use the hard threshold up, or it would never be evicted from.
+    /// The limit of the cgroup of all pods. The hard threshold is not subtracted: otherwise pods could never use so much that the
+    /// threshold is met.
     pub pods_limit: Quantity,
 }
 
-/// More is reserved than there is. The kubelet does not start so.
+/// The reservations exceed the capacity. The kubelet does not start with such a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid Node Allocatable configuration. {}", .0.join(" "))]
 pub struct ReservationError(
-    /// A sentence for each such resource.
+    /// One sentence for each resource whose reservations exceed its capacity.
     pub Vec<String>,
 );
 
-/// What each resource of `capacity` leaves for pods. What is reserved of others is passed over.
+/// Computes what each resource of `capacity` leaves for pods. Reservations of other resources are ignored.
 ///
 /// # Errors
-/// When more is reserved than there is.
+/// Returns an error if the reservations of a resource exceed its capacity.
 pub fn allocatable(policy: &Policy, capacity: &[(String, Quantity)]) -> Result<Vec<Allocatable>, ReservationError> {
     let mut errors = Vec::new();
     let mut all = Vec::with_capacity(capacity.len());
@@ -85,7 +86,8 @@ fn reserved(list: &[(String, Quantity)], resource: &str) -> Quantity {
     list.iter().filter(|(name, _)| name == resource).map(|(_, quantity)| quantity).sum()
 }
 
-/// What of the resource its hard threshold keeps free, when thresholds are kept from pods at all. Of several the last counts.
+/// Returns the quantity of the resource that its hard threshold keeps free, or zero if thresholds are not subtracted from what pods
+/// get. Of several hard thresholds the last counts.
 fn hard_threshold(policy: &Policy, resource: &str, capacity: &Quantity) -> Quantity {
     let signal = match resource {
         "memory" => Signal::MemoryAvailable,
@@ -102,7 +104,7 @@ fn hard_threshold(policy: &Policy, resource: &str, capacity: &Quantity) -> Quant
     }
 }
 
-/// Nothing at worst. Where nothing is taken the text of the capacity stays.
+/// Returns the capacity minus `taken`, at least zero. If nothing is taken, the capacity keeps the text in which it was written.
 fn left(capacity: &Quantity, taken: &Quantity) -> Quantity {
     if taken.is_zero() {
         return capacity.clone();

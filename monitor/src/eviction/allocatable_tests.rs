@@ -7,7 +7,7 @@ fn quantities(entries: &[(&str, &str)]) -> Vec<(String, Quantity)> {
     entries.iter().map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap())).collect()
 }
 
-/// A policy of these hard thresholds, which are kept from pods.
+/// Returns a policy with these reservations and hard thresholds. It subtracts the thresholds from what pods get.
 fn policy(system: &[(&str, &str)], kube: &[(&str, &str)], hard: &[(Signal, &str)]) -> Policy {
     let value = |signal, text| threshold::parse_threshold_value(signal, text, Quirks::ALL).unwrap().unwrap();
     let hard = hard.iter().map(|(signal, text)| (*signal, value(*signal, text))).collect();
@@ -19,7 +19,7 @@ fn policy(system: &[(&str, &str)], kube: &[(&str, &str)], hard: &[(Signal, &str)
     policy
 }
 
-/// What is left, as it is printed.
+/// Returns the allocatable quantities as text.
 fn left_of(policy: &Policy, capacity: &[(&str, &str)]) -> Result<Vec<String>, String> {
     let all = allocatable(policy, &quantities(capacity)).map_err(|error| error.to_string())?;
     Ok(all.iter().map(|one| one.allocatable.to_string()).collect())
@@ -27,16 +27,16 @@ fn left_of(policy: &Policy, capacity: &[(&str, &str)]) -> Result<Vec<String>, St
 
 const MEMORY: Signal = Signal::MemoryAvailable;
 
-/// The reference chapter: 1Gi for the system and 1Gi for the eviction threshold, both in `system-reserved`.
+/// The example of the reference chapter: 1Gi for the system and 1Gi for the eviction threshold, both in `system-reserved`.
 #[test]
-fn ten_gi_less_two_are_eight() {
+fn reservation_and_threshold_are_subtracted() {
     let mut policy = policy(&[("memory", "2Gi")], &[], &[(MEMORY, ".5Gi")]);
     policy.reservations.hard_thresholds = false;
     assert_eq!(left_of(&policy, &[("memory", "10Gi")]), Ok(vec!["8Gi".to_owned()]));
 }
 
 #[test]
-fn all_reservations_are_taken_and_what_is_not_reserved_stays_as_written() {
+fn all_reservations_are_subtracted() {
     let policy = policy(
         &[("memory", "1Gi"), ("cpu", "500m"), ("gpu", "1")],
         &[("memory", "512Mi"), ("cpu", "250m")],
@@ -52,7 +52,7 @@ fn all_reservations_are_taken_and_what_is_not_reserved_stays_as_written() {
 }
 
 #[test]
-fn percentages_are_those_of_the_semantics() {
+fn a_percentage_follows_the_semantics() {
     let mut policy = policy(&[], &[], &[(Signal::NodeFsAvailable, "10%")]);
     policy.quirks = crate::config::Quirks::of(Semantics::Kubelet);
     let all = allocatable(&policy, &quantities(&[("ephemeral-storage", "100Gi")])).unwrap();
@@ -60,7 +60,7 @@ fn percentages_are_those_of_the_semantics() {
 }
 
 #[test]
-fn the_last_hard_threshold_counts_and_no_soft_one() {
+fn only_the_last_hard_threshold_counts() {
     let mut policy = policy(&[], &[], &[(MEMORY, "1Gi"), (MEMORY, "2Gi")]);
     let soft = Threshold { grace_period: Duration::from_secs(30), ..policy.thresholds[0].clone() };
     policy.thresholds.push(soft);
@@ -68,17 +68,17 @@ fn the_last_hard_threshold_counts_and_no_soft_one() {
 }
 
 #[test]
-fn huge_pages_are_no_memory_for_pods() {
+fn huge_pages_are_subtracted_from_memory() {
     let policy = policy(&[("memory", "1Gi")], &[], &[]);
     let capacity = [("hugepages-2Mi", "512Mi"), ("memory", "4Gi"), ("hugepages-1Gi", "1Gi")];
     assert_eq!(left_of(&policy, &capacity).unwrap(), ["512Mi", "1536Mi", "1Gi"]);
-    // Never less than nothing, and no error: nobody has reserved them.
+    // Huge pages are not a reservation. More of them than memory leaves zero and is no error.
     let capacity = [("memory", "4Gi"), ("hugepages-1Gi", "8Gi")];
     assert_eq!(left_of(&policy, &capacity).unwrap(), ["0", "8Gi"]);
 }
 
 #[test]
-fn more_reserved_than_there_is() {
+fn a_reservation_above_the_capacity_is_an_error() {
     let policy = policy(&[("memory", "2Gi"), ("cpu", "1")], &[("memory", "1Gi"), ("cpu", "1500m")], &[(MEMORY, "1Gi")]);
     assert_eq!(
         left_of(&policy, &[("memory", "3Gi"), ("cpu", "2"), ("pods", "110")]).unwrap_err(),
@@ -86,6 +86,6 @@ fn more_reserved_than_there_is() {
          Resource \"memory\" has a reservation of 4Gi but capacity of 3Gi. Expected capacity >= reservation. \
          Resource \"cpu\" has a reservation of 2500m but capacity of 2. Expected capacity >= reservation."
     );
-    // Exactly as much is not more.
+    // Reservations equal to the capacity are valid.
     assert_eq!(left_of(&policy, &[("memory", "4Gi")]), Ok(vec!["0".to_owned()]));
 }

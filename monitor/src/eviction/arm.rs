@@ -1,24 +1,25 @@
-//! Which thresholds are watched on which pass: the policy's, and the containerfs copies that the layout of the filesystems asks for.
+//! Decides which thresholds are watched on which pass: those of the policy, and the copies for containerfs that the layout of the
+//! filesystems requires.
 
 use crate::config::{Policy, Quirk, Threshold};
 use crate::units::Signal;
 use serde::{Deserialize, Serialize};
 
-/// Which filesystems the node has.
+/// The layout of the node's filesystems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Layout {
-    /// Images, writable layers, logs and volumes share one.
+    /// Images, writable layers, logs and volumes share one filesystem.
     #[default]
     Single,
-    /// Images and writable layers have their own.
+    /// Images and writable layers share a filesystem of their own.
     DedicatedImageFs,
-    /// Images have their own, writable layers share the node's.
+    /// Images have a filesystem of their own. Writable layers share the node's.
     SplitImageFs,
 }
 
 impl Layout {
-    /// By the devices that the three lie on. As the kubelet has it, writable layers that are not where the images are make it split,
-    /// whatever else they share (`eviction-semantics.md` §1.3).
+    /// Returns the layout for these devices of the node's filesystem, the images and the writable layers. Like the kubelet, calls the
+    /// layout split whenever writable layers and images lie on different devices (`eviction-semantics.md` §1.3).
     pub fn of<D: PartialEq>(node: &D, image: &D, container: &D) -> Self {
         if image != container {
             Self::SplitImageFs
@@ -29,14 +30,15 @@ impl Layout {
         }
     }
 
-    /// By those that are known. A node without a store of images has nothing that could lie elsewhere, and runtimes keep writable
-    /// layers where the images are.
+    /// Returns the layout for the devices that are known. An unknown device of images counts as the node's, because a node without an
+    /// image store has no images elsewhere. An unknown device of writable layers counts as that of the images, because runtimes keep
+    /// both together.
     pub fn of_known<D: PartialEq + ?Sized>(node: Option<&D>, image: Option<&D>, container: Option<&D>) -> Self {
         let image = image.or(node);
         Self::of(&node, &image, &container.or(image))
     }
 
-    /// The name used in logs and metrics.
+    /// Returns the name used in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -46,14 +48,14 @@ impl Layout {
     }
 }
 
-/// On which passes a threshold counts.
+/// The passes on which a threshold counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
-    /// On all.
+    /// The threshold counts on every pass.
     All,
-    /// On the first: what was configured for containerfs, where the kubelet comes upon it once more.
+    /// The threshold counts on the first pass only: the kubelet uses a threshold configured for containerfs once, and then replaces it.
     First,
-    /// On all but the first.
+    /// The threshold counts on all passes but the first.
     Later,
 }
 
@@ -62,12 +64,12 @@ pub enum Passes {
 pub struct Armed {
     /// The threshold.
     pub threshold: Threshold,
-    /// When it counts.
+    /// The passes on which the threshold counts.
     pub passes: Passes,
 }
 
 impl Armed {
-    /// Tells whether it counts on the first pass, or on a later one.
+    /// Tells whether the threshold counts on the first pass, or on a later one if `first` is false.
     pub fn counts(&self, first: bool) -> bool {
         match self.passes {
             Passes::All => true,
@@ -77,10 +79,10 @@ impl Armed {
     }
 }
 
-/// The thresholds to watch on a node of this layout.
+/// Returns the thresholds to watch on a node of this layout.
 ///
-/// What is configured for containerfs does not survive: it follows the thresholds of the filesystem that it shares
-/// (`eviction-semantics.md` §2.3). A copy of those takes the place of what was configured, or is added at the end.
+/// Thresholds configured for containerfs are dropped: containerfs follows the thresholds of the filesystem that it shares
+/// (`eviction-semantics.md` §2.3). A copy of such a threshold takes the place of the configured one, or is added at the end.
 pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
     let [bytes, inodes] = match layout {
         Layout::Single | Layout::SplitImageFs => [Signal::NodeFsAvailable, Signal::NodeFsInodesFree],
@@ -92,7 +94,7 @@ pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
     let mut list = FirstPassList::of(policy);
     for (source, signal) in [(bytes, Signal::ContainerFsAvailable), (inodes, Signal::ContainerFsInodesFree)] {
         for hard in [true, false] {
-            // Where several are of one kind the last counts.
+            // Of several thresholds of one kind the last counts.
             let last = |signal| policy.thresholds.iter().rposition(|it| it.signal == signal && it.is_hard() == hard);
             let copy = last(source).map(|source| Threshold { signal, ..policy.thresholds[source].clone() });
             match last(signal).and_then(|place| places.get_mut(place)) {
@@ -115,7 +117,8 @@ fn armed(threshold: Threshold, passes: Passes) -> Armed {
     Armed { threshold, passes }
 }
 
-/// What stands in the place of each threshold of the policy. Mended, nothing that is configured for containerfs stands.
+/// Returns, for each threshold of the policy, the armed threshold in its place. Without the quirk, the place of a threshold configured
+/// for containerfs is empty.
 fn places(policy: &Policy, quirk: bool) -> Vec<Option<Armed>> {
     let is_containerfs =
         |signal: Signal| matches!(signal, Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree);
@@ -124,8 +127,9 @@ fn places(policy: &Policy, quirk: bool) -> Vec<Option<Armed>> {
     policy.thresholds.iter().map(place).collect()
 }
 
-/// The list that the kubelet's first pass goes through while its copies are made in it: it sees those that replace what was
-/// configured, but none once a copy was added for which the list had no room, because all further ones go to a longer list.
+/// Models the Go slice of thresholds that the kubelet's first pass iterates over while the kubelet adds the copies to it. The pass sees
+/// a copy that replaces a configured threshold while both use the same array. Appending a copy without room moves the thresholds to
+/// a longer array, and the first pass sees no copy made after that.
 struct FirstPassList {
     is_shared: bool,
     room: usize,
@@ -150,12 +154,13 @@ impl FirstPassList {
     }
 }
 
-/// How many fit in a Go slice with room for `capacity` that was made to take `length`.
+/// Returns the capacity of a Go slice that had the capacity `capacity` and was extended to `length` elements.
 fn grown(capacity: usize, length: usize) -> usize {
     if length <= capacity { capacity } else { rounded(length.max(2 * capacity)) }
 }
 
-/// Room is handed out in sizes; elements of 64 bytes fit them exactly up to the eleventh, and by two from there on (Go 1.22 and later).
+/// Returns the capacity that Go 1.22 and later allocates for `length` elements of 64 bytes. Its size classes match every length up to
+/// 11 exactly, and above that only odd lengths.
 fn rounded(length: usize) -> usize {
     if length <= 11 { length } else { length | 1 }
 }
@@ -228,7 +233,8 @@ mod tests {
             threshold(Signal::ContainerFsInodesFree, 8, 0),
             threshold(Signal::NodeFsAvailable, 1, 0),
         ];
-        // Nothing says what containerfs.inodesFree should follow: it is gone, but for the kubelet's first pass.
+        // No threshold on nodefs.inodesFree exists that containerfs.inodesFree could follow. Its threshold counts on the kubelet's first
+        // pass only.
         let expected =
             ["hard containerfs.available<1", "hard nodefs.available<1", "hard containerfs.inodesFree<8, first"];
         assert_eq!(armed(&thresholds, Layout::Single, Semantics::Kubelet), expected);
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_grace_soft_threshold_is_a_second_hard_one_and_the_last_is_replaced() {
+    fn the_copy_replaces_the_last_of_two_hard_thresholds() {
         let of = |bytes| threshold(Signal::ContainerFsAvailable, bytes, 0);
         let thresholds = [of(9), of(8), threshold(Signal::NodeFsAvailable, 1, 0)];
         let expected = ["hard containerfs.available<9", "hard containerfs.available<1", "hard nodefs.available<1"];

@@ -1,22 +1,24 @@
-//! Whether it helps that a workload goes: one that has taken next to nothing of what is short gives back next to nothing.
+//! Judges whether evicting a workload helps. A workload that uses hardly any of the resource that runs out frees hardly any of it.
 
 use crate::config::{Policy, Semantics};
 use crate::units::{Amount, Resource, Signal};
 
 use super::{MetThreshold, SignalValue};
 
-/// Of disks, who has less than this part of what the largest has is passed over, unless that alone is enough.
+/// For disks, a candidate that uses less than this fraction of what the largest candidate uses is passed over, unless its usage alone
+/// covers what is missing.
 const OF_LARGEST_ON_DISK: i128 = 10;
-/// And less than this part of what is missing is next to nothing even of the largest.
+/// For disks, a candidate that uses less than this fraction of what is missing is passed over, even if it is the largest.
 const OF_MISSING_ON_DISK: i128 = 100;
-/// Of process ids: a fork bomb grows while others are ended, so only those that are as large count beside it.
+/// For process ids, a candidate that uses less than this fraction of what the largest candidate uses is passed over: a fork bomb
+/// would grow while smaller candidates are evicted.
 const OF_LARGEST_IN_PIDS: i128 = 4;
 
-/// Of a capacity: a threshold is met by a little only, when it has just been crossed, and who gives back no more than that would not be the
-/// last to go.
+/// At least this fraction of the capacity counts as missing. Little is missing when a threshold has just been crossed, and a victim
+/// that frees only so little would soon be followed by another.
 const LITTLE: i64 = 100;
 
-/// Who may be evicted for a signal: not who would give back next to nothing.
+/// Judges which candidates free enough of a signal's resource to be evicted.
 #[derive(Debug, Clone, Copy)]
 pub struct Benefit {
     resource: Resource,
@@ -25,7 +27,8 @@ pub struct Benefit {
 }
 
 impl Benefit {
-    /// By what was observed, the threshold on it that is met if one is, and what the largest uses of those who can go.
+    /// Returns the judge for `signal`, given its observed value, the threshold on it that is met, if any, and the usage of the largest
+    /// candidate that can be evicted.
     pub fn of(
         policy: &Policy,
         signal: Signal,
@@ -35,24 +38,25 @@ impl Benefit {
     ) -> Self {
         let little = value.map(|value| Amount::from_units(value.capacity / LITTLE));
         let missing = met.map(|met| met.wanted(policy.quirks) - Amount::from_units(met.value.available));
-        // The kubelet ends also who is in front by its class alone.
+        // The kubelet evicts the first candidate even if another candidate uses much more.
         let largest = largest.filter(|_| policy.semantics != Semantics::Kubelet);
         Self {
             resource: signal.resource(),
             largest: largest.unwrap_or(Amount::ZERO),
-            // Where the signal is not observed nobody can be said to give back enough.
+            // If the signal is not observed, no candidate is known to free enough.
             missing: missing.max(little).unwrap_or(Amount::from_units(i64::MAX)),
         }
     }
 
-    /// Whether it helps that who uses so much goes.
+    /// Tells whether evicting a workload with this usage helps.
     pub fn admits(&self, used: Option<Amount>) -> bool {
         is_beneficial(self.resource, used, self.largest, self.missing)
     }
 }
 
-/// Tells whether a workload that uses `used` of `resource` is worth ending, when the largest candidate uses `largest` and so much is
-/// `missing`. Of memory everybody is: the ranking has looked at that. What is not known is not acted on.
+/// Tells whether evicting a workload that uses `used` of `resource` helps, if the largest candidate uses `largest` and the amount
+/// `missing` has to be freed. For memory every eviction counts as helpful, because the ranking already takes usage into account. For
+/// other resources the eviction of a workload with no usage, or with unknown usage, never helps.
 fn is_beneficial(resource: Resource, used: Option<Amount>, largest: Amount, missing: Amount) -> bool {
     let Some(used) = used.filter(|used| *used > Amount::ZERO) else { return resource == Resource::Memory };
     let is_large = |part: i128| used.billionths() >= largest.billionths() / part;
@@ -72,23 +76,23 @@ mod tests {
     use crate::units::Bytes;
 
     #[test]
-    fn who_gives_back_next_to_nothing_stays() {
+    fn a_workload_that_frees_too_little_is_not_beneficial() {
         use Resource::{EphemeralStorage, Inodes, Memory, Pids};
         let units = Amount::from_units;
         for (name, resource, used, largest, missing, expected) in [
             ("the largest", Inodes, Some(100_000), 100_000, 5000, true),
-            ("a tenth", Inodes, Some(10_000), 100_000, 50_000, true),
-            ("less, and not enough", Inodes, Some(9_999), 100_000, 50_000, false),
-            ("less, but enough", EphemeralStorage, Some(5_000), 100_000, 1_000, true),
-            ("the largest of small ones", Inodes, Some(14), 14, 7_000, false),
-            ("the largest of small ones, which add up", Inodes, Some(70), 70, 7_000, true),
+            ("a tenth of the largest", Inodes, Some(10_000), 100_000, 50_000, true),
+            ("less than a tenth, and not enough", Inodes, Some(9_999), 100_000, 50_000, false),
+            ("less than a tenth of the largest, but enough", EphemeralStorage, Some(5_000), 100_000, 1_000, true),
+            ("the largest, but far too small", Inodes, Some(14), 14, 7_000, false),
+            ("the largest, a hundredth of what is missing", Inodes, Some(70), 70, 7_000, true),
             ("nothing on this disk", EphemeralStorage, Some(0), 0, 1_000, false),
-            ("nothing missing any more", EphemeralStorage, Some(0), 100, -5, false),
+            ("unused while nothing is missing", EphemeralStorage, Some(0), 100, -5, false),
             ("not measured", EphemeralStorage, None, 100, 1, false),
-            ("beside a fork bomb", Pids, Some(300), 3500, 10, false),
-            ("among equals", Pids, Some(300), 900, 10, true),
+            ("small beside a fork bomb", Pids, Some(300), 3500, 10, false),
+            ("a third of the largest", Pids, Some(300), 900, 10, true),
             ("memory is ranked, not filtered", Memory, Some(0), 100, 1, true),
-            ("nor is it here where it is not known", Memory, None, 100, 1, true),
+            ("memory without a measurement", Memory, None, 100, 1, true),
         ] {
             let found = is_beneficial(resource, used.map(units), units(largest), units(missing));
             assert_eq!(found, expected, "{name}");
@@ -96,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_next_to_nothing_is_passed_over_but_by_the_kubelets_rules() {
+    fn only_kubelet_semantics_admit_a_small_usage() {
         let units = Amount::from_units;
         let value = SignalValue {
             available: 0,

@@ -1,4 +1,4 @@
-//! How many evictions may follow one another, and how fast.
+//! The budget of evictions: how many may follow one another, and how fast.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::config::EvictionLimits;
 use crate::units::Monotonic;
 
-/// Why no eviction may start now.
+/// Why no eviction may start now, with the time to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The last one that had an effect was less than the cool-down ago.
+    /// The last eviction with an effect was less than the cool-down ago.
     CoolDown(Duration),
     /// The evictions of this minute are spent.
     Spent(Duration),
 }
 
-/// The evictions of the last minute that had an effect. An attempt without one costs nothing.
+/// The evictions of the last minute that had an effect. An attempt without an effect does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     effects: Vec<Monotonic>,
@@ -24,10 +24,10 @@ pub struct Budget {
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Budget {
-    /// Whether an eviction may start at `now`; if not, why, and for how long.
+    /// Checks whether an eviction may start at `now`.
     ///
     /// # Errors
-    /// The reason, with the time to wait.
+    /// Returns the reason for which none may start, with the time to wait.
     pub fn check(&self, limits: &EvictionLimits, now: Monotonic) -> Result<(), Refusal> {
         if let Some(left) = self.effects.last().and_then(|last| left(*last, limits.cool_down, now)) {
             return Err(Refusal::CoolDown(left));
@@ -35,7 +35,7 @@ impl Budget {
         let recent: Vec<Duration> = self.effects.iter().filter_map(|effect| left(*effect, MINUTE, now)).collect();
         let allowed = usize::try_from(limits.max_per_minute).unwrap_or(usize::MAX);
         match recent.len().checked_sub(allowed) {
-            // The oldest ones that must fall out of the minute before one more fits in.
+            // The newest eviction that must become older than a minute before another may start.
             Some(over) => Err(Refusal::Spent(recent.get(over).copied().unwrap_or(MINUTE))),
             None => Ok(()),
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn cool_down_then_the_minute() {
+    fn the_cool_down_then_the_minute_refuse_an_eviction() {
         let mut budget = Budget::default();
         assert_eq!(budget.check(&LIMITS, at(10)), Ok(()));
         budget.spend(at(10));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn none_allowed_means_none() {
+    fn a_budget_of_zero_allows_no_eviction() {
         let limits = EvictionLimits { max_per_minute: 0, ..LIMITS };
         assert_eq!(Budget::default().check(&limits, at(1)), Err(Refusal::Spent(MINUTE)));
     }

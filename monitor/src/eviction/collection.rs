@@ -1,4 +1,4 @@
-//! When garbage is collected before a pod is evicted, and how long the decision waits for it.
+//! Decides when garbage is collected before a pod is evicted, and how long the eviction waits for the collection.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Monotonic;
 
-/// A collection that takes longer no longer delays an eviction: a runtime may need a minute to remove one image.
+/// A collection delays an eviction for this long at most. A runtime may need a minute to remove one image.
 const LONGEST: Duration = Duration::from_secs(60);
-/// After nothing was left to collect, or the runtime was gone, the next collection waits this long.
+/// The next collection waits this long after one that left nothing to collect, or after repeated interruptions by the runtime.
 const COOL_DOWN: Duration = Duration::from_secs(30);
-/// An eviction waits this long for a runtime that restarts or is being looked for.
+/// An eviction waits this long for a runtime that restarts or whose socket is being looked for.
 const RESTARTING: Duration = Duration::from_secs(10);
 /// Observe mode lists garbage this often while a threshold stays met.
 const LISTED_AGAIN: Duration = Duration::from_secs(60);
@@ -18,25 +18,25 @@ const LISTED_AGAIN: Duration = Duration::from_secs(60);
 /// The container runtime, as far as garbage collection depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum RuntimeFacts {
-    /// There is none, or none that could collect garbage.
+    /// The node has no container runtime that could collect garbage.
     #[default]
     None,
-    /// It is being looked for.
+    /// The agent is looking for the runtime.
     Looking,
-    /// It answered before, and has not since.
+    /// The runtime answered once, and has not answered since this time.
     Down { since: Monotonic },
-    /// It answers.
+    /// The runtime answers.
     Up,
 }
 
-/// What follows for the eviction.
+/// What an eviction does about garbage first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Garbage is being collected, and may suffice.
+    /// Wait: a collection is under way and may suffice, or the runtime may come back.
     Wait,
-    /// Nothing is worth waiting for.
+    /// Evict without waiting for a collection.
     GoOn,
-    /// Collect now.
+    /// Order a collection now.
     Collect,
 }
 
@@ -49,24 +49,24 @@ pub enum CollectionEnd {
     Exhausted,
     /// The runtime failed.
     Interrupted,
-    /// Observe mode: only listed.
+    /// Observe mode: garbage was listed, not removed.
     Listed,
 }
 
-/// Collections: one at a time, and not again and again.
+/// What is remembered of garbage collection. One collection runs at a time, and a cool-down separates collections that freed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionMemory {
     under_way: Option<Monotonic>,
     not_before: Option<Monotonic>,
-    /// Since when an unknown runtime is waited for.
+    /// Since when an eviction has been waiting for the agent to find the runtime.
     looking: Option<Monotonic>,
-    /// The first of consecutive interrupted collections.
+    /// When the first of consecutive interrupted collections ended.
     interrupted: Option<Monotonic>,
 }
 
 impl CollectionMemory {
-    /// Returns what an eviction for a disk does about garbage first.
+    /// Returns what an eviction for a disk has to do about garbage first.
     pub fn advise(&mut self, runtime: RuntimeFacts, is_dry_run: bool, now: Monotonic) -> Advice {
         match self.under_way {
             Some(since) if !is_dry_run && now.since(since) < LONGEST => return Advice::Wait,
@@ -87,12 +87,12 @@ impl CollectionMemory {
         if now.since(since) < RESTARTING { Advice::Wait } else { Advice::GoOn }
     }
 
-    /// The runtime took the order.
+    /// Notes that the runtime took the order to collect.
     pub fn start(&mut self, now: Monotonic) {
         self.under_way = Some(now);
     }
 
-    /// A collection has ended.
+    /// Notes that a collection ended.
     pub fn end(&mut self, end: CollectionEnd, now: Monotonic) {
         self.under_way = None;
         self.interrupted = if end == CollectionEnd::Interrupted { self.interrupted.or(Some(now)) } else { None };
@@ -114,7 +114,7 @@ mod tests {
         Monotonic(second * 1_000_000_000)
     }
 
-    /// As the driver does: an order that is advised is taken.
+    /// Asks for advice and, like the driver, starts the collection that is advised.
     fn ask(memory: &mut CollectionMemory, runtime: RuntimeFacts, is_dry_run: bool, second: u64) -> Advice {
         let advice = memory.advise(runtime, is_dry_run, at(second));
         if advice == Advice::Collect {
@@ -124,20 +124,20 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_waits_for_a_restarting_runtime_for_a_while() {
+    fn an_eviction_waits_ten_seconds_for_a_restarting_runtime() {
         let mut memory = CollectionMemory::default();
         let down = RuntimeFacts::Down { since: at(100) };
         assert_eq!(ask(&mut memory, down, false, 101), Advice::Wait);
         assert_eq!(ask(&mut memory, down, true, 101), Advice::GoOn);
-        assert_eq!(ask(&mut memory, down, false, 110), Advice::GoOn, "it stays away");
+        assert_eq!(ask(&mut memory, down, false, 110), Advice::GoOn, "the runtime has been down for ten seconds");
         memory.end(CollectionEnd::Interrupted, at(102));
-        assert_eq!(ask(&mut memory, down, false, 103), Advice::Wait, "the restart cut it off");
+        assert_eq!(ask(&mut memory, down, false, 103), Advice::Wait, "the restart interrupted the collection");
         memory.end(CollectionEnd::Interrupted, at(112));
-        assert_eq!(memory.not_before, Some(at(142)), "again and again is no restart");
+        assert_eq!(memory.not_before, Some(at(142)), "repeated interruptions are not one restart");
     }
 
     #[test]
-    fn an_eviction_waits_while_the_runtime_is_looked_for() {
+    fn an_eviction_waits_while_the_agent_looks_for_the_runtime() {
         let mut memory = CollectionMemory::default();
         for (second, expected) in [(5, Advice::Wait), (14, Advice::Wait), (15, Advice::GoOn)] {
             assert_eq!(ask(&mut memory, RuntimeFacts::Looking, false, second), expected);
@@ -146,27 +146,27 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_waits_for_a_collection_not_for_ever() {
+    fn an_eviction_waits_at_most_a_minute_for_a_collection() {
         let mut memory = CollectionMemory::default();
         let ask = |memory: &mut CollectionMemory, second| ask(memory, RuntimeFacts::Up, false, second);
         assert_eq!(ask(&mut memory, 1), Advice::Collect);
         assert_eq!(ask(&mut memory, 60), Advice::Wait);
-        assert_eq!(ask(&mut memory, 61), Advice::GoOn, "a collection that does not end delays nothing");
+        assert_eq!(ask(&mut memory, 61), Advice::GoOn, "a collection delays an eviction for a minute at most");
         memory.end(CollectionEnd::Exhausted, at(62));
-        assert_eq!(ask(&mut memory, 91), Advice::GoOn, "nothing was left");
-        assert_eq!(ask(&mut memory, 92), Advice::Collect, "there may be garbage by now");
+        assert_eq!(ask(&mut memory, 91), Advice::GoOn, "nothing was left to collect");
+        assert_eq!(ask(&mut memory, 92), Advice::Collect, "the cool-down is over");
         memory.end(CollectionEnd::Enough, at(93));
-        assert_eq!(ask(&mut memory, 93), Advice::Collect, "it sufficed once, and may again");
+        assert_eq!(ask(&mut memory, 93), Advice::Collect, "no cool-down follows a collection that sufficed");
     }
 
     #[test]
-    fn observe_mode_lists_and_waits_for_nothing() {
+    fn observe_mode_lists_garbage_and_does_not_wait() {
         let mut memory = CollectionMemory::default();
         let ask = |memory: &mut CollectionMemory, second| ask(memory, RuntimeFacts::Up, true, second);
         assert_eq!(ask(&mut memory, 1), Advice::Collect);
         assert_eq!(ask(&mut memory, 1), Advice::GoOn);
         memory.end(CollectionEnd::Listed, at(2));
-        assert_eq!(ask(&mut memory, 61), Advice::GoOn, "listed a minute ago at most");
+        assert_eq!(ask(&mut memory, 61), Advice::GoOn, "garbage was listed less than a minute ago");
         assert_eq!(ask(&mut memory, 62), Advice::Collect);
     }
 }

@@ -1,25 +1,25 @@
-//! What the outside is told: node conditions, the taints that follow from them, and events on the node.
+//! The texts of node conditions, of the taints that follow from them, and of events on the node.
 
 use crate::units::Resource;
 
 use super::NodeCondition;
 
-/// What a node condition is reported with.
+/// The texts that report a node condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConditionText {
-    /// `reason` of the condition.
+    /// The `reason` of the condition.
     pub reason: &'static str,
-    /// `message` of the condition.
+    /// The `message` of the condition.
     pub message: &'static str,
-    /// `reason` of the event when the status changes.
+    /// The `reason` of the event that reports the change of the status.
     pub event: &'static str,
 }
 
 impl NodeCondition {
-    /// Every condition.
+    /// Every condition that eviction thresholds raise.
     pub const ALL: [Self; 3] = [Self::MemoryPressure, Self::DiskPressure, Self::PidPressure];
 
-    /// The texts for a status (`eviction-semantics.md` §10).
+    /// Returns the texts for a status of the condition (`eviction-semantics.md` §10).
     pub const fn text(self, status: bool) -> ConditionText {
         let (reason, message, event) = match (self, status) {
             (Self::MemoryPressure, true) => (
@@ -46,7 +46,7 @@ impl NodeCondition {
         ConditionText { reason, message, event }
     }
 
-    /// The key of the taint that keeps pods away (effect `NoSchedule`) while the condition is true.
+    /// Returns the key of the taint (effect `NoSchedule`) that keeps new pods away while the condition is true.
     pub const fn taint_key(self) -> &'static str {
         match self {
             Self::MemoryPressure => "node.kubernetes.io/memory-pressure",
@@ -56,18 +56,18 @@ impl NodeCondition {
     }
 }
 
-/// An event on the node: something is to be got back.
+/// An event on the node: the agent tries to reclaim a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeEvent {
-    /// What runs out.
+    /// The resource that runs out.
     pub resource: Resource,
 }
 
 impl NodeEvent {
-    /// Its `reason`; its type is `Warning`.
+    /// The `reason` of the event. Its type is `Warning`.
     pub const REASON: &'static str = "EvictionThresholdMet";
 
-    /// Its `message`.
+    /// Returns the `message` of the event.
     pub fn message(self) -> String {
         format!("Attempting to reclaim {}", self.resource.as_str())
     }

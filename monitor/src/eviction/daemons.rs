@@ -1,11 +1,12 @@
-//! Whether system daemons use more than is kept for them: the second reason for which OpenShift 3 lets a Guaranteed pod go.
+//! Computes by how much system daemons exceed the memory reserved for them. That is the second reason for which OpenShift 3 evicts a
+//! Guaranteed pod.
 
 use crate::config::Policy;
 use crate::units::{Amount, Quantity};
 use crate::workloads::Summary;
 
-/// By how much everything that is no pod exceeds `systemReserved` and `kubeReserved` memory. `None` when it does not, nothing is
-/// reserved, or the statistics do not say.
+/// Returns by how much the memory outside of pods exceeds `systemReserved` plus `kubeReserved`. Returns `None` if it does not exceed
+/// them, if no memory is reserved, or if the statistics lack a figure.
 pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
     let reservations = &policy.reservations;
     let of_memory = reservations.system.iter().chain(&reservations.kube).filter(|(name, _)| name == "memory");
@@ -41,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_are_what_the_pods_do_not_use() {
+    fn daemons_use_what_the_pods_do_not() {
         let known = summary(
             r#"{"node": {"memory": {"workingSetBytes": 1000}, "systemContainers": [{"name": "pods", "memory": {"workingSetBytes": 700}}]}}"#,
         );
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_are_added_up_where_nobody_did() {
+    fn pods_are_summed_where_the_statistics_have_no_total() {
         let pods = r#"[{"memory": {"workingSetBytes": 400}}, {"memory": null}, {"memory": {"workingSetBytes": 200}}]"#;
         let summed = summary(&format!(r#"{{"node": {{"memory": {{"workingSetBytes": 1000}}}}, "pods": {pods}}}"#));
         assert_eq!(above_reservation(&policy("100", ""), &summed), Some(Amount::from_units(300)));

@@ -1,4 +1,4 @@
-//! When to look next: the soonest moment at which a threshold could be crossed.
+//! Computes when to sample next: at the soonest moment at which a threshold could be crossed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::units::{Amount, Bytes, Monotonic};
 
 use super::{NodeCondition, Observation};
 
-/// The fastest fall of a signal seen lately, or possible. Forgets what it saw slowly: half every `HALF_LIFE`.
+/// The fastest fall of a signal that was seen lately or that is assumed possible. The rate that was seen halves every `HALF_LIFE`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FallRate {
     possible: f64,
@@ -16,26 +16,26 @@ pub struct FallRate {
 }
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// A fall measured over less says more about the kernel's counters than about memory.
+/// Samples closer together than this are ignored: the kernel's counters move in jumps, and a short interval would measure a jump.
 const SHORTEST: Duration = Duration::from_micros(500);
 
 impl FallRate {
-    /// Nothing seen yet; `possible` bytes per second are assumed in any case.
+    /// Returns a rate for a signal in bytes. No fall has been seen yet; `possible` bytes per second are assumed in any case.
     pub fn assuming(possible: Bytes) -> Self {
         Self::of_units(possible.as_f64())
     }
 
-    /// The same of anything that is counted.
+    /// Returns a rate for a signal in any unit. `possible` units per second are assumed in any case.
     pub const fn of_units(possible: f64) -> Self {
         Self { possible, seen: 0.0, last: None }
     }
 
-    /// Takes in one more sample.
+    /// Takes in one more sample, in bytes.
     pub fn observe(&mut self, available: Bytes, at: Monotonic) {
         self.observe_units(available.as_f64(), at);
     }
 
-    /// Takes in one more sample of anything that is counted.
+    /// Takes in one more sample, in the unit of the signal.
     pub fn observe_units(&mut self, available: f64, at: Monotonic) {
         let Some((before, then)) = self.last else {
             self.last = Some((available, at));
@@ -51,25 +51,26 @@ impl FallRate {
         self.seen = fall.max(faded);
     }
 
-    /// Takes somebody else's word for how fast it falls, who saw it sooner.
+    /// Takes in a rate of fall that another source measured sooner.
     pub fn believe(&mut self, per_second: f64) {
         self.seen = self.seen.max(per_second);
     }
 
-    /// The greater of both, in bytes (or what else is counted) per second.
+    /// Returns the greater of the rate that was seen and the rate that is possible, in units (mostly bytes) per second; at least one.
     pub fn bytes_per_second(&self) -> f64 {
         self.seen.max(self.possible).max(1.0)
     }
 }
 
-/// While a threshold is crossed there is nothing left to catch on its way down: often enough to see it recover.
+/// The interval while a threshold is crossed. It only has to be short enough to notice the recovery of the signal.
 const CROSSED: Duration = Duration::from_millis(100);
 
-/// So near, in time, a few looks more cost little, and the kernel's counters move in jumps.
+/// A threshold that could be crossed within this time is sampled four times as often: a few more samples cost little, and the
+/// kernel's counters move in jumps.
 const NEAR: Duration = Duration::from_millis(50);
 
-/// How long until the next sample of memory: the time in which the signal nearest to a threshold could reach it at the fastest rate seen
-/// or assumed possible, between the floor and the ceiling.
+/// Returns the time until the next sample of memory: the time in which the signal nearest to a threshold could reach the threshold at
+/// the fastest rate seen or possible. The result lies between the floor and the ceiling.
 pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Observation, rate: &FallRate) -> Duration {
     let until = |threshold: &Threshold| {
         Some(match until_reached(policy, threshold, observation, rate)? {
@@ -88,11 +89,11 @@ pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Obs
 pub enum Reach {
     /// The signal is below it.
     Crossed,
-    /// At the fastest rate seen or assumed possible it takes so long to get there.
+    /// The signal needs this time to reach the threshold, at the fastest rate seen or assumed possible.
     In(Duration),
 }
 
-/// How far away `threshold` is; nothing where its signal is not observed, or it is too far to be told.
+/// Returns how far away `threshold` is. Returns `None` if its signal is not observed, or if the time is too long for a `Duration`.
 pub fn until_reached(
     policy: &Policy,
     threshold: &Threshold,
@@ -104,7 +105,7 @@ pub fn until_reached(
     if distance.is_negative() {
         return Some(Reach::Crossed);
     }
-    // Whole units of whatever is counted.
+    // Whole units of the signal. They are not always bytes.
     let distance = distance.bytes().as_f64();
     Duration::try_from_secs_f64(distance / rate.bytes_per_second()).ok().map(Reach::In)
 }
@@ -126,18 +127,18 @@ mod tests {
     }
 
     #[test]
-    fn the_closer_the_sooner() {
+    fn a_nearer_threshold_shortens_the_interval() {
         let still = FallRate::assuming(Bytes(6 << 30));
         assert_eq!(until(100 + 6 * 1024, &still), Duration::from_secs(1));
         assert_eq!(until(100 + 614, &still).as_millis(), 99);
-        assert_eq!(until(100 + 60, &still).as_micros(), 2441, "near: four times as often");
+        assert_eq!(until(100 + 60, &still).as_micros(), 2441, "a near threshold is sampled four times as often");
         assert_eq!(until(101, &still), Duration::from_millis(1), "the floor");
-        assert_eq!(until(50, &still), CROSSED, "crossed already");
+        assert_eq!(until(50, &still), CROSSED, "the threshold is crossed");
         assert_eq!(until(1 << 20, &still), Duration::from_secs(10), "the ceiling");
     }
 
     #[test]
-    fn a_faster_fall_than_assumed_is_believed() {
+    fn a_fall_faster_than_assumed_sets_the_rate() {
         let mut rate = FallRate::assuming(Bytes(6 << 30));
         rate.observe(Bytes(30 << 30), Monotonic(0));
         rate.observe(Bytes(18 << 30), Monotonic(1_000_000_000));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_memory_is_looked_at_by_others() {
+    fn only_memory_thresholds_set_the_interval() {
         let text = "{apiVersion: node-pressure-monitor/v1alpha1, kind: MonitorConfiguration, evictionHard: {pid.available: 100}}";
         let config = MonitorConfig::parse("m.yaml", text).unwrap().config;
         let value = |available| SignalValue { signal: Signal::PidAvailable, available, capacity: 4096, at: None };
@@ -159,13 +160,17 @@ mod tests {
             until_reached(&config.policy, threshold, &observation(available), &rate)
         };
         assert_eq!(reach(600, 0.0), Some(Reach::In(Duration::from_millis(500))));
-        assert_eq!(reach(600, 5000.0), Some(Reach::In(Duration::from_millis(100))), "somebody saw it go faster");
+        assert_eq!(
+            reach(600, 5000.0),
+            Some(Reach::In(Duration::from_millis(100))),
+            "another source measured a faster fall"
+        );
         assert_eq!(reach(99, 0.0), Some(Reach::Crossed));
         assert_eq!(until_reached(&config.policy, threshold, &Observation::default(), &rate), None);
     }
 
     #[test]
-    fn rates_fade() {
+    fn a_fall_rate_halves_every_minute() {
         let mut rate = FallRate::assuming(Bytes(0));
         rate.observe(Bytes(2000), Monotonic(0));
         rate.observe(Bytes(1000), Monotonic(1_000_000_000));
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_thresholds_only_the_ceiling_counts() {
+    fn without_thresholds_the_interval_is_the_ceiling() {
         let mut config = MonitorConfig::default();
         config.policy.thresholds.clear();
         let observation = Observation::default();

@@ -1,4 +1,4 @@
-//! An eviction that was decided: who, why, how fast, and what is written on the pod.
+//! An eviction that was decided: the pod, the cause, the grace period, and what is written to the pod's status.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use crate::units::{Resource, Signal};
 use crate::workloads::Pod;
 use serde::{Deserialize, Serialize};
 
-/// The `reason` in the pod's status and of the event about it.
+/// The `reason` in the pod's status and in the event about the pod.
 pub const REASON: &str = "Evicted";
 
-/// Seconds a pod gets when it may not wait: for a hard threshold, and for a limit of local storage.
+/// The grace period in seconds of an eviction for a hard threshold or for a limit of local storage.
 pub const IMMEDIATE_GRACE_SECONDS: i64 = 1;
-/// The same for signals.
+/// The same grace period as a `Duration`, for evictions by signals (SIGTERM, SIGKILL).
 pub const IMMEDIATE_GRACE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
 
-/// What a pod is evicted for.
+/// What a workload is evicted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// A threshold on this signal.
+    /// A threshold on this signal is met.
     Signal(Signal),
     /// An emptyDir volume holds more than its `sizeLimit`.
     EmptyDirLimit,
@@ -28,7 +28,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The name in metrics, as in the kubelet's `eviction_signal` label.
+    /// Returns the name in metrics. It equals the value of the kubelet's label `eviction_signal`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Signal(signal) => signal.as_str(),
@@ -38,7 +38,7 @@ impl Cause {
         }
     }
 
-    /// The signal whose threshold was met; none for a limit of the pod's own.
+    /// Returns the signal whose threshold was met, or `None` for a limit of the pod's own.
     pub const fn signal(self) -> Option<Signal> {
         match self {
             Self::Signal(signal) => Some(signal),
@@ -46,7 +46,7 @@ impl Cause {
         }
     }
 
-    /// What is to be had back.
+    /// Returns the resource that the eviction frees.
     pub const fn resource(self) -> Resource {
         match self {
             Self::Signal(signal) => signal.resource(),
@@ -54,7 +54,8 @@ impl Cause {
         }
     }
 
-    /// Whether the end of the processes alone gives nothing back: what they leave on the disk has to go as well.
+    /// Tells whether the eviction is to free space or inodes of a disk. Ending the processes does not free them: the files have to be
+    /// removed as well.
     pub const fn is_for_disk(self) -> bool {
         matches!(self.resource(), Resource::EphemeralStorage | Resource::Inodes)
     }
@@ -66,19 +67,19 @@ impl From<Signal> for Cause {
     }
 }
 
-/// An eviction.
+/// One eviction that was decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Eviction<'a> {
-    /// Who.
+    /// The victim.
     pub pod: &'a Pod,
-    /// Why.
+    /// The cause of the eviction.
     pub cause: Cause,
-    /// Seconds between SIGTERM and SIGKILL. Below zero only under the quirk of that name.
+    /// The seconds between SIGTERM and SIGKILL. They are negative only under the quirk of that name.
     pub grace_period_seconds: i64,
-    /// The `message` in the pod's status and of the event about it.
+    /// The `message` in the pod's status and in the event about the pod.
     pub message: String,
-    /// Annotations of the event.
+    /// The annotations of the event.
     pub annotations: Vec<(&'static str, String)>,
-    /// The pod's status gets the condition `DisruptionTarget`, with the same message.
+    /// Whether the pod's status gets the condition `DisruptionTarget`, with the same message.
     pub has_disruption_target: bool,
 }

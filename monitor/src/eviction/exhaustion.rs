@@ -1,28 +1,29 @@
-//! When a signal will have run out, if it goes on as it did lately.
+//! Extrapolates when a signal will run out.
 
 use std::time::Duration;
 
 use crate::units::Monotonic;
 
-/// How far back the slope looks: what is this old counts a third of what is new, and after ten seconds nothing. Longer, and a ramp
-/// that takes a few seconds would be over before it is believed.
+/// The time in which the weight of a sample falls to a third. After ten seconds a sample hardly counts. With a longer time, a fall that
+/// lasts a few seconds would be over before the slope shows it.
 const MEMORY: Duration = Duration::from_secs(2);
-/// Inodes go slowly, and are looked at seldom.
+/// The same for [`SmoothRate`]. It is longer because inodes are used up slowly and sampled rarely.
 const RATE_MEMORY: Duration = Duration::from_secs(5);
-/// Near a threshold there are a thousand samples a second, which say no more than a hundred.
+/// Samples closer together than this are ignored. Near a threshold the agent samples a thousand times a second; a hundred samples give
+/// the same slope.
 const APART: Duration = Duration::from_millis(10);
-/// Before this much has been seen there is no slope to speak of.
+/// The slope is unknown until the samples cover this time.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// The slope of a signal over the last seconds: a line through all samples with the least squares, each weighted by the time that it
-/// stands for and by its age. One odd sample does not turn it, and it does not matter how often the agent looked.
+/// The slope of a signal over the last seconds: a least-squares line through all samples. Each sample is weighted by the time that it
+/// stands for and by its age. One outlier therefore hardly changes the slope, and the sampling rate does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slope {
     last: Option<Monotonic>,
     first: Option<Monotonic>,
-    /// Values are taken relative to the first one, so that their squares stay exact.
+    /// The first value. Sums hold values relative to it, so that they stay exact.
     reference: f64,
-    /// Sums over weights, times (relative to the last sample) and values.
+    /// The sums over the weights, the times (relative to the last sample) and the values.
     weight: f64,
     time: f64,
     value: f64,
@@ -44,7 +45,7 @@ impl Slope {
         self.last = Some(at);
         let seconds = passed.as_secs_f64();
         let faded = (-seconds / MEMORY.as_secs_f64()).exp();
-        // Seen from the new sample, the old ones lie `seconds` further back.
+        // Times are relative to the last sample, so the old samples move `seconds` further back.
         self.time_squared += seconds * seconds * self.weight - 2.0 * seconds * self.time;
         self.time_value -= seconds * self.value;
         self.time -= seconds * self.weight;
@@ -56,7 +57,8 @@ impl Slope {
         self.value += weight * (value - self.reference);
     }
 
-    /// Units a second, negative when it falls; nothing while too little has been seen.
+    /// Returns the slope in units per second, or `None` while the samples cover too little time. The slope is negative while the signal
+    /// falls.
     pub fn per_second(&self) -> Option<f64> {
         if self.last?.since(self.first?) < SHORTEST {
             return None;
@@ -66,14 +68,16 @@ impl Slope {
         (spread > 0.0 && slope.is_finite()).then_some(slope)
     }
 
-    /// Seconds until `distance` has been fallen through at the present slope: infinite while it does not fall, and nothing while it is not known.
+    /// Returns the seconds until the signal has fallen by `distance` at the present slope. Returns infinity while the signal does not fall,
+    /// and `None` while the slope is unknown.
     pub fn seconds_until(&self, distance: f64) -> Option<f64> {
         let slope = self.per_second()?;
         Some(seconds_until(distance, -slope))
     }
 }
 
-/// Seconds until `distance` is used up at `rate` a second: none when nothing is left, infinite when nothing is used.
+/// Returns the seconds until `distance` is used up at `rate` per second. Returns zero if nothing is left, and infinity if the rate is
+/// not positive.
 pub fn seconds_until(distance: f64, rate: f64) -> f64 {
     if distance <= 0.0 {
         0.0
@@ -84,7 +88,7 @@ pub fn seconds_until(distance: f64, rate: f64) -> f64 {
     }
 }
 
-/// A rate that is smoothed over the last seconds, from what was counted between two looks, however far they are apart.
+/// A rate that is smoothed over the last seconds. It is computed from counts between two samples, however far apart they are.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SmoothRate {
     per_second: f64,
@@ -92,12 +96,12 @@ pub struct SmoothRate {
 }
 
 impl SmoothRate {
-    /// Nothing has been counted before `at`.
+    /// Returns a rate that starts from zero at `at`.
     pub fn starting(at: Monotonic) -> Self {
         Self { per_second: 0.0, last: Some(at) }
     }
 
-    /// Takes in what was counted since the look before; the first look only starts the clock.
+    /// Takes in the count since the sample before. The first sample only sets the start.
     pub fn observe(&mut self, counted: f64, at: Monotonic) {
         let passed = self.last.map(|last| at.since(last).as_secs_f64());
         match passed {
@@ -107,12 +111,12 @@ impl SmoothRate {
                 self.per_second = self.per_second * faded + (1.0 - faded) * counted / seconds;
                 self.last = Some(at);
             }
-            // At the very moment that it starts from: all that was counted before is no rate.
+            // No time has passed since the sample before, so the count gives no rate.
             Some(_) => {}
         }
     }
 
-    /// A second; nothing before the second look.
+    /// Returns the rate per second. It is zero before the second sample.
     pub fn per_second(&self) -> f64 {
         self.per_second
     }
@@ -124,7 +128,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Samples of `value(seconds)`, every `step` seconds until `end`.
+    /// Returns the slope after samples of `value(seconds)`, taken every `step` seconds until `end`.
     fn slope(step: f64, end: f64, value: impl Fn(f64) -> f64) -> Slope {
         let mut slope = Slope::default();
         let mut time = 0.0;
@@ -141,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_fall_is_found_however_often_it_is_looked_at() {
+    fn the_slope_does_not_depend_on_the_sampling_rate() {
         for step in [0.001, 0.05, 0.5, 3.0, 10.0] {
-            // A 24 GiB node that loses 60 MiB a second.
+            // A node with 24 GiB loses 60 MiB a second.
             let slope = slope(step, 30.0, |time| (24.0 * 1024.0 - 60.0 * time) * 1_048_576.0);
             let found = slope.per_second().unwrap() / 1_048_576.0;
             assert!(near(found, -60.0), "{step}: {found}");
@@ -153,43 +157,43 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_is_forgotten() {
+    fn old_samples_lose_their_weight() {
         let turned = |time: f64| if time < 20.0 { 1000.0 } else { 1000.0 - 10.0 * (time - 20.0) };
         let after = |seconds: f64| slope(0.1, 20.0 + seconds, turned).per_second().unwrap();
-        assert!((-10.0..-5.0).contains(&after(4.0)), "it has begun: {}", after(4.0));
+        assert!((-10.0..-5.0).contains(&after(4.0)), "the slope turns after four seconds: {}", after(4.0));
         assert!(near(after(40.0), -10.0), "{}", after(40.0));
     }
 
     #[test]
-    fn one_odd_sample_does_not_turn_it() {
+    fn one_outlier_hardly_changes_the_slope() {
         let falling = |time: f64| 10_000.0 - 100.0 * time - if (4.95..5.05).contains(&time) { 500.0 } else { 0.0 };
         let found = slope(0.1, 10.0, falling).per_second().unwrap();
         assert!((-130.0..-70.0).contains(&found), "{found}");
     }
 
     #[test]
-    fn what_does_not_fall_never_runs_out() {
+    fn a_signal_that_does_not_fall_never_runs_out() {
         for (name, rises) in [("still", 0.0), ("rising", 5.0)] {
             let until = slope(0.5, 10.0, |time| 100.0 + rises * time).seconds_until(100.0);
             assert_eq!(until, Some(f64::INFINITY), "{name}");
         }
-        assert_eq!(slope(0.5, 10.0, |time| 100.0 - time).seconds_until(-3.0), Some(0.0), "below it already");
+        assert_eq!(slope(0.5, 10.0, |time| 100.0 - time).seconds_until(-3.0), Some(0.0), "nothing is left already");
     }
 
     #[test]
-    fn too_little_says_nothing() {
+    fn a_slope_needs_half_a_second_of_samples() {
         assert_eq!(Slope::default().per_second(), None);
         let mut slope = Slope::default();
         slope.observe(100.0, Monotonic(0));
         assert_eq!(slope.seconds_until(1.0), None);
         slope.observe(50.0, Monotonic(SECOND / 4));
-        assert_eq!(slope.per_second(), None, "a quarter of a second");
+        assert_eq!(slope.per_second(), None, "the samples cover a quarter of a second");
         slope.observe(0.0, Monotonic(SECOND / 2));
         assert!(near(slope.per_second().unwrap(), -200.0), "{:?}", slope.per_second());
     }
 
     #[test]
-    fn rates_are_smooth_and_end() {
+    fn a_smooth_rate_fades_when_nothing_is_counted() {
         let mut rate = SmoothRate::default();
         for second in 0..60 {
             rate.observe(30.0, Monotonic(second * SECOND));

@@ -1,4 +1,4 @@
-//! What a workload has on the node's filesystems, and how much of that counts for a signal.
+//! What a workload stores on the node's filesystems, and how much of that counts for a signal.
 
 use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
@@ -8,28 +8,28 @@ use super::usage::Measured;
 /// Bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// As many blocks as it occupies.
+    /// The bytes of the blocks that the files occupy.
     pub bytes: Bytes,
-    /// Files, directories and whatever else has one.
+    /// The number of files, directories and other objects that have an inode.
     pub inodes: u64,
 }
 
-/// What a workload has on the disks of the node.
+/// What a workload stores on the disks of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// The writable layers of its containers.
+    /// The usage of the writable layers of its containers.
     pub layers: Taken,
-    /// Their logs.
+    /// The usage of the logs of its containers.
     pub logs: Taken,
-    /// Its volumes that lie on the node's own filesystem.
+    /// The usage of those of its volumes that lie on the node's own filesystem.
     pub volumes: Taken,
-    /// When the oldest part of it was measured.
+    /// When the oldest of these figures was measured.
     pub at: Monotonic,
 }
 
 impl DiskUsage {
-    /// How much of it lies on the filesystem of `signal` (`eviction-semantics.md` §5), in the signal's unit. Nothing where the signal is
-    /// of something else.
+    /// Returns how much of the usage lies on the filesystem of `signal` (`eviction-semantics.md` §5), in the signal's unit. Returns zero
+    /// for a signal that is not about a filesystem.
     pub fn on(&self, signal: Signal, layout: Layout) -> Amount {
         let of = |taken: &Taken| match signal.resource() {
             Resource::EphemeralStorage => Amount::from(taken.bytes),
@@ -52,15 +52,15 @@ impl DiskUsage {
 mod tests {
     use super::*;
 
-    /// The table of `eviction-semantics.md` §5: what is counted of a workload when a signal is low, by the layout of the filesystems. Images
-    /// are charged to nobody, so nobody has anything on a filesystem that holds only images.
+    /// Checks the table of `eviction-semantics.md` §5: which usage of a workload counts for a signal, by the layout of the filesystems.
+    /// Images are charged to no workload, so no workload has usage on a filesystem that holds only images.
     #[test]
-    fn the_usage_table_of_each_layout() {
+    fn usage_on_a_filesystem_depends_on_the_layout() {
         use Signal::{
             ContainerFsAvailable, ContainerFsInodesFree, ImageFsAvailable, ImageFsInodesFree, NodeFsAvailable,
             NodeFsInodesFree,
         };
-        // Powers of ten, so that a sum says what it is made of.
+        // The bytes are powers of ten, so that a sum shows its parts.
         let taken = |bytes, inodes| Taken { bytes: Bytes(bytes), inodes };
         let usage = DiskUsage { layers: taken(100, 7), logs: taken(10, 3), volumes: taken(1, 1), at: Monotonic(0) };
         let (everything, layers, logs_and_volumes, nothing) = ((111, 11), (100, 7), (11, 4), (0, 0));

@@ -1,4 +1,4 @@
-//! Node-level garbage collection: what can be removed before a pod has to go.
+//! Garbage collection of the node: which garbage is removed before a pod is evicted.
 
 use crate::config::{Policy, Quirk};
 use crate::units::Signal;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Armed, Layout, NodeCondition, Observation, is_below};
 
-/// Something that removes what nobody needs.
+/// A kind of garbage, and what removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Collector {
     /// Removes dead containers.
@@ -25,7 +25,7 @@ impl Collector {
     }
 }
 
-/// What to run for a signal, in this order (`eviction-semantics.md` §4). Nothing can be removed to get memory or process ids.
+/// Returns the collectors to run for a signal, in order (`eviction-semantics.md` §4). No garbage collection frees memory or process ids.
 pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] {
     use Collector::{Containers, Images};
     use Signal::{
@@ -41,8 +41,8 @@ pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] 
     }
 }
 
-/// Tells whether no pod has to go after garbage collection: every threshold is unmet by its minimum reclaim too, grace periods
-/// ignored. On the first pass the containerfs copies count here, whatever they count for elsewhere.
+/// Tells whether garbage collection sufficed, so that no pod is evicted: every signal is above its threshold plus minimum reclaim.
+/// Grace periods do not count. The copies for containerfs count here even on the first pass.
 pub fn is_enough(policy: &Policy, armed: &[Armed], after: &Observation) -> bool {
     let all = policy.quirks.has(Quirk::EveryThresholdAfterGarbageCollection);
     let counts = |signal| all || NodeCondition::of(signal) == NodeCondition::DiskPressure;

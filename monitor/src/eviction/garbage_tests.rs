@@ -7,7 +7,7 @@ use crate::eviction::{SignalValue, arm};
 use crate::units::Bytes;
 
 #[test]
-fn what_is_removed_depends_on_the_layout() {
+fn collectors_depend_on_the_layout() {
     use Collector::{Containers, Images};
     for (signal, single, dedicated, split) in [
         (Signal::MemoryAvailable, &[][..], &[][..], &[][..]),
@@ -27,11 +27,15 @@ fn what_is_removed_depends_on_the_layout() {
 }
 
 #[test]
-fn enough_is_when_every_threshold_is_unmet_by_its_minimum_reclaim() {
+fn every_signal_must_exceed_its_minimum_reclaim() {
     let mut policy = kubelet(&[(Signal::NodeFsAvailable, "10", 0), (Signal::MemoryAvailable, "10", 30)]);
     policy.thresholds[0].min_reclaim = Some(ThresholdValue::bytes(Bytes(5)));
     let armed = arm(&policy, Layout::Single);
-    assert_eq!(policy.thresholds[1].grace_period, Duration::from_secs(30), "its grace period does not count");
+    assert_eq!(
+        policy.thresholds[1].grace_period,
+        Duration::from_secs(30),
+        "the soft threshold has a grace period that must not count"
+    );
     for (disk, memory, kubelet, corrected) in [(15, 10, true, true), (14, 10, false, false), (15, 9, false, true)] {
         let value = |signal, available| SignalValue { signal, available, capacity: 100, at: None };
         let after =

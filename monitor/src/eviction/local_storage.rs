@@ -1,4 +1,4 @@
-//! Limits of local storage, which the kernel does not enforce: a pod above one is evicted.
+//! Limits of local storage. The kernel does not enforce them, so a pod above one of them is evicted.
 
 use crate::config::{Policy, Quirk};
 use crate::units::{Amount, Quantity, Resource};
@@ -11,8 +11,8 @@ use super::evicted::{Cause, Eviction, IMMEDIATE_GRACE_SECONDS};
 use super::names::Names;
 use super::usage::{ActivePod, units};
 
-/// Evicts every active pod that is above one of its limits (`eviction-semantics.md` §8); critical pods and pods without statistics
-/// are let be.
+/// Returns an eviction for every active pod that is above one of its limits (`eviction-semantics.md` §8). Critical pods and pods without
+/// statistics are not evicted.
 pub fn evictions<'a>(policy: &Policy, layout: Layout, active: &[ActivePod<'a>]) -> Vec<Eviction<'a>> {
     if !policy.local_storage_isolation {
         return Vec::new();
@@ -24,7 +24,7 @@ fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats)
     let (cause, message) = above_empty_dir_limit(pod, stats)
         .map(|message| (Cause::EmptyDirLimit, message))
         .or_else(|| above_container_limits(layout, pod, stats))?;
-    // Looked at last: few pods get here.
+    // This check comes last because few pods are above a limit.
     (!pod.is_critical()).then(|| Eviction {
         pod,
         cause,
@@ -35,12 +35,12 @@ fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats)
     })
 }
 
-/// The first volume in the order of the pod that holds more than it may.
+/// Returns the message about the first emptyDir volume, in the order of the pod, that is above its limit.
 fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
     let most = stats.volumes.iter().map(|it| units(it.used_bytes)).max().unwrap_or_default();
     let mut by_name = None;
     let mut exceeds = |name: &str, limit: Amount| {
-        // Names are compared only where a volume is large enough. Where one is given twice the last figure counts.
+        // Names are looked up only if the largest volume is above the limit. If a name occurs twice, the last figure counts.
         limit > Amount::ZERO && most > limit && {
             let volumes = by_name.get_or_insert_with(|| Names::new(&stats.volumes, |it| &it.name));
             volumes.last(name, |it| it.used_bytes).is_some_and(|used| units(Some(used)) > limit)
@@ -54,7 +54,7 @@ fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
 }
 
 fn above_container_limits(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<(Cause, String)> {
-    // No sum is less than the least of its parts, so that most pods need no closer look.
+    // The limit of a pod is not less than the least limit of its containers. A pod whose usage is not above that needs no closer look.
     let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
     let least = containers.filter_map(limit).map(Quantity::amount).min()?;
     let pod_used = units(stats.ephemeral_storage.and_then(|stats| stats.used_bytes));
@@ -73,11 +73,11 @@ fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
         .then(|| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
 }
 
-/// The first container in the order of the statistics.
+/// Returns the message about the first container, in the order of the statistics, that is above its limit.
 fn above_container_limit(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<String> {
     let containers = Names::new(&pod.spec.containers, |it| &it.name);
     stats.containers.iter().find_map(|container| {
-        // Where a name is given twice the last limit counts.
+        // If a name occurs twice, the last limit counts.
         let limit = containers.last(&container.name, |it| limit(it).filter(|limit| !limit.is_zero()))?;
         let name = &container.name;
         (used(layout, container) > limit.amount())
@@ -89,7 +89,7 @@ fn limit(container: &Container) -> Option<&Quantity> {
     container.resources.limits.get(Resource::EphemeralStorage.as_str())
 }
 
-/// Logs; and the writable layer where it lies on the node's own filesystem for sure.
+/// Returns the usage of the container's logs. It includes the writable layer only in the layout in which all filesystems are one.
 fn used(layout: Layout, container: &ContainerStats) -> Amount {
     let rootfs = container.rootfs.filter(|_| layout == Layout::Single);
     units(container.logs.and_then(|fs| fs.used_bytes)) + units(rootfs.and_then(|fs| fs.used_bytes))

@@ -17,13 +17,13 @@ fn decided(policy: &Policy, layout: Layout, pods: &[Pod], stats: &[Value]) -> Ve
     evictions.iter().map(text).collect()
 }
 
-/// What is decided about one pod under the kubelet's rules.
+/// Returns the decision about one pod under the kubelet's rules.
 fn decided_alone(layout: Layout, spec: Value, used: Value) -> Vec<String> {
     decided(&kubelet(&[]), layout, &[pod("p", spec)], &[pod_statistics("p", used)])
 }
 
 #[test]
-fn an_empty_dir_above_its_limit() {
+fn an_empty_dir_above_its_limit_evicts_its_pod() {
     let message = |name: &str, limit: &str| {
         format!("p emptydirfs.limit: Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". ")
     };
@@ -38,9 +38,9 @@ fn an_empty_dir_above_its_limit() {
         (vec![volume("v", "", Value::Null)], vec![used("v", json!(2))], None),
         (vec![volume("v", "", json!("1"))], vec![used("v", Value::Null)], None),
         (vec![volume("v", "", json!("1"))], vec![used("other", json!(2))], None),
-        // Without a figure it is passed over.
+        // A volume without a figure is passed over.
         (vec![volume("v", "", json!("1"))], vec![used("v", json!(2)), used("v", Value::Null)], Some(message("v", "1"))),
-        // The order is the pod's, and of the statistics the last of a name count.
+        // Volumes are checked in the order of the pod. If a name occurs twice in the statistics, the last figure counts.
         (
             vec![volume("a", "", json!("9")), volume("c", "", json!("1")), volume("b", "", json!("1"))],
             vec![used("a", json!(50)), used("b", json!(2)), used("c", json!(2)), used("a", json!(5))],
@@ -58,7 +58,7 @@ fn limited(limit: &str) -> Value {
 }
 
 #[test]
-fn a_pod_above_the_limits_of_its_containers() {
+fn a_pod_above_the_limits_of_its_containers_is_evicted() {
     let message = |limit: &str| {
         format!(
             "p ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
@@ -67,7 +67,7 @@ fn a_pod_above_the_limits_of_its_containers() {
     for (limit, used, expected) in [
         ("2Ki", json!(2048), None),
         ("2Ki", json!(2049), Some(message("2Ki"))),
-        // A limit of nothing is a limit.
+        // A limit of zero is a limit for the pod.
         ("0", json!(1), Some(message("0"))),
         ("0", json!(0), None),
         ("1", Value::Null, None),
@@ -75,7 +75,7 @@ fn a_pod_above_the_limits_of_its_containers() {
         let decided = decided_alone(Layout::Single, limited(limit), json!({"ephemeral-storage": {"usedBytes": used}}));
         assert_eq!(decided, Vec::from_iter(expected), "{limit} {used}");
     }
-    // One limited container limits the whole pod; without any there is no limit.
+    // One container with a limit limits the whole pod. A pod whose containers have no limit has none.
     let mut two = limited("1");
     two["containers"].as_array_mut().unwrap().push(json!({"name": "free"}));
     let used = json!({"ephemeral-storage": {"usedBytes": 2}});
@@ -84,7 +84,7 @@ fn a_pod_above_the_limits_of_its_containers() {
 }
 
 #[test]
-fn a_container_above_its_limit() {
+fn a_container_above_its_limit_evicts_its_pod() {
     let message = "p ephemeralcontainerfs.limit: Container c exceeded its local ephemeral storage limit \"10\". ";
     let used = |logs: Value, rootfs: Value| json!({"containers": [{"name": "c", "logs": logs, "rootfs": rootfs}]});
     let bytes = |bytes: u64| json!({"usedBytes": bytes});
@@ -102,14 +102,14 @@ fn a_container_above_its_limit() {
             assert_eq!(decided, Vec::from_iter(expected.then_some(message)), "{logs} {rootfs} {layout:?}");
         }
     }
-    // Of a container, a limit of nothing is none; init containers have none of their own here.
+    // A limit of zero is no limit for a container. Limits of init containers are not checked one by one.
     assert!(decided_alone(Layout::Single, limited("0"), used(bytes(5), bytes(5))).is_empty());
     let init = json!({"initContainers": limited("10")["containers"]});
     assert!(decided_alone(Layout::Single, init, used(bytes(50), bytes(5))).is_empty());
 }
 
 #[test]
-fn several_pods_go_in_one_pass_critical_ones_stay() {
+fn one_pass_evicts_all_but_critical_pods() {
     let mut critical = limited("1");
     critical["priority"] = json!(2_000_000_000);
     let mut ended = pod("ended", limited("1"));

@@ -1,4 +1,4 @@
-//! What a pod that is evicted for a threshold is told, to the letter of the kubelet (`eviction-semantics.md` §9).
+//! Composes the message of an eviction for a threshold, letter by letter like the kubelet's (`eviction-semantics.md` §9).
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,8 @@ use super::MetThreshold;
 use super::names::Names;
 use super::usage::units;
 
-/// The message, and the annotations of the event about it. Of a pod without statistics there is little to say.
+/// Returns the message and the annotations of the event. For a pod without statistics the message names only the threshold, and there
+/// are no annotations.
 pub fn compose(
     policy: &Policy,
     acted_on: &MetThreshold,
@@ -60,7 +61,8 @@ fn say(message: &mut String, kind: &str, name: &str, usage: &str, request: &str,
     );
 }
 
-/// A request for the pod as a whole is told whether it is exceeded or not.
+/// Returns the usage and the request of the pod as a whole, if it has a pod-level request for memory. The message names them whether or
+/// not the request is exceeded.
 fn pod_usage(resource: Resource, pod: &Pod, stats: &PodStats) -> Option<(String, String)> {
     let requests = &pod.spec.resources.as_ref().filter(|_| resource == Resource::Memory)?.requests;
     let request = requests.get(resource.as_str())?;
@@ -68,7 +70,8 @@ fn pod_usage(resource: Resource, pod: &Pod, stats: &PodStats) -> Option<(String,
     Some((text(usage), request.to_string()))
 }
 
-/// Containers for debugging cannot request anything, so that they would always be told; they are not.
+/// Returns the usage and the request of a container that uses more than it requested. Callers leave out containers for debugging: they
+/// cannot request anything, so the message would always name them.
 fn usage_above_request(resource: Resource, container: &Container, stats: &ContainerStats) -> Option<(String, String)> {
     let usage = match resource {
         Resource::Memory => stats.memory?.working_set_bytes?,

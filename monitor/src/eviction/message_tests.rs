@@ -27,7 +27,7 @@ fn working_set(name: &str, bytes: u64) -> Value {
 }
 
 #[test]
-fn a_container_above_its_request() {
+fn the_message_names_a_container_above_its_request() {
     let (message, annotations) =
         composed(MEMORY, &requesting("p", "memory", "1Gi", 0), Some(json!({"containers": [working_set("c", 2 * GI)]})));
     let expected =
@@ -39,14 +39,14 @@ fn a_container_above_its_request() {
 }
 
 #[test]
-fn without_statistics_there_is_no_more_to_say() {
+fn without_statistics_only_the_threshold_is_named() {
     let (message, annotations) = composed(MEMORY, &requesting("p", "memory", "1Gi", 0), None);
     assert_eq!(message, LOW_MEMORY);
     assert!(annotations.is_empty());
 }
 
 #[test]
-fn containers_in_the_order_of_their_statistics() {
+fn containers_are_named_in_the_order_of_statistics() {
     let pod = pod(
         "p",
         json!({
@@ -76,7 +76,7 @@ fn containers_in_the_order_of_their_statistics() {
 }
 
 #[test]
-fn a_request_for_the_pod_is_told_whether_or_not_it_is_exceeded() {
+fn a_pod_level_request_is_always_named() {
     let pod = pod("p", json!({"containers": [{"name": "c"}], "resources": {"requests": {"memory": "2Gi"}}}));
     let said = |usage: &str| {
         format!("{LOW_MEMORY}Pod p was using {usage}, request is 2Gi, has larger consumption of memory. ")
@@ -91,7 +91,7 @@ fn a_request_for_the_pod_is_told_whether_or_not_it_is_exceeded() {
         assert_eq!(message, expected, "{used}");
         assert_eq!(annotations.len(), if used == json!({}) { 3 } else { 5 });
     }
-    // Of disk nothing is requested for a pod.
+    // A pod-level request exists for memory, not for ephemeral storage.
     let disk = (Signal::NodeFsAvailable, "1Ki", 10, 100);
     let (message, annotations) = composed(disk, &pod, Some(json!({"memory": {}})));
     assert!(!message.contains("Pod p"), "{message}");
@@ -99,7 +99,7 @@ fn a_request_for_the_pod_is_told_whether_or_not_it_is_exceeded() {
 }
 
 #[test]
-fn of_disk_writable_layer_and_logs_of_inodes_and_processes_nothing() {
+fn only_usage_of_memory_and_disk_is_named() {
     let pod = requesting("p", "ephemeral-storage", "1Ki", 0);
     let container = |rootfs: Value, logs: Value| json!({"containers": [{"name": "c", "rootfs": rootfs, "logs": logs}]});
     let bytes = |bytes: u64| json!({"usedBytes": bytes, "inodesUsed": 5000});
@@ -116,7 +116,7 @@ fn of_disk_writable_layer_and_logs_of_inodes_and_processes_nothing() {
         assert_eq!(message, format!("{low}{expected}"), "{rootfs}");
     }
     for (low, expected) in [
-        // A percentage has binary suffixes whatever it counts, what is left has decimal ones.
+        // A percentage is printed with binary suffixes for any resource. The available amount has decimal suffixes here.
         ((Signal::NodeFsInodesFree, "50%", 2000, 4096), "inodes. Threshold quantity: 2Ki, available: 2k. "),
         ((Signal::PidAvailable, "3000", 2048, 4096), "pids. Threshold quantity: 3k, available: 2048. "),
         ((Signal::PidAvailable, "10", -2, 4096), "pids. Threshold quantity: 10, available: -2. "),

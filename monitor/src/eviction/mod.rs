@@ -1,8 +1,9 @@
-//! The eviction decision, pure: (policy, state, observation, now) in, (state, decision) out. No I/O, no clock, no logging.
+//! The eviction decision. It is pure: it takes the policy, the state, the observation and the time, and returns the new state and
+//! the decision. It does no I/O, reads no clock and logs nothing.
 //!
-//! The steps and their names are the kubelet's (`synchronize`): thresholds met, held by minimum reclaim, first observed,
-//! conditions last observed, past their grace period, fresh, ranked. The agent asks twice: [`assess`] looks at the signals alone
-//! and is cheap enough for a thousand times a second; [`rank`](rank::rank) orders the workloads once a threshold is to be acted on.
+//! The steps and their names are those of the kubelet's `synchronize`: thresholds met, held by minimum reclaim, first observed,
+//! conditions last observed, past their grace period, fresh, ranked. [`assess`] reads only the signals, and is cheap enough to run a
+//! thousand times a second. [`Order::rank`](rank::Order::rank) orders the candidates once a threshold is acted on.
 
 pub mod admission;
 pub mod allocatable;
@@ -46,29 +47,29 @@ use serde::{Deserialize, Serialize};
 /// One signal's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalValue {
-    /// Which signal.
+    /// The signal.
     pub signal: Signal,
-    /// What is left, in the signal's own unit. Negative where the kubelet's arithmetic makes it so.
+    /// The available amount, in the signal's own unit. It is negative where the kubelet's arithmetic makes it so.
     pub available: i64,
-    /// What a percentage is a percentage of.
+    /// The total amount. Percentages are relative to it.
     pub capacity: i64,
-    /// When the statistics behind it were taken; without it they are taken for fresh.
+    /// When the statistics were taken. Statistics without a time count as fresh.
     pub at: Option<Moment>,
 }
 
 impl SignalValue {
-    /// A value measured just now, in bytes.
+    /// Returns a value in bytes without a time, which counts as fresh.
     pub fn now(signal: Signal, available: Bytes, capacity: Bytes) -> Self {
         let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
         Self { signal, available: signed(available), capacity: signed(capacity), at: None }
     }
 
-    /// What is left, with its unit.
+    /// Returns the available amount as text, with its unit.
     pub fn words(&self) -> String {
         if self.signal.resource().is_bytes() { self.available_bytes().to_string() } else { self.available.to_string() }
     }
 
-    /// What is left in bytes; zero when negative.
+    /// Returns the available bytes, or zero when the amount is negative.
     pub fn available_bytes(&self) -> Bytes {
         Bytes(u64::try_from(self.available).unwrap_or(0))
     }
@@ -77,12 +78,12 @@ impl SignalValue {
 /// The signals at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Observation {
-    /// The signals that could be observed; a threshold on another is not met.
+    /// The signals that could be observed. A threshold on any other signal is not met.
     pub signals: Vec<SignalValue>,
 }
 
 impl Observation {
-    /// The value of `signal`, if observed.
+    /// Returns the value of `signal`, if it was observed.
     pub fn get(&self, signal: Signal) -> Option<SignalValue> {
         self.signals.iter().copied().find(|value| value.signal == signal)
     }

@@ -1,11 +1,11 @@
-//! Looking things up by name where there are few, and where somebody made many.
+//! Looks up things by name, without an index if they are few and with one if they are many.
 
 use std::collections::HashMap;
 
-/// So many are looked through one by one: an index costs more than that.
+/// Up to this many things are searched one by one, because building an index would cost more.
 const FEW: usize = 16;
 
-/// Things by name, which need not be unique.
+/// Things by name. Names need not be unique.
 #[derive(Debug)]
 pub(super) struct Names<'a, T> {
     all: &'a [T],
@@ -25,7 +25,7 @@ impl<'a, T> Names<'a, T> {
         Self { all, name, places }
     }
 
-    /// The first of that name.
+    /// Returns the first thing of that name.
     pub(super) fn first(&self, name: &str) -> Option<&'a T> {
         match &self.places {
             Some(places) => self.all.get(*places.get(name)?.first()?),
@@ -33,7 +33,7 @@ impl<'a, T> Names<'a, T> {
         }
     }
 
-    /// What the last of that name gives that gives anything.
+    /// Applies `give` to the things of that name, last one first, and returns the first value that it gives.
     pub(super) fn last<V>(&self, name: &str, give: impl Fn(&'a T) -> Option<V>) -> Option<V> {
         match &self.places {
             Some(places) => places.get(name)?.iter().rev().find_map(|place| give(self.all.get(*place)?)),
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_are_found_alike() {
+    fn lookups_agree_with_and_without_an_index() {
         for extra in [0, 100] {
             let mut all = vec![("a", Some(1)), ("b", Some(2)), ("a", Some(3)), ("a", None)];
             all.extend((0..extra).map(|_| ("other", None)));

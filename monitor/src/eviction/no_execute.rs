@@ -1,8 +1,9 @@
-//! Whether a condition has held for so long that running pods are to go, too. Pure: no clock, no connection.
+//! Decides whether a condition has held for so long that its taint with the effect `NoExecute` is set, which evicts running pods. Pure:
+//! it reads no clock and has no connection.
 //!
-//! The taint is announced when the condition begins to hold: who would go, and when it will be set. It is never set blindly: not while the
-//! pods of the node are not known, and not where it would evict a pod that the agent itself must not touch. The taint eviction controller
-//! spares nobody who does not tolerate it.
+//! When the condition begins to hold, the taint is announced, with the pods that it would evict and the time until it is set. The taint
+//! is not set while the pods of the node are unknown, nor if it would evict a protected pod: the taint eviction controller evicts every
+//! pod that does not tolerate the taint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +14,26 @@ use crate::workloads::PodSpecs;
 
 use super::tolerations::{Taint, toll};
 
-/// Pods that are told by name.
+/// A message names this many pods at most.
 const NAMES: usize = 5;
-/// What stands against a taint is looked at this often.
+/// A taint that was refused is judged again after this time.
 const JUDGED_AGAIN: Duration = Duration::from_secs(10);
 
-/// What is known of the pods of the node.
+/// What is known about the pods of the node.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownPods<'p> {
-    /// All of them.
+    /// All pods of the node.
     pub pods: &'p PodSpecs,
-    /// The API server answers, so that they are those of now.
+    /// Whether the API server answers, so that `pods` is up to date.
     pub are_of_now: bool,
-    /// Which of them are never evicted.
+    /// Which pods are never evicted.
     pub protect: &'p PodProtection,
 }
 
-/// How things stand with the taint of one condition.
+/// The state of the taint of one condition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Held {
-    /// What was announced and judged: of another key, other pods may be those that go.
+    /// The taint that was announced and judged. Another taint may evict other pods, so it is announced and judged anew.
     taint: Option<Taint>,
     since: Option<Monotonic>,
     announced: bool,
@@ -41,19 +42,19 @@ pub struct Held {
     judged: Option<Monotonic>,
 }
 
-/// What is to be said about it.
+/// A change of the taint's state that is to be reported, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// It will be set.
+    /// The taint will be set if the condition lasts.
     Announced(String),
-    /// It is set now.
+    /// The taint is set now.
     Set(String),
-    /// It is due, and not set.
+    /// The taint is due, but it is not set.
     Refused(String),
 }
 
 impl Held {
-    /// Takes note of whether the condition holds at `now`. Returns what is to be said, if anything.
+    /// Takes in whether the condition holds at `now`. Returns the change to report, if any.
     pub fn after(
         &mut self,
         holds: bool,
@@ -74,7 +75,7 @@ impl Held {
         if self.is_set || (self.announced && !left.is_zero()) {
             return None;
         }
-        // While it is refused there are looks up to a thousand times a second, and hundreds of pods.
+        // The caller may come a thousand times a second while the taint is refused, and the node may have hundreds of pods.
         if self.judged.is_some_and(|judged| now.since(judged) < JUDGED_AGAIN) {
             return None;
         }
@@ -100,19 +101,19 @@ impl Held {
         }
     }
 
-    /// Whether the taint is to be there. Once it is, it stays for as long as the condition holds.
+    /// Tells whether the taint is to be set. Once set, it stays for as long as the condition holds.
     pub const fn is_set(&self) -> bool {
         self.is_set
     }
 
-    /// Whether something may change by time alone.
+    /// Returns the time until the taint is due, or `None` if no announced taint is waiting for its time.
     pub fn until_due(&self, delay: Duration, now: Monotonic) -> Option<Duration> {
         let since = self.since.filter(|_| !self.is_set)?;
         Some(delay.saturating_sub(now.since(since))).filter(|wait| !wait.is_zero())
     }
 }
 
-/// Whom it would evict; or why it must not be set.
+/// Returns which pods the taint would evict, or an error that says why the taint must not be set.
 fn judge(taint: &Taint, known: Option<KnownPods<'_>>) -> Result<String, String> {
     let known = known.ok_or("the pods of this node are not known")?;
     if !known.are_of_now {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_announced_then_set_and_goes_with_the_condition() {
+    fn the_taint_is_announced_then_set_then_removed() {
         let pods = pods(r#"[{"metadata": {"namespace": "n", "name": "a"}}]"#);
         let protect = KubernetesOptions::default().protect;
         let known = Some(KnownPods { pods: &pods, are_of_now: true, protect: &protect });
@@ -158,12 +159,12 @@ mod tests {
         assert_eq!(held.after(false, DELAY, &taint(), known, at(0)), None);
         let Some(News::Announced(words)) = held.after(true, DELAY, &taint(), known, at(1)) else { panic!("{held:?}") };
         assert!(words.contains("follows in 300 s") && words.contains("evicts 1 pod: n/a"), "{words}");
-        assert_eq!(held.after(true, DELAY, &taint(), known, at(2)), None, "said once");
+        assert_eq!(held.after(true, DELAY, &taint(), known, at(2)), None, "it is announced once");
         assert_eq!(held.until_due(DELAY, at(2)), Some(Duration::from_secs(299)));
         assert!(!held.is_set());
         assert!(matches!(held.after(true, DELAY, &taint(), known, at(301)), Some(News::Set(_))));
         assert!(held.is_set() && held.until_due(DELAY, at(302)).is_none());
-        // Whatever becomes of the API server, it stays while the condition holds.
+        // The taint stays while the condition holds, even if the pods are no longer known.
         assert_eq!(held.after(true, DELAY, &taint(), None, at(303)), None);
         assert!(held.is_set());
         assert_eq!(held.after(false, DELAY, &taint(), known, at(304)), None);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn another_taint_is_announced_and_judged_anew() {
+    fn a_changed_taint_is_announced_and_judged_anew() {
         let pods = pods(
             r#"[{"metadata": {"namespace": "kube-system", "name": "c"}, "spec": {"priority": 2000001000,
                 "tolerations": [{"key": "node-pressure-monitor/memory-pressure", "operator": "Exists"}]}}]"#,
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_set_blindly_nor_against_pods_that_must_stay() {
+    fn the_taint_is_refused_for_unknown_or_protected_pods() {
         let critical =
             pods(r#"[{"metadata": {"namespace": "kube-system", "name": "c"}, "spec": {"priority": 2000001000}}]"#);
         let none = PodSpecs::default();
@@ -210,9 +211,9 @@ mod tests {
                 panic!("{held:?}")
             };
             assert!(words.contains(reason), "{words}");
-            assert_eq!(held.after(true, DELAY, &taint(), known, at(311)), None, "said once");
+            assert_eq!(held.after(true, DELAY, &taint(), known, at(311)), None, "the refusal is reported once");
             assert!(!held.is_set());
-            // When what stood against it is gone, it follows.
+            // The taint is set once the reason for the refusal is gone.
             let clear = Some(KnownPods { pods: &none, are_of_now: true, protect: &protect });
             assert!(matches!(held.after(true, DELAY, &taint(), clear, at(325)), Some(News::Set(_))));
         }

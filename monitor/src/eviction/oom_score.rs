@@ -1,21 +1,21 @@
-//! `oom_score_adj`: whom the kernel's OOM killer should prefer when the agent was too late (`eviction-semantics.md` §15).
+//! Computes `oom_score_adj`, which tells the kernel's OOM killer which processes to prefer (`eviction-semantics.md` §15).
 
 use crate::config::{OomScores, Quirk, Quirks};
 use crate::units::{Bytes, Quantity, Resource};
 use crate::workloads::pod::{Container, ResourceList};
 use crate::workloads::{Pod, QosClass};
 
-/// For BestEffort pods; all Burstable ones are to stay below.
+/// The value for BestEffort pods. Burstable pods get less.
 const BEST_EFFORT: i16 = 1000;
 
-/// The value for every process of such a workload on a node of `capacity`.
+/// Returns the value for every process of a workload with this QoS class and memory request, on a node with `capacity` of memory.
 pub fn oom_score_adj(qos: QosClass, request: Bytes, capacity: Bytes, scores: OomScores) -> i16 {
     let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
     let node = Node { capacity: signed(capacity), scores, may_exceed: false };
     i16::try_from(node.adj(qos, node.unrequested(signed(request)))).unwrap_or(BEST_EFFORT)
 }
 
-/// The value for each container of `pod`, then for each init container, on a node with `capacity` bytes of memory.
+/// Returns the value for each container of `pod`, then for each init container, on a node with `capacity` bytes of memory.
 pub fn container_adjustments<'a>(
     pod: &'a Pod,
     capacity: i64,
@@ -28,20 +28,20 @@ pub fn container_adjustments<'a>(
     containers.chain(init).map(|(container, adj)| (container.name.as_str(), adj)).collect()
 }
 
-/// What the containers of a pod have in common.
+/// The part of the computation that all containers of a pod share.
 #[derive(Debug, Clone, Copy)]
 pub struct PodScores {
     node: Node,
-    /// By which the values go: node-critical pods are treated as Guaranteed ones.
+    /// The QoS class that the values follow from. A node-critical pod counts as Guaranteed.
     qos: QosClass,
-    /// What each container is given of that part of the pod's own request which no container asked for.
+    /// Each container's share of the pod-level request that the containers themselves did not request.
     share: i64,
-    /// The least request of a regular container.
+    /// The smallest request of a regular container.
     least: Option<i64>,
 }
 
 impl PodScores {
-    /// Looks at the pod as a whole.
+    /// Computes what all containers of `pod` share.
     pub fn of(pod: &Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Self {
         Self {
             node: Node { capacity, scores, may_exceed: quirks.has(Quirk::OomScoreAdjAbove1000) },
@@ -51,12 +51,13 @@ impl PodScores {
         }
     }
 
-    /// The value for a container, and for one that was added for debugging: that one can request nothing itself.
+    /// Returns the value for a container. A container for debugging requests nothing.
     pub fn of_container(&self, container: &Container) -> i64 {
         self.node.adj(self.qos, self.unrequested(request(container)))
     }
 
-    /// The value for an init container. A sidecar is not to be preferred to any of the containers that need it.
+    /// Returns the value for an init container. The OOM killer must not prefer a sidecar to the containers that need it, so the value of a
+    /// sidecar is at most that of the regular container with the smallest request.
     pub fn of_init_container(&self, container: &Container) -> i64 {
         let own = self.unrequested(request(container));
         let served = self.least.filter(|_| container.is_sidecar()).map(|least| self.unrequested(least));
@@ -76,7 +77,8 @@ fn memory(list: &ResourceList) -> Option<&Quantity> {
     list.get(Resource::Memory.as_str())
 }
 
-/// Negative where the pod requests less than its containers together, which the API server refuses.
+/// Returns each container's share of the pod-level request that no container requested. It is negative if the pod requests less than its
+/// containers together, which the API server rejects.
 fn share(pod: &Pod) -> i64 {
     let Some(of_pod) = pod.pod_level_requests().and_then(memory).filter(|request| !request.is_zero()) else { return 0 };
     let left = of_pod.value_bytes().wrapping_sub(pod.container_request(Resource::Memory).units());
@@ -84,19 +86,19 @@ fn share(pod: &Pod) -> i64 {
     i64::try_from(containers).ok().and_then(|containers| left.checked_div(containers)).unwrap_or(0)
 }
 
-/// The arithmetic, which is the same for all.
+/// The arithmetic that is the same for all workloads of a node.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     capacity: i64,
     scores: OomScores,
-    /// As [`Quirk::OomScoreAdjAbove1000`] has it.
+    /// Whether [`Quirk::OomScoreAdjAbove1000`] applies.
     may_exceed: bool,
 }
 
 impl Node {
-    /// Thousandths of the node's memory that were not requested: fewer than none where the request is larger than the node.
+    /// Returns how many thousandths of the node's memory were not requested. The result is negative if the request exceeds the memory.
     fn unrequested(self, request: i64) -> i64 {
-        // A request of more than 8Pi is beyond 64 bits here; the kubelet lets it wrap, and may so exceed 1000, too.
+        // A request of more than 8Pi overflows 64 bits here. The kubelet lets the product wrap, so its value may exceed 1000.
         let product = if self.may_exceed { request.wrapping_mul(1000) } else { request.saturating_mul(1000) };
         1000_i64.saturating_sub(product / self.capacity.max(1))
     }

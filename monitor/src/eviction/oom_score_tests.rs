@@ -25,7 +25,7 @@ fn burstable_examples_of_the_kubelet() {
 }
 
 #[test]
-fn the_other_classes_are_fixed_and_openshift_3_has_its_own() {
+fn other_classes_have_fixed_values() {
     let adj = |qos, request, scores| oom_score_adj(qos, Bytes(request), Bytes(1), scores);
     assert_eq!(adj(QosClass::Guaranteed, 1, OomScores::KUBERNETES), -997);
     assert_eq!(adj(QosClass::Guaranteed, 1, OomScores::OPENSHIFT3), -998);
@@ -39,7 +39,7 @@ fn values(json: &str, quirks: Quirks) -> Vec<i64> {
 }
 
 #[test]
-fn containers_by_their_own_requests() {
+fn a_containers_value_follows_its_own_request() {
     let of = |memory: &str| format!(r#"{{"name":"c","resources":{{"requests":{{"memory":"{memory}"}}}}}}"#);
     let pod = |init: &str, containers: &str, rest: &str| {
         format!(r#"{{"spec":{{"initContainers":[{init}],"containers":[{containers}]{rest}}}}}"#)
@@ -48,20 +48,21 @@ fn containers_by_their_own_requests() {
     let both = [of("1Gi"), of("3Gi")].join(",");
     for (json, expected) in [
         (pod("", &both, ""), &[750, 250][..]),
-        // A plain init container goes by its own request, a sidecar at least as long as the smallest of the others.
+        // The value of a plain init container follows its own request. The value of a sidecar is at most that of the regular container
+        // with the smallest request.
         (pod(&of("100Mi"), &both, ""), &[750, 250, 976]),
         (pod(&sidecar, &both, ""), &[750, 250, 750]),
-        // What the pod asks for beyond its containers is shared: (4Gi - 2Gi) / 2 each.
+        // The containers share what the pod requests beyond them: (4Gi - 2Gi) / 2 each.
         (pod("", &[of("1Gi"), of("1Gi")].join(","), r#","resources":{"requests":{"memory":"4Gi"}}"#), &[500, 500]),
-        // Limits alone, at pod level, are no requests.
+        // Pod-level limits without requests do not count as requests.
         (pod("", &of("1Gi"), r#","resources":{"limits":{"memory":"4Gi"}}"#), &[750]),
-        // A request for processors alone leaves no memory to share.
+        // A pod-level request for CPU alone has no memory to share.
         (pod("", &of("1Gi"), r#","resources":{"requests":{"cpu":"1"}}"#), &[750]),
-        // Plain init containers count among those who share, and what they need is the pod's need: (4Gi - 2Gi) / 2.
+        // Plain init containers share too, and their request counts towards that of the pod: (4Gi - 2Gi) / 2.
         (pod(&of("2Gi"), &of("1Gi"), r#","resources":{"requests":{"memory":"4Gi"}}"#), &[500, 250]),
         (pod("", r#"{"name":"c"}"#, ""), &[1000]),
         (pod("", r#"{"name":"c"}"#, r#","priority":2000001000,"priorityClassName":"system-node-critical""#), &[-997]),
-        // Critical by another class: by its QoS class.
+        // A pod that is critical by another priority class has the value of its QoS class.
         (
             pod("", r#"{"name":"c"}"#, r#","priority":2000000000,"priorityClassName":"system-cluster-critical""#),
             &[1000],
@@ -75,16 +76,16 @@ fn containers_by_their_own_requests() {
 }
 
 #[test]
-fn the_status_decides_the_class() {
+fn the_qos_class_in_the_status_decides() {
     for (class, expected) in [("Guaranteed", -997), ("Burstable", 999), ("BestEffort", 1000)] {
         let json = format!(r#"{{"spec":{{"containers":[{{"name":"c"}}]}},"status":{{"qosClass":"{class}"}}}}"#);
         assert_eq!(values(&json, Quirks::ALL), [expected], "{class}");
     }
 }
 
-/// 1.5Gi less than the containers request, shared by two.
+/// The pod requests 1.5Gi less than its containers. Two containers share the difference.
 #[test]
-fn a_pod_that_requests_less_than_its_containers() {
+fn a_pod_may_request_less_than_its_containers() {
     let json = r#"{"spec":{"resources":{"requests":{"memory":"512Mi"}},
         "containers":[{"name":"large","resources":{"requests":{"memory":"2Gi"}}},{"name":"none"}]}}"#;
     assert_eq!(values(json, Quirks::ALL), [688, 1187]);
@@ -97,7 +98,7 @@ fn containers_for_debugging_request_nothing() {
         (r#"{"status":{"qosClass":"Guaranteed"}}"#, -997),
         (r#"{"status":{"qosClass":"Burstable"}}"#, 999),
         (r#"{"status":{"qosClass":"BestEffort"}}"#, 1000),
-        // They get a share of what the pod requested beyond its containers, though they do not count among those who share.
+        // A container for debugging gets a share of what the pod requests beyond its containers, but does not count as one that shares.
         (r#"{"spec":{"resources":{"requests":{"memory":"2Gi"}},"containers":[{"name":"c"}]}}"#, 500),
     ] {
         let pod: Pod = serde_json::from_str(json).unwrap();
@@ -106,9 +107,9 @@ fn containers_for_debugging_request_nothing() {
     }
 }
 
-/// A thousand times 10Pi is beyond 64 bits, which the kubelet does not notice.
+/// A thousand times 10Pi overflows 64 bits. The kubelet lets the product wrap.
 #[test]
-fn a_request_beyond_all_sense() {
+fn only_the_kubelet_lets_a_huge_request_wrap() {
     let json = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"10Pi"}}}]}}"#;
     assert_eq!(values(json, Quirks::ALL), [1_673_528_296]);
     assert_eq!(values(json, Quirks::NONE), [3]);

@@ -1,24 +1,25 @@
-//! Conditions that follow from pressure stall information: true after so long above one level, false after so long below another.
+//! Conditions that follow from pressure stall information. A condition becomes true after some time above one level, and false after
+//! some time below another.
 
 use super::thresholds::nanos;
 use crate::config::{PressureCondition, PressureLevel};
 use crate::units::Moment;
 
-/// What is remembered of one condition between two samples.
+/// The state of one condition between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PressureState {
     status: bool,
-    /// Since when the samples have been asking for the other status, without a break.
+    /// Since when every sample has called for the other status.
     since: Option<Moment>,
 }
 
 impl PressureState {
-    /// Whether the condition is true.
+    /// Returns whether the condition is true.
     pub const fn status(self) -> bool {
         self.status
     }
 
-    /// Takes in one sample; without a figure it is not known what was, and what was asked for must last anew.
+    /// Takes in one sample. A sample without a figure interrupts the time that the pressure has lasted.
     #[must_use]
     pub fn after(self, condition: &PressureCondition, average: Option<f64>, now: Moment) -> Self {
         let PressureLevel { share, lasting } = if self.status { condition.clear } else { condition.set };
@@ -54,7 +55,7 @@ mod tests {
         }
     }
 
-    /// The status after each sample, two seconds apart; a negative one is a sample that could not be had.
+    /// Returns the status after each sample. Samples are two seconds apart; a negative one stands for a sample without a figure.
     fn statuses(condition: &PressureCondition, percents: &[f64]) -> Vec<bool> {
         let mut state = PressureState::default();
         let step = |(index, percent): (usize, &f64)| {
@@ -66,17 +67,17 @@ mod tests {
     }
 
     #[test]
-    fn table() {
+    fn the_status_changes_after_the_time_beyond_a_level() {
         for (name, set_for, clear_for, percents, expected) in [
-            ("for so long", 4, 4, &[10.0, 10.0, 10.0, 10.0][..], "..##"),
-            ("just below", 0, 0, &[9.99, 9.99], ".."),
-            ("a break starts it anew", 4, 4, &[20.0, 20.0, 9.0, 20.0, 20.0, 20.0], ".....#"),
+            ("above the level for four seconds", 4, 4, &[10.0, 10.0, 10.0, 10.0][..], "..##"),
+            ("just below the level", 0, 0, &[9.99, 9.99], ".."),
+            ("an interruption starts the time anew", 4, 4, &[20.0, 20.0, 9.0, 20.0, 20.0, 20.0], ".....#"),
             ("at once", 0, 0, &[10.0, 4.0, 10.0], "#.#"),
-            ("between the levels it stays", 0, 0, &[7.0, 12.0, 7.0, 5.0, 4.9, 7.0], ".###.."),
-            ("clearing takes its time", 0, 4, &[50.0, 1.0, 1.0, 1.0, 1.0], "###.."),
-            ("clearing is broken off", 0, 4, &[50.0, 1.0, 1.0, 6.0, 1.0, 1.0, 1.0], "######."),
-            ("what is not known does not count", 4, 4, &[20.0, 20.0, -1.0, 20.0, 20.0, 20.0], ".....#"),
-            ("nor does it end anything", 0, 4, &[50.0, -1.0, -1.0, -1.0, -1.0], "#####"),
+            ("between the levels the status stays", 0, 0, &[7.0, 12.0, 7.0, 5.0, 4.9, 7.0], ".###.."),
+            ("clearing takes four seconds", 0, 4, &[50.0, 1.0, 1.0, 1.0, 1.0], "###.."),
+            ("an interruption starts clearing anew", 0, 4, &[50.0, 1.0, 1.0, 6.0, 1.0, 1.0, 1.0], "######."),
+            ("a missing sample starts the time anew", 4, 4, &[20.0, 20.0, -1.0, 20.0, 20.0, 20.0], ".....#"),
+            ("missing samples do not clear", 0, 4, &[50.0, -1.0, -1.0, -1.0, -1.0], "#####"),
         ] {
             let shown: String = statuses(&condition(set_for, clear_for), percents)
                 .iter()

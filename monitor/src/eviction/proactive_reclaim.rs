@@ -1,4 +1,4 @@
-//! Whether memory can be had back without a kill: of whom, how much to ask for, and what came of it.
+//! Proactive reclaim: from which workload to reclaim memory without a kill, how much to ask the kernel for, and how the attempt ended.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -9,38 +9,37 @@ use crate::units::{Amount, Bytes};
 
 use super::MetThreshold;
 
-/// Asked for on top of what is missing: the kernel's reclaim ends near what it was asked for, not above it.
+/// The percentage of the missing amount that is asked for on top of it. The kernel's reclaim ends near the amount asked for, not above it.
 const MARGIN_PERCENT: u64 = 10;
-/// A workload that needs this again and again would be slowed down for good: this many times as long as the last attempt took
-/// there is no other.
+/// The rest after an attempt is this many times as long as the attempt. Attempts without a rest would slow the workload down for good.
 const REST_SHARE: u32 = 10;
 
-/// What a workload has that the kernel could take from it.
+/// The memory of a workload that the kernel could reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Holding {
-    /// Used, above what it requested. Below its request nothing is taken from it.
+    /// The usage above the request. No memory within the request is reclaimed.
     pub above_request: Bytes,
     /// File pages that were used more than once.
     pub active_file: Bytes,
-    /// File pages that were not: reclaim takes these first.
+    /// File pages that were used once. Reclaim takes these first.
     pub inactive_file: Bytes,
-    /// Anonymous and shared memory that may be swapped out and has room to go to.
+    /// Anonymous and shared memory that may be swapped out, as far as swap has room.
     pub swappable: Bytes,
 }
 
-/// Why asking for memory back would be in vain.
+/// Why reclaim is not tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Futile {
-    /// Every candidate is within its request.
+    /// No candidate is above its request.
     NobodyAboveRequest,
-    /// File memory counts as available already, and there is no swap for the rest.
+    /// File memory counts as available already, and the workload has no room in swap for the rest.
     NoSwap,
-    /// Not all of what is missing could be taken from the one that is furthest above its request.
+    /// The candidate furthest above its request could not give back all that is missing.
     TooLittle,
 }
 
 impl Futile {
-    /// Says it in words.
+    /// Returns the reason in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NobodyAboveRequest => "no workload is above its request",
@@ -52,26 +51,26 @@ impl Futile {
     }
 }
 
-/// What came of asking.
+/// How an attempt at proactive reclaim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReclaimOutcome {
     /// The threshold is no longer met.
     Sufficed,
-    /// It is still met.
+    /// The threshold is still met.
     Insufficient,
-    /// It is still met, and the deadline is over.
+    /// The threshold is still met, and the deadline is over.
     TimedOut,
-    /// The kernel would not.
+    /// The kernel refused the request.
     Refused,
-    /// It was not tried: futile, or only observed.
+    /// Reclaim was not tried, because it was futile or because of observe mode.
     Skipped,
 }
 
 impl ReclaimOutcome {
-    /// All of them.
+    /// Every outcome.
     pub const ALL: [Self; 5] = [Self::Sufficed, Self::Insufficient, Self::TimedOut, Self::Refused, Self::Skipped];
 
-    /// As metrics and logs call it.
+    /// Returns the name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sufficed => "sufficed",
@@ -83,24 +82,25 @@ impl ReclaimOutcome {
     }
 }
 
-/// How the kernel answered.
+/// The kernel's answer to a request for reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It gave all that was asked for, or all that it found.
+    /// The kernel reclaimed all that was asked for, or all that it found.
     Done,
-    /// Not yet.
+    /// The kernel has not answered yet.
     Pending,
-    /// It refused.
+    /// The kernel refused.
     Refused,
 }
 
-/// How much is missing until the threshold, with its minimum reclaim, is no longer met.
+/// Returns how much memory is missing until the threshold, with its minimum reclaim, is no longer met.
 pub fn missing(policy: &Policy, met: &MetThreshold) -> Bytes {
     let missing = met.wanted(policy.quirks) - Amount::from_units(met.value.available);
     if missing.is_negative() { Bytes::ZERO } else { missing.bytes() }
 }
 
-/// The place of the candidate furthest above its request, the first by name where two are; none where all are within it.
+/// Returns the place of the candidate furthest above its request; of two equal ones, the first by name. Returns `None` if every
+/// candidate is within its request.
 pub fn furthest_above_request<C: Candidate>(candidates: &[Ranked<C>]) -> Option<usize> {
     let above = |ranked: &Ranked<C>| {
         let Facts { usage, request, .. } = ranked.facts();
@@ -113,23 +113,24 @@ pub fn furthest_above_request<C: Candidate>(candidates: &[Ranked<C>]) -> Option<
     furthest.filter(|(_, ranked)| above(ranked) > Amount::ZERO).map(|(place, _)| place)
 }
 
-/// How much to ask for so that `missing` becomes available under these semantics.
+/// Returns how much to ask the kernel for, so that `missing` becomes available under these semantics.
 ///
 /// # Errors
-/// Why it cannot become so.
+/// Returns why reclaim cannot make that much available.
 pub fn ask(semantics: Semantics, missing: Bytes, holding: &Holding) -> Result<Bytes, Futile> {
     let (helps, taken_first) = match semantics {
-        // MemAvailable counts file pages, active ones too: only what goes to swap adds to it.
+        // MemAvailable counts file pages, active ones included. Only swapped-out memory adds to it.
         Semantics::Corrected if holding.swappable.is_zero() => return Err(Futile::NoSwap),
         Semantics::Corrected => (holding.swappable, holding.inactive_file.saturating_add(holding.active_file)),
-        // The working set leaves out inactive file pages, and reclaim takes those first.
+        // The working set does not count inactive file pages, and reclaim takes those first.
         Semantics::Kubelet => (holding.active_file.saturating_add(holding.swappable), holding.inactive_file),
     };
     if helps.min(holding.above_request) < missing {
         return Err(Futile::TooLittle);
     }
     let margin = Bytes(missing.0.saturating_mul(MARGIN_PERCENT) / 100);
-    // How reclaim divides between file pages and swap is the kernel's choice: at most half of it is expected to go where it does not help.
+    // The kernel chooses how reclaim divides between file pages and swap. At most half is expected to come from file pages, which does
+    // not help here.
     let in_vain = match semantics {
         Semantics::Corrected => taken_first.min(missing),
         Semantics::Kubelet => taken_first,
@@ -137,12 +138,12 @@ pub fn ask(semantics: Semantics, missing: Bytes, holding: &Holding) -> Result<By
     Ok(missing.saturating_add(margin).saturating_add(in_vain))
 }
 
-/// Whether to go on waiting for memory that was asked for: not when half of what was left is gone meanwhile.
+/// Tells whether to go on waiting for the kernel. Returns false once less than half of the memory that was available is left.
 pub fn is_worth_waiting(available_before: Bytes, available: Bytes) -> bool {
     available >= Bytes(available_before.0 / 2)
 }
 
-/// What came of an attempt; `None` while it may still come to something.
+/// Returns how an attempt ended, or `None` while it may still succeed.
 pub fn outcome(answer: Answer, is_met: bool, is_late: bool, is_worth_waiting: bool) -> Option<ReclaimOutcome> {
     match (answer, is_met) {
         (Answer::Refused, _) => Some(ReclaimOutcome::Refused),
@@ -154,7 +155,7 @@ pub fn outcome(answer: Answer, is_met: bool, is_late: bool, is_worth_waiting: bo
     }
 }
 
-/// Whether it is worth asking again before the deadline: the kernel did what it was asked to, and it had an effect.
+/// Tells whether another attempt before the deadline is worthwhile: the last one sufficed, or the kernel finished it and freed memory.
 pub fn goes_on(outcome: ReclaimOutcome, answer: Answer, freed: Bytes) -> bool {
     match outcome {
         ReclaimOutcome::Sufficed => true,
@@ -163,7 +164,7 @@ pub fn goes_on(outcome: ReclaimOutcome, answer: Answer, freed: Bytes) -> bool {
     }
 }
 
-/// How long after an attempt there is no other.
+/// Returns how long after an attempt no other one starts.
 pub fn rest(took: Duration, cool_down: Duration) -> Duration {
     cool_down.max(took.saturating_mul(REST_SHARE))
 }

@@ -11,7 +11,7 @@ fn mib(mib: u64) -> Bytes {
 }
 
 #[test]
-fn what_is_missing_includes_minimum_reclaim() {
+fn missing_memory_includes_the_minimum_reclaim() {
     let met = |available_mib: i64, min_reclaim: Option<u64>| {
         let threshold = Threshold {
             min_reclaim: min_reclaim.map(|bytes| ThresholdValue::bytes(mib(bytes))),
@@ -52,21 +52,29 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
 }
 
 #[test]
-fn who_is_furthest_above_its_request_is_asked() {
+fn the_workload_furthest_above_its_request_is_chosen() {
     let name = |candidates: &[WorkloadUsage]| {
         let ranked: Vec<_> = candidates.iter().cloned().map(|candidate| Ranked { candidate }).collect();
         let WorkloadUsage { workload, working_set, .. } = &candidates[furthest_above_request(&ranked)?];
         Some((workload.name.clone(), working_set.saturating_sub(workload.request)))
     };
     let (large, small) = (usage("large", 500, 450), usage("small", 100, 0));
-    assert_eq!(name(&[large.clone(), small]), Some(("small".to_owned(), mib(100))), "not who uses most");
-    assert_eq!(name(&[usage("b", 9, 0), usage("a", 9, 0)]), Some(("a".to_owned(), mib(9))), "the name decides");
+    assert_eq!(
+        name(&[large.clone(), small]),
+        Some(("small".to_owned(), mib(100))),
+        "the largest usage does not decide"
+    );
+    assert_eq!(
+        name(&[usage("b", 9, 0), usage("a", 9, 0)]),
+        Some(("a".to_owned(), mib(9))),
+        "the name decides between equals"
+    );
     assert_eq!(name(&[usage("within", 10, 20), usage("just", 20, 20)]), None);
     assert_eq!(name(&[]), None);
 }
 
 #[test]
-fn whether_it_can_help_depends_on_what_counts_as_available() {
+fn the_amount_to_ask_for_depends_on_the_semantics() {
     let holding = |above, active, inactive, swappable| Holding {
         above_request: mib(above),
         active_file: mib(active),
@@ -75,19 +83,19 @@ fn whether_it_can_help_depends_on_what_counts_as_available() {
     };
     use Semantics::{Corrected, Kubelet};
     for (semantics, missing, holding, expected) in [
-        // File cache is worth something to the kubelet's figure only.
+        // Reclaiming active file pages raises only the kubelet's figure of available memory.
         (Kubelet, 20, holding(200, 150, 0, 0), Ok(22)),
         (Corrected, 20, holding(200, 150, 0, 0), Err(Futile::NoSwap)),
-        // Inactive pages go first and help nobody.
+        // Reclaim takes inactive file pages first, which raises neither figure.
         (Kubelet, 20, holding(200, 150, 30, 0), Ok(52)),
         (Kubelet, 20, holding(200, 0, 150, 0), Err(Futile::TooLittle)),
-        // With swap, anonymous memory helps both; file pages taken along the way do not help MemAvailable.
+        // With swap, reclaiming anonymous memory raises both figures. File pages that reclaim takes besides do not raise MemAvailable.
         (Corrected, 20, holding(200, 0, 0, 100), Ok(22)),
         (Corrected, 20, holding(200, 5, 5, 100), Ok(32)),
         (Corrected, 20, holding(200, 500, 500, 100), Ok(42)),
         (Kubelet, 20, holding(200, 0, 0, 100), Ok(22)),
         (Kubelet, 20, holding(200, 10, 0, 10), Ok(22)),
-        // Not below its request, and not for a part of what is missing.
+        // Nothing is asked for within the request, nor for only a part of what is missing.
         (Kubelet, 20, holding(10, 150, 0, 0), Err(Futile::TooLittle)),
         (Corrected, 20, holding(200, 0, 0, 19), Err(Futile::TooLittle)),
     ] {
@@ -96,7 +104,7 @@ fn whether_it_can_help_depends_on_what_counts_as_available() {
 }
 
 #[test]
-fn an_attempt_ends_with_the_pressure_or_with_patience() {
+fn an_attempt_ends_once_it_sufficed_or_cannot_help() {
     use Answer::{Done, Pending, Refused};
     for (answer, is_met, is_late, worth, expected) in [
         (Pending, true, false, true, None),
@@ -115,7 +123,7 @@ fn an_attempt_ends_with_the_pressure_or_with_patience() {
 }
 
 #[test]
-fn asking_goes_on_while_it_has_an_effect() {
+fn reclaim_continues_while_it_has_an_effect() {
     for (outcome, answer, freed, expected) in [
         (ReclaimOutcome::Sufficed, Answer::Pending, 0, true),
         (ReclaimOutcome::Insufficient, Answer::Done, 1, true),
@@ -129,7 +137,7 @@ fn asking_goes_on_while_it_has_an_effect() {
 }
 
 #[test]
-fn it_rests_in_proportion() {
+fn the_rest_is_ten_times_the_attempt() {
     let ms = Duration::from_millis;
     assert_eq!(rest(ms(1), ms(100)), ms(100));
     assert_eq!(rest(ms(150), ms(100)), ms(1500));

@@ -1,4 +1,4 @@
-//! The order in which workloads are evicted, and why.
+//! Ranks candidates: the order in which they are evicted, and its explanation.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -10,44 +10,44 @@ use crate::config::{Policy, Quirk, Quirks, RankingKey};
 use crate::units::{Amount, CgroupId, Resource};
 use crate::workloads::{Preference, QosClass, WorkloadUsage};
 
-/// What a ranking looks at.
+/// The facts about a candidate that a ranking uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// `user.oomd_avoid`.
+    /// The preference by the mark `user.oomd_avoid`.
     pub preference: Preference,
-    /// QoS class.
+    /// The QoS class.
     pub qos: QosClass,
-    /// `spec.priority`; zero where there is none.
+    /// The pod's `spec.priority`, or zero if it has none.
     pub priority: i32,
-    /// How much it uses of the resource; nothing where no statistics say so.
+    /// The usage of the resource, or `None` without statistics.
     pub usage: Option<Amount>,
-    /// How much it requested; nothing for a resource that cannot be requested.
+    /// The request, or `None` for a resource that cannot be requested.
     pub request: Option<Amount>,
-    /// What is subtracted from the usage, which is the request but under [`Quirk::InodesMinusBytes`].
+    /// The amount that is subtracted from the usage. It is the request, except under [`Quirk::InodesMinusBytes`].
     pub subtracted: Amount,
 }
 
-/// What can be ranked.
+/// A workload that can be ranked.
 pub trait Candidate {
-    /// What names are.
+    /// The type of names.
     type Name<'a>: Ord + fmt::Display
     where
         Self: 'a;
-    /// Decides between equals.
+    /// Returns the name. It decides between candidates whose keys are equal.
     fn name(&self) -> Self::Name<'_>;
-    /// Decides where two have the same name all the same.
+    /// Returns the identity. It decides between candidates with the same name.
     fn id(&self) -> Cow<'_, str>;
-    /// What the keys look at.
+    /// Returns the facts that the ranking keys use.
     fn facts(&self) -> Facts;
-    /// The cgroup, by which failed attempts are remembered.
+    /// Returns the cgroup, by which failed attempts are remembered.
     fn cgroup(&self) -> CgroupId {
         CgroupId(0)
     }
-    /// False: the usage is an upper bound.
+    /// Tells whether the usage is exact. Otherwise it is an upper bound.
     fn is_exact(&self) -> bool {
         true
     }
-    /// Whether and how it is evicted; none where that is read only when its turn has come.
+    /// Returns the standing, or `None` if it is read only when the candidate is about to be evicted.
     fn standing(&self) -> Option<Standing> {
         None
     }
@@ -86,7 +86,7 @@ impl Candidate for WorkloadUsage {
     }
 }
 
-/// What one key makes of one candidate. The order and the explanation both come from it.
+/// The value of one ranking key for one candidate. Both the order and the explanation derive from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyValue {
     /// [`RankingKey::Preference`].
@@ -105,12 +105,12 @@ pub enum KeyValue {
     Usage(Amount),
     /// [`RankingKey::Request`].
     Request(Amount),
-    /// A key that looks at usage, of a candidate without statistics.
+    /// A key that uses the usage, for a candidate without statistics.
     NoStatistics,
 }
 
 impl KeyValue {
-    /// What `key` makes of `facts`.
+    /// Returns the value of `key` for `facts`.
     pub fn of(key: RankingKey, facts: &Facts) -> Self {
         let with_usage =
             |make: fn(Amount, &Facts) -> Self| facts.usage.map_or(Self::NoStatistics, |usage| make(usage, facts));
@@ -131,7 +131,7 @@ impl KeyValue {
         }
     }
 
-    /// The smaller goes first. Amounts are bounded, so that the ends are free for what is not known.
+    /// Returns a number to order by; the smaller is evicted first. Amounts are bounded, so `i128::MIN` is free for missing statistics.
     fn order(self) -> i128 {
         match self {
             Self::Preference(preference) => preference as i128,
@@ -144,7 +144,7 @@ impl KeyValue {
         }
     }
 
-    /// Says it in words; `resource` gives the amounts their unit.
+    /// Returns the value in words. `resource` gives amounts their unit.
     pub fn words(self, resource: Resource) -> String {
         let amount = |amount: Amount| quantity_words(amount, resource);
         match self {
@@ -169,26 +169,26 @@ fn quantity_words(amount: Amount, resource: Resource) -> String {
     if resource.is_bytes() { amount.bytes().to_string() } else { amount.units().to_string() }
 }
 
-/// A candidate in its place.
+/// A candidate of a ranking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranked<C> {
-    /// Who.
+    /// The candidate.
     pub candidate: C,
 }
 
 impl<C: Candidate> Ranked<C> {
-    /// What its place rests on.
+    /// Returns the facts that its place in the ranking follows from.
     pub fn facts(&self) -> Facts {
         self.candidate.facts()
     }
 
-    /// Every key that decided its place, most important first.
+    /// Returns the value of every key of the order, most important first.
     pub fn keys(&self, order: Order<'_>) -> Vec<KeyValue> {
         let facts = self.facts();
         order.keys.iter().map(|key| KeyValue::of(*key, &facts)).collect()
     }
 
-    /// Why it stands where it stands.
+    /// Explains its place in the ranking in one line.
     pub fn explanation(&self, order: Order<'_>) -> String {
         let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
         let name = self.candidate.name();
@@ -201,7 +201,7 @@ impl<C: Candidate> Ranked<C> {
     }
 }
 
-/// By which keys to order.
+/// The keys to order candidates by.
 #[derive(Debug, Clone, Copy)]
 pub struct Order<'a> {
     keys: &'a [RankingKey],
@@ -210,20 +210,22 @@ pub struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// What the policy says for a resource that runs out.
+    /// Returns the order of the policy for a resource that runs out.
     pub fn of(policy: &'a Policy, resource: Resource) -> Self {
         Self { keys: policy.ranking.keys(resource), resource, quirks: policy.quirks }
     }
 
-    /// The keys, most important first.
+    /// Returns the keys, most important first.
     pub fn keys(&self) -> &'a [RankingKey] {
         self.keys
     }
 
-    /// Orders candidates, first to be evicted first. Total: the name decides last, and the identity where names are the same.
+    /// Orders candidates, first to be evicted first. The order is total: between equal candidates the name decides, and between equal names
+    /// the identity.
     pub fn rank<C: Candidate>(self, candidates: impl IntoIterator<Item = C>) -> Vec<Ranked<C>> {
         let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(|candidate| Ranked { candidate }).collect();
-        // Candidates are large, and sorting looks at each and moves each many times: it is given what it looks at, and their places.
+        // Sorting compares and moves each element many times, and candidates are large. The sort therefore works on places and precomputed
+        // numbers, and the candidates are moved once at the end.
         let keys = self.keys.len() + 1;
         let mut orders: Vec<i128> = Vec::with_capacity(keys * ranked.len());
         orders.extend(ranked.iter().flat_map(|ranked| self.orders(ranked.facts())));
@@ -233,7 +235,7 @@ impl<'a> Order<'a> {
         places.sort_by(|a, b| orders(*a).cmp(orders(*b)).then_with(|| last(*a, *b)));
         for to in 0..places.len() {
             let mut from = places[to];
-            // Who stood there has been moved on already.
+            // The candidate of that place has been swapped away already; follow it to where it is now.
             while from < to {
                 from = places[from];
             }
@@ -243,7 +245,7 @@ impl<'a> Order<'a> {
         ranked
     }
 
-    /// Moves the first candidate, whose usage was measured anew, to its place; the others are in order.
+    /// Moves the first candidate, whose usage was measured anew, to its place. The others have to be in order.
     pub fn settle_first<C: Candidate>(self, ranked: &mut [Ranked<C>]) {
         let Some((first, rest)) = ranked.split_first() else { return };
         let place = rest.partition_point(|other| self.compare(other, first) == Ordering::Less);
@@ -256,7 +258,8 @@ impl<'a> Order<'a> {
         self.orders(a.facts()).cmp(self.orders(b.facts())).then_with(|| by_identity(&a.candidate, &b.candidate))
     }
 
-    /// Mended, who has no statistics goes last, whatever the keys.
+    /// Returns the numbers to order by. Without [`Quirk::MissingStatisticsFirst`] a candidate without statistics goes last, whatever its
+    /// keys.
     fn orders(self, facts: Facts) -> impl Iterator<Item = i128> + use<'a> {
         let is_unknown = facts.usage.is_none() && !self.quirks.has(Quirk::MissingStatisticsFirst);
         let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, &facts).order());

@@ -19,13 +19,13 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
     WorkloadUsage { workload: workload.into(), working_set: Bytes(working_set), exact: true, other: None }
 }
 
-/// The default: `qos`, by memory.
+/// Ranks for memory with the default ranking, `qos`.
 fn rank(usages: Vec<WorkloadUsage>) -> Vec<Ranked<WorkloadUsage>> {
     let policy = Policy::default();
     Order::of(&policy, Resource::Memory).rank(usages)
 }
 
-/// Drives the decider over candidates that are known by an upper bound; none when it asks for all exact figures.
+/// Drives the decider over candidates with upper bounds. Returns `None` if the decider asks for the exact figures of all.
 fn rank_first(
     at_most: Vec<WorkloadUsage>,
     mut measure: impl FnMut(CgroupId) -> Option<WorkloadUsage>,
@@ -50,7 +50,7 @@ fn order(usages: Vec<WorkloadUsage>) -> Vec<String> {
 }
 
 #[test]
-fn class_then_request_then_distance_then_name() {
+fn class_request_distance_and_name_decide_in_turn() {
     use QosClass::{BestEffort, Burstable, Guaranteed};
     let expected = [
         "besteffort-large",
@@ -72,11 +72,11 @@ fn class_then_request_then_distance_then_name() {
     ];
     assert_eq!(order(usages.clone()), expected);
     usages.reverse();
-    assert_eq!(order(usages), expected, "the order of the input must not show");
+    assert_eq!(order(usages), expected, "the order of the input does not matter");
 }
 
 #[test]
-fn avoid_goes_last() {
+fn a_workload_marked_avoid_ranks_last() {
     let mut avoided = usage("avoided", QosClass::BestEffort, 0, 1000);
     Arc::make_mut(&mut avoided.workload).preference = Preference::Avoid;
     assert_eq!(order(vec![avoided, usage("guaranteed", QosClass::Guaranteed, 10, 10)]), ["guaranteed", "avoided"]);
@@ -84,7 +84,7 @@ fn avoid_goes_last() {
 
 #[test]
 fn the_first_by_bounds_is_the_first_by_exact_figures() {
-    // A small generator of its own: the same cases every time.
+    // This generator yields the same cases on every run.
     let mut seed = 1_u64;
     let mut random = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -123,7 +123,7 @@ fn the_first_by_bounds_is_the_first_by_exact_figures() {
 }
 
 #[test]
-fn a_workload_that_went_away_is_left_out() {
+fn a_workload_that_no_longer_exists_is_left_out() {
     let gone = WorkloadUsage { exact: false, ..usage("gone", QosClass::BestEffort, 0, 9) };
     let ranked = rank_first(vec![gone], |_| None);
     assert_eq!(ranked, Some(Vec::new()));
@@ -139,7 +139,7 @@ fn the_explanation_names_every_key() {
 }
 
 #[test]
-fn what_is_short_is_what_counts_not_memory() {
+fn the_resource_that_runs_out_decides_the_order() {
     let of = |name: &str, used: Option<i64>, request: Option<i64>| WorkloadUsage {
         other: Some(OtherUsage {
             resource: Resource::Inodes,

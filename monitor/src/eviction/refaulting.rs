@@ -1,18 +1,18 @@
-//! File pages that count as available and are not: dropped, they are read back at once.
+//! Estimates how many file pages count as available but are not, because they are read back as soon as they are dropped.
 
 use std::time::Duration;
 
 use crate::node::vmstat::VmStatSample;
 use crate::units::{Bytes, Monotonic, float};
 
-/// How far back it looks.
+/// The time in which the weight of past activity falls to a third.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// How much of the file cache is a working set that the node is too small for.
+/// The part of the file cache that is a working set too large for the node.
 ///
-/// The kernel counts a dropped file page that is read again soon after as activated (`workingset_activate_file`); a file that is read once
-/// from end to end is not. But it counts also what a memory cgroup drops at its own limit, which says nothing about the node. So no
-/// more is believed than reclaim for the node itself dropped in the same time.
+/// The kernel counts a dropped file page that is soon read again as activated (`workingset_activate_file`). It does not count a file
+/// that is read once from end to end. But it also counts pages that a memory cgroup drops at its own limit, which say nothing about the
+/// node. The estimate is therefore at most what reclaim for the node itself dropped in the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Refaulting {
     last: Option<(u64, u64, Monotonic)>,
@@ -21,7 +21,7 @@ pub struct Refaulting {
 }
 
 impl Refaulting {
-    /// Takes in the counters. Without them nothing is known, and nothing is corrected.
+    /// Takes in a sample of the counters. If the kernel lacks them, the estimate is zero.
     pub fn observe(&mut self, sample: &VmStatSample) {
         let (Some(activated), Some(stolen)) = (sample.stat.activated_file, sample.stat.stolen()) else {
             *self = Self::default();
@@ -35,13 +35,13 @@ impl Refaulting {
         self.last = Some((activated, stolen, sample.at));
     }
 
-    /// Forgets what was: memory has been made free, and only what still comes back from now on counts. Else the next workload would
-    /// pay for what the one that has just gone did to the cache.
+    /// Forgets past activity after an eviction has freed memory. Otherwise the next workload would be evicted for refaults that the victim
+    /// caused.
     pub fn forget(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
     }
 
-    /// The memory that came back as fast as it was dropped; never more than there is active file memory.
+    /// Returns the memory that was read back as fast as it was dropped, at most the active file memory.
     pub fn bytes(&self, page_size: u64, active_file: Bytes) -> Bytes {
         #[expect(
             clippy::cast_possible_truncation,
@@ -61,7 +61,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const MIB: u64 = 256;
 
-    /// What is corrected after `seconds` seconds with so many MiB activated and stolen in each.
+    /// Returns the estimate in MiB after `seconds` seconds with this many MiB activated and stolen in each.
     fn after(seconds: u64, activated: u64, stolen: u64, active_file: u64) -> u64 {
         let mut refaulting = Refaulting::default();
         for second in 0..=seconds {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn table() {
+    fn refaults_count_up_to_what_the_node_reclaimed() {
         for (name, activated, stolen, active_file, expected) in [
             ("hot cache, no refaults", 0, 0, 800, 0..=0),
             ("a file read once from end to end: dropped, never active again", 0, 200, 800, 0..=0),
@@ -91,11 +91,11 @@ mod tests {
             let found = after(120, activated, stolen, active_file);
             assert!(expected.contains(&found), "{name}: {found} MiB");
         }
-        assert_eq!(after(0, 50, 50, 800), 0, "what was before the first look is long ago");
+        assert_eq!(after(0, 50, 50, 800), 0, "counts from before the first sample do not count");
     }
 
     #[test]
-    fn it_ends_with_the_thrashing() {
+    fn the_estimate_fades_and_can_be_forgotten() {
         let at = |second: u64, pages: u64| VmStatSample {
             stat: VmStat {
                 activated_file: Some(pages),
@@ -119,8 +119,8 @@ mod tests {
         forgetful.forget();
         assert_eq!(bytes(&forgetful), 0);
         forgetful.observe(&at(63, 2500));
-        assert_eq!(bytes(&forgetful), 500, "what is new counts");
-        // Counters that began anew, and counters that are gone.
+        assert_eq!(bytes(&forgetful), 500, "new refaults count");
+        // The counters restart, and then they are missing.
         refaulting.observe(&at(62, 5));
         assert!(bytes(&refaulting) <= 2);
         refaulting.observe(&VmStatSample { stat: VmStat::default(), at: Monotonic(63 * SECOND) });

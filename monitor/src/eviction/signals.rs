@@ -1,4 +1,4 @@
-//! What the statistics of a node say about each signal.
+//! Reads the signals from the kubelet's statistics of a node.
 
 use crate::config::{Quirk, Quirks};
 use crate::units::Signal;
@@ -7,11 +7,10 @@ use crate::workloads::kubelet_summary::{FsStats, MemoryStats, RlimitStats, Times
 
 use super::{Observation, SignalValue};
 
-/// The system container that stands for all pods together.
+/// The name of the system container that has the statistics of all pods together.
 const ALL_PODS: &str = "pods";
 
-/// Reads every signal for which the statistics have both numbers, what is left and what there is in all
-/// (`eviction-semantics.md` §1).
+/// Reads every signal for which the statistics have both the available amount and the capacity (`eviction-semantics.md` §1).
 pub fn observe(summary: &Summary, quirks: Quirks) -> Observation {
     let node = &summary.node;
     let all_pods = node.system_containers.iter().find(|container| container.name == ALL_PODS);
@@ -36,7 +35,8 @@ pub fn observe(summary: &Summary, quirks: Quirks) -> Observation {
     Observation { signals }
 }
 
-/// What is left and what is in use make up the capacity: of a cgroup above its limit they wrap around, to something sensible again.
+/// Reads a memory signal. Its capacity is the available amount plus the working set. For a cgroup above its limit the available amount
+/// has wrapped below zero, and the sum wraps back to the limit.
 fn memory(signal: Signal, stats: MemoryStats) -> Option<SignalValue> {
     let available = stats.available_bytes?;
     let capacity = available.wrapping_add(stats.working_set_bytes?);

@@ -11,7 +11,7 @@ fn observed(node: serde_json::Value, semantics: Semantics) -> Vec<(&'static str,
 }
 
 #[test]
-fn every_signal_where_it_is_written() {
+fn each_signal_is_read_from_its_statistics() {
     let fs = |by: u64| {
         json!({"availableBytes": 10 + by, "capacityBytes": 100 + by, "inodesFree": 20 + by, "inodes": 200 + by,
                "usedBytes": 1, "inodesUsed": 2})
@@ -40,7 +40,7 @@ fn every_signal_where_it_is_written() {
 }
 
 #[test]
-fn both_numbers_or_nothing() {
+fn a_signal_needs_available_amount_and_capacity() {
     for node in [
         json!({}),
         json!({"memory": null, "fs": null, "runtime": null, "rlimit": null, "systemContainers": null}),
@@ -56,7 +56,7 @@ fn both_numbers_or_nothing() {
 }
 
 #[test]
-fn more_used_than_there_is() {
+fn usage_above_capacity_is_negative_for_the_kubelet() {
     let node = json!({
         "memory": {"availableBytes": u64::MAX - 4, "workingSetBytes": 105},
         "rlimit": {"maxpid": 10, "curproc": 12},

@@ -1,30 +1,30 @@
-//! Whether and how one candidate is evicted, as far as that is known of the candidate itself.
+//! The facts about one candidate that decide whether and how it is evicted.
 
 use serde::{Deserialize, Serialize};
 
-/// The API server, as far as routes depend on it.
+/// The state of the API server, as far as routes depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ControlPlane {
-    /// The agent runs without one.
+    /// The agent runs without an API server.
     #[default]
     None,
-    /// It answers. `is_read`: it has listed the pods of this node.
+    /// The API server answers. `is_read` tells whether it has listed the pods of this node.
     Up { is_read: bool },
-    /// It does not answer, or has not been asked yet.
+    /// The API server does not answer, or the agent has not asked it yet.
     Down,
 }
 
-/// What decides whether and how one candidate is evicted, read only once its turn has come.
+/// The standing of one candidate. It is read only when the candidate is about to be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Standing {
-    /// It must not be evicted: the kubelet, the API server or its own specification marks it as critical.
+    /// The candidate must not be evicted: the kubelet, the API server or its own specification marks it as critical.
     pub is_critical: bool,
-    /// It is a pod.
+    /// The candidate is a pod.
     pub is_pod: bool,
-    /// The API server lists it on this node.
+    /// The API server lists the pod on this node.
     pub is_known: bool,
-    /// `terminationGracePeriodSeconds`.
+    /// The pod's `terminationGracePeriodSeconds`.
     pub grace_period_seconds: Option<i64>,
     pub control_plane: ControlPlane,
 }

@@ -1,4 +1,4 @@
-//! Drives the decider over what a kubelet knows, one synchronization at a time (`eviction-semantics.md` §3).
+//! Drives the decider with what a kubelet knows, one synchronization at a time (`eviction-semantics.md` §3).
 
 use crate::config::{Policy, Quirk};
 use crate::units::Moment;
@@ -21,28 +21,28 @@ pub struct Input<'a> {
     pub now: Moment,
     pub layout: Layout,
     pub summary: &'a Summary,
-    /// The statistics after garbage collection; none where that freed nothing.
+    /// The statistics after garbage collection, or `None` if it freed nothing.
     pub after_collection: Option<&'a Summary>,
-    /// The pods of the node, ended ones too.
+    /// The pods of the node, including those that have ended.
     pub pods: &'a [Pod],
 }
 
-/// What one synchronization decided, and what that rests on.
+/// What one synchronization decided, with the facts behind the decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Synchronized<'a> {
-    /// The signals, before garbage collection.
+    /// The signals before garbage collection.
     pub observation: Observation,
     pub assessment: Assessment,
-    /// Evictions of pods above a limit of local storage. When there are any nothing else is done.
+    /// Evictions of pods above a limit of local storage. If there are any, the synchronization does nothing else.
     pub local_storage: Vec<Eviction<'a>>,
     /// The threshold that is acted on.
     pub acted_on: Option<MetThreshold>,
-    /// What is collected first, in this order.
+    /// The garbage that is collected first, in this order.
     pub garbage_collection: &'static [Collector],
     pub collection_sufficed: bool,
-    /// The candidates, first to be evicted first, critical pods among them; empty when no pod has to be evicted.
+    /// The candidates including critical pods, first to be evicted first. The list is empty if no pod has to be evicted.
     pub ranking: Vec<Ranked<PodCandidate<'a>>>,
-    /// The eviction of the first that is not critical.
+    /// The eviction of the first candidate that is not critical.
     pub eviction: Option<Eviction<'a>>,
     pub node_event: Option<NodeEvent>,
 }
@@ -79,7 +79,7 @@ pub fn synchronize<'a>(
                 }
                 Answer::Attempt(Attempt::Started)
             }
-            // Nothing else is asked at a kubelet's pace.
+            // At the pace of a kubelet the decider asks for nothing else.
             Next::Measure(_) | Next::Reclaim { .. } | Next::EndReclaim { .. } | Next::Wait { .. } => break,
         };
     }
@@ -114,7 +114,8 @@ fn eviction<'a>(
     Some(Eviction { pod, cause, grace_period_seconds, message, annotations, has_disruption_target: true })
 }
 
-/// The event on the node: a kubelet sends it on every synchronization that has a threshold to act on, even when nothing can be done.
+/// Returns the event on the node. A kubelet sends it on every synchronization that has a threshold to act on. Without
+/// [`Quirk::EventWithoutCandidate`] it is sent only if garbage is collected or a pod is evicted.
 fn node_event(policy: &Policy, done: &Synchronized<'_>) -> Option<NodeEvent> {
     let resource = done.acted_on.as_ref()?.threshold.signal.resource();
     let can_act = !done.garbage_collection.is_empty() || done.eviction.is_some();

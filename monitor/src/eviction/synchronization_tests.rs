@@ -9,10 +9,10 @@ use crate::units::{Bytes, Signal};
 
 const SECOND: i128 = 1_000_000_000;
 
-/// One line of a trace: the second, the node's statistics, and those after garbage collection if it freed anything.
+/// One step of a trace: the second, the node's statistics, and those after garbage collection if it freed anything.
 type Step = (i128, Value, Option<Value>);
 
-/// Steps the clock and gives what `look` sees of each decision.
+/// Steps through the trace and returns what `look` extracts from each decision.
 fn walk<T>(
     policy: &Policy,
     layout: Layout,
@@ -36,7 +36,7 @@ fn victim(decision: &Synchronized<'_>) -> String {
     decision.eviction.as_ref().map(|eviction| eviction.pod.metadata.name.clone()).unwrap_or_default()
 }
 
-/// The conditions, the victim and its grace period.
+/// Returns the conditions, the victim and its grace period.
 fn look(decision: &Synchronized<'_>) -> String {
     let conditions: Vec<&str> = decision.assessment.conditions.iter().map(|it| it.as_str()).collect();
     let grace = decision.eviction.as_ref().map(|eviction| format!(" in {} s", eviction.grace_period_seconds));
@@ -53,7 +53,7 @@ fn measured(second: i128, available: u64) -> Step {
 }
 
 #[test]
-fn a_soft_threshold_waits_for_its_grace_and_the_condition_stays_for_the_transition() {
+fn soft_grace_and_transition_period_are_observed() {
     let mut policy = kubelet(&[(Signal::MemoryAvailable, "100", 30)]);
     policy.max_pod_grace_period = 60;
     policy.pressure_transition_period = Duration::from_secs(300);
@@ -71,12 +71,12 @@ fn a_soft_threshold_waits_for_its_grace_and_the_condition_stays_for_the_transiti
     let seen = walk(&policy, Layout::Single, &pods, &usages, steps, look);
     let expected =
         [": ", "MemoryPressure: ", "MemoryPressure: ", "MemoryPressure: large in 45 s", "MemoryPressure: ", ": ", ": "];
-    // Seen last at 40 s, so that it ends at 340 s.
+    // The condition was last raised at 40 s, so it ends at 340 s.
     assert_eq!(seen, expected);
 }
 
 #[test]
-fn minimum_reclaim_holds_what_has_been_acted_on() {
+fn minimum_reclaim_holds_a_threshold_acted_on() {
     let mut policy = kubelet(&[(Signal::MemoryAvailable, "100", 0)]);
     policy.thresholds[0].min_reclaim = Some(ThresholdValue::bytes(Bytes(50)));
     policy.pressure_transition_period = Duration::from_secs(10);
@@ -87,7 +87,7 @@ fn minimum_reclaim_holds_what_has_been_acted_on() {
 }
 
 #[test]
-fn stale_statistics_hold_the_condition_but_evict_nobody() {
+fn stale_statistics_hold_the_condition_and_evict_no_pod() {
     let policy = kubelet(&[(Signal::MemoryAvailable, "100", 0)]);
     let (pods, usages) = two_pods();
     let at = |second: i128, time: &str| {
@@ -95,7 +95,7 @@ fn stale_statistics_hold_the_condition_but_evict_nobody() {
         node["memory"]["time"] = json!(format!("2026-01-01T00:00:{time}Z"));
         (second, node, None)
     };
-    // The pass before counts, not the newest of all; what is not known is new.
+    // Statistics are compared with those of the previous pass, not with the newest so far. Statistics without a time are fresh.
     let mut steps = vec![at(0, "10"), at(10, "10"), at(20, "05"), at(30, "06"), measured(40, 50), at(50, "01")];
     steps.push((60, json!({}), None));
     steps.push(at(70, "01"));
@@ -121,7 +121,7 @@ fn critical_pods_are_ranked_and_passed_over() {
     let names = vec!["ns/critical".to_owned(), "ns/ordinary".to_owned()];
     let reclaim = Some("Attempting to reclaim memory".to_owned());
     assert_eq!(see(&policy, &pods), (names.clone(), "ordinary".to_owned(), reclaim.clone()));
-    // Nobody is left: only the kubelet talks about it.
+    // No pod can be evicted. Only the kubelet sends the event nevertheless.
     pods[1].spec.priority = Some(2_000_001_000);
     assert_eq!(see(&policy, &pods), (names.clone(), String::new(), reclaim));
     let mut mended = policy;
@@ -140,7 +140,7 @@ fn disk_pods() -> ([Pod; 2], [Value; 2]) {
     (two_pods().0, [used("small", 1), used("large", 2)])
 }
 
-/// Who goes, what is removed first, and whether that sufficed.
+/// Returns the victim, the collectors that ran first, and whether they sufficed.
 fn look_at_disk(decision: &Synchronized<'_>) -> (String, Vec<&'static str>, bool) {
     let collectors = decision.garbage_collection.iter().map(|collector| collector.as_str()).collect();
     if decision.collection_sufficed {
@@ -150,7 +150,7 @@ fn look_at_disk(decision: &Synchronized<'_>) -> (String, Vec<&'static str>, bool
 }
 
 #[test]
-fn no_pod_goes_when_garbage_collection_is_enough() {
+fn no_pod_is_evicted_when_garbage_collection_suffices() {
     let mut policy = kubelet(&[(Signal::NodeFsAvailable, "100", 0)]);
     policy.thresholds[0].min_reclaim = Some(ThresholdValue::bytes(Bytes(50)));
     let (pods, usages) = disk_pods();
@@ -165,15 +165,15 @@ fn no_pod_goes_when_garbage_collection_is_enough() {
         let seen = walk(&policy, Layout::Single, &pods, &usages, steps, look_at_disk);
         assert_eq!(seen, [(victim.to_owned(), both.clone(), sufficed)]);
     }
-    // With images elsewhere there is nothing to remove, so there is nothing to look at again.
+    // If images have a filesystem of their own, no garbage frees nodefs, so garbage collection cannot suffice.
     let steps = vec![(0, disk(50, 900), Some(disk(900, 900)))];
     let seen = walk(&policy, Layout::DedicatedImageFs, &pods, &usages, steps, look_at_disk);
     assert_eq!(seen, [("large".to_owned(), vec![], false)]);
 }
 
 #[test]
-fn another_resource_that_stays_low_spoils_garbage_collection_for_the_kubelet() {
-    // Low memory that may not be acted on yet.
+fn for_the_kubelet_collection_must_clear_every_threshold() {
+    // Memory is low, but its threshold may not be acted on yet.
     let mut policy = kubelet(&[(Signal::NodeFsAvailable, "100", 0), (Signal::MemoryAvailable, "100", 3600)]);
     let (pods, usages) = disk_pods();
     let low_memory = |mut node: Value| {
@@ -188,13 +188,13 @@ fn another_resource_that_stays_low_spoils_garbage_collection_for_the_kubelet() {
 }
 
 #[test]
-fn containerfs_counts_from_the_second_pass_on_but_spoils_garbage_collection_on_the_first() {
+fn a_containerfs_copy_counts_from_the_second_pass() {
     let policy = kubelet(&[(Signal::NodeFsAvailable, "100", 0)]);
     let (pods, usages) = disk_pods();
-    // Low containerfs alone.
+    // Only containerfs is low.
     let steps = vec![(0, disk(900, 50), None), (10, disk(900, 50), None)];
     assert_eq!(walk(&policy, Layout::Single, &pods, &usages, steps.clone(), victim), ["", "large"]);
-    // Low nodefs that garbage collection mends, while containerfs stays low.
+    // Garbage collection frees enough of nodefs, but containerfs stays low.
     let mended = vec![(0, disk(50, 50), Some(disk(900, 50)))];
     assert_eq!(walk(&policy, Layout::Single, &pods, &usages, mended, victim), ["large"]);
     let corrected = Policy { quirks: Quirks::of(Semantics::Corrected), ..policy };
@@ -202,7 +202,7 @@ fn containerfs_counts_from_the_second_pass_on_but_spoils_garbage_collection_on_t
 }
 
 #[test]
-fn a_limit_of_local_storage_comes_before_everything_else() {
+fn a_limit_of_local_storage_comes_first() {
     let policy = kubelet(&[(Signal::MemoryAvailable, "100", 0)]);
     let (mut pods, usages) = two_pods();
     pods[0] = pod("small", json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1"}}]}));
@@ -250,7 +250,7 @@ fn memory_before_disk_and_hard_before_soft() {
 }
 
 #[test]
-fn without_thresholds_nothing_happens() {
+fn without_thresholds_no_pod_is_evicted() {
     let mut policy = kubelet(&[]);
     policy.local_storage_isolation = false;
     let (pods, usages) = two_pods();
@@ -261,7 +261,7 @@ fn without_thresholds_nothing_happens() {
 }
 
 #[test]
-fn without_pods_nobody_goes() {
+fn without_pods_there_is_no_victim() {
     let policy = kubelet(&[(Signal::MemoryAvailable, "100", 0)]);
     let seen = walk(&policy, Layout::Single, &[], &[], vec![measured(0, 50)], |decision| {
         (

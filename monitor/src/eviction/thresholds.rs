@@ -1,4 +1,4 @@
-//! Which thresholds are met, for how long, and which node conditions follow.
+//! Computes which thresholds are met, for how long, and which node conditions follow.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum NodeCondition {
 }
 
 impl NodeCondition {
-    /// The condition that `signal` raises.
+    /// Returns the condition that `signal` raises.
     pub fn of(signal: Signal) -> Self {
         match signal {
             Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => Self::MemoryPressure,
@@ -34,7 +34,7 @@ impl NodeCondition {
         }
     }
 
-    /// Kubernetes' name for it.
+    /// Returns the type of the condition in Kubernetes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MemoryPressure => "MemoryPressure",
@@ -44,18 +44,18 @@ impl NodeCondition {
     }
 }
 
-/// What one pass must remember for the next. Thresholds are known by their place among the armed ones.
+/// The state that one pass leaves to the next. Thresholds are identified by their place among the armed ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// Since when each threshold has been met.
     first_observed: Vec<Option<Span>>,
-    /// When each condition was last seen.
+    /// When each condition was last raised.
     last_observed: Vec<(NodeCondition, Moment)>,
-    /// Thresholds past their grace period at the last pass: minimum reclaim holds only these.
+    /// Whether each threshold was past its grace period at the last pass. Minimum reclaim holds only these thresholds.
     held: Vec<bool>,
-    /// When the statistics of the last pass were taken, for each signal of which that is known.
+    /// When the statistics of the last pass were taken, for each signal whose statistics have a time.
     statistics: Vec<(Signal, Moment)>,
-    /// There was a pass before.
+    /// Whether there was a pass before.
     has_passed: bool,
 }
 
@@ -65,8 +65,8 @@ impl State {
         !self.has_passed
     }
 
-    /// The same with other thresholds armed, as when filesystems are found to lie elsewhere: those that stay keep how long they have been
-    /// met, and conditions how long ago they were seen.
+    /// Returns the state for other armed thresholds, for example after the layout of the filesystems changed. Thresholds that stay armed
+    /// keep the time for which they have been met. Conditions keep the time at which they were last raised.
     pub fn rearmed(&self, before: &[Armed], after: &[Armed]) -> Self {
         let place = |armed: &Armed| before.iter().position(|it| it.threshold == armed.threshold);
         let first = |place: Option<usize>| self.first_observed.get(place?).copied().flatten();
@@ -82,17 +82,17 @@ impl State {
 /// How long a threshold has been met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Span {
-    /// Since when, had it not been interrupted.
+    /// When the threshold was first met, moved forward by the interruptions since.
     first: Moment,
-    /// When it was last met.
+    /// When the threshold was last met.
     last: Moment,
-    /// Since when it has not been.
+    /// When the threshold was first not met after that, if it is not met now.
     interrupted: Option<Moment>,
 }
 
 impl Span {
     fn met(self, now: Moment) -> Self {
-        // An interruption does not count as time in which it was met.
+        // The time of an interruption does not count towards the grace period.
         let gap = self.interrupted.map_or(0, |_| now.nanos_since(self.last));
         Self { first: Moment(self.first.0.saturating_add(gap)), last: now, interrupted: None }
     }
@@ -101,7 +101,7 @@ impl Span {
         Self { interrupted: self.interrupted.or(Some(now)), ..self }
     }
 
-    /// Well for so long that a next time is another time.
+    /// Tells whether the threshold has been unmet for so long that its grace period starts anew.
     fn is_over(self, now: Moment) -> bool {
         self.interrupted.is_some_and(|since| now.nanos_since(since) >= nanos(RECOVERED_AFTER))
     }
@@ -110,51 +110,51 @@ impl Span {
 /// A threshold that is met and past its grace period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetThreshold {
-    /// Its place among the armed ones.
+    /// The place of the threshold among the armed ones.
     pub place: usize,
     /// The threshold.
     pub threshold: Threshold,
-    /// Its value as an amount of this node.
+    /// The value of the threshold as an amount on this node.
     pub quantity: Amount,
-    /// What was observed.
+    /// The observed value of the signal.
     pub value: SignalValue,
-    /// The statistics are newer than those of the pass before: it may be acted on.
+    /// Whether the statistics are newer than those of the pass before. Only then the threshold may be acted on.
     pub is_fresh: bool,
 }
 
 impl MetThreshold {
-    /// Acts at once.
+    /// Tells whether the threshold is hard, which means that it has no grace period.
     pub fn is_hard(&self) -> bool {
         self.threshold.is_hard()
     }
 
-    /// So much has to be available for it not to be met any more, by its minimum reclaim too.
+    /// Returns the amount that must be available so that the threshold, with its minimum reclaim, is no longer met.
     pub fn wanted(&self, quirks: Quirks) -> Amount {
         let on_top = self.threshold.min_reclaim.as_ref().map(|it| it.resolve(self.value.capacity, quirks));
         self.quantity + on_top.unwrap_or(Amount::ZERO)
     }
 
-    /// Memory before all else, hard before soft.
+    /// Returns a key to sort by: memory before all other resources, hard before soft.
     fn urgency(&self) -> (bool, bool) {
         (NodeCondition::of(self.threshold.signal) != NodeCondition::MemoryPressure, !self.is_hard())
     }
 }
 
-/// What the signals amount to.
+/// The result of one pass over the signals.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Assessment {
-    /// Thresholds met and past their grace period, fresh or not, in the order in which they are armed.
+    /// The thresholds that are met and past their grace period, fresh or not, in the order in which they are armed.
     pub met: Vec<MetThreshold>,
-    /// Conditions that hold, those inside their transition period included.
+    /// The conditions that hold, including those inside their transition period.
     pub conditions: Vec<NodeCondition>,
-    /// For each armed threshold, whether it is met now, its grace period ignored.
+    /// Whether each armed threshold is met now, whatever its grace period.
     pub crossed: Vec<bool>,
-    /// When the next grace or transition period ends: the time to look again at the latest.
+    /// The time until the next grace period or transition period ends. The next pass must not be later.
     pub next_change: Option<Duration>,
 }
 
 impl Assessment {
-    /// The thresholds that may be acted on, the most urgent first: memory before others, hard before soft, then as armed.
+    /// Returns the thresholds that may be acted on, most urgent first: memory before others, hard before soft, then as armed.
     pub fn to_act_on(&self) -> Vec<&MetThreshold> {
         let mut fresh: Vec<&MetThreshold> = self.met.iter().filter(|met| met.is_fresh).collect();
         fresh.sort_by_key(|met| met.urgency());
@@ -162,11 +162,11 @@ impl Assessment {
     }
 }
 
-/// How long all must be well before a grace period starts anew: the kubelet's monitoring interval, which is what one good sample of
-/// its own stands for.
+/// A threshold must be unmet for this long before its grace period starts anew. It is the monitoring interval of the kubelet, whose
+/// grace period starts anew after a single sample that does not meet the threshold.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
-/// One pass over the signals at `now`.
+/// Makes one pass over the signals at `now`.
 pub fn assess(
     policy: &Policy,
     armed: &[Armed],
@@ -186,23 +186,26 @@ pub fn assess(
         conditions: conditions(policy, &last_observed, now),
         crossed,
     };
-    // Where the time is not known the next statistics are fresh in any case.
+    // Without a time, the next statistics count as fresh.
     let statistics = observation.signals.iter().filter_map(|value| Some((value.signal, value.at?))).collect();
     (State { first_observed, last_observed, held: past_grace, statistics, has_passed: true }, assessment)
 }
 
-/// Below its quantity; or, once it was past its grace period, below quantity plus minimum reclaim. Equal is not below.
+/// Returns for each armed threshold whether its signal is below its quantity. A threshold that was past its grace period at the last
+/// pass is also met below its quantity plus minimum reclaim. Equal is not below.
 fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observation) -> Vec<bool> {
     let held = |index: usize| state.held.get(index).copied().unwrap_or(false);
     let is_met = |(index, armed): (usize, &Armed)| {
         let is_below = |with_min_reclaim| is_below(policy, &armed.threshold, observation, with_min_reclaim);
-        // What is held is held also where it would not count any more; and a reclaim that is less than nothing lifts nothing.
+        // Minimum reclaim holds a threshold even on a pass on which the threshold does not count. A negative minimum reclaim does not
+        // lower the quantity.
         armed.counts(state.is_first_pass()) && is_below(false) || held(index) && is_below(true)
     };
     armed.iter().enumerate().map(is_met).collect()
 }
 
-/// Compares one threshold with its signal, its minimum reclaim added if wanted.
+/// Tells whether the signal of `threshold` is below its quantity, plus its minimum reclaim if `with_min_reclaim` is set. Returns false if
+/// the signal is not observed.
 pub fn is_below(policy: &Policy, threshold: &Threshold, observation: &Observation, with_min_reclaim: bool) -> bool {
     let Some(value) = observation.get(threshold.signal) else { return false };
     let quantity = threshold.value.resolve(value.capacity, policy.quirks);
@@ -279,7 +282,7 @@ fn met(
     armed.iter().zip(past_grace).enumerate().filter(|(_, (_, past_grace))| **past_grace).filter_map(met).collect()
 }
 
-/// Newer than at the pass before. Where either time is not known there is nothing to tell old from new by.
+/// Tells whether the statistics are newer than those of the pass before. Returns true if either time is unknown.
 fn is_fresh(state: &State, value: SignalValue) -> bool {
     let before = state.statistics.iter().find(|(signal, _)| *signal == value.signal).map(|(_, at)| *at);
     before.zip(value.at).is_none_or(|(before, at)| at > before)

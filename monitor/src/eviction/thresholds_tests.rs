@@ -20,7 +20,7 @@ fn policy(thresholds: Vec<Threshold>) -> Policy {
     Policy { thresholds, pressure_transition_period, ..MonitorConfig::default().policy }
 }
 
-/// Steps the clock: `(second, available)` in, the assessment of each step out.
+/// Returns the assessment of each step. A step is a second and the amount available.
 fn walk(policy: &Policy, steps: &[(i128, i64)]) -> Vec<Assessment> {
     let mut state = State::default();
     let armed = arm(policy, Layout::Single);
@@ -44,7 +44,7 @@ fn equal_is_not_below() {
 }
 
 #[test]
-fn soft_waits_for_its_grace_and_starts_anew_after_one_good_sample() {
+fn one_good_sample_restarts_the_kubelets_grace_period() {
     let mut policy = policy(vec![threshold(100, 30, 0)]);
     policy.quirks = Quirks::of(Semantics::Kubelet);
     let seen = walk(&policy, &[(0, 50), (29, 50), (30, 50), (31, 150), (32, 50), (61, 50), (62, 50)]);
@@ -55,18 +55,18 @@ fn soft_waits_for_its_grace_and_starts_anew_after_one_good_sample() {
 }
 
 #[test]
-fn corrected_a_short_recovery_does_not_start_the_grace_period_anew_and_does_not_count() {
+fn corrected_a_short_recovery_pauses_the_grace_period() {
     let policy = policy(vec![threshold(100, 30, 0)]);
     let acted = |steps: &[(i128, i64)]| -> Vec<bool> {
         walk(&policy, steps).iter().map(|assessment| !assessment.met.is_empty()).collect()
     };
-    // Met for ten seconds and, after four of which it is not known or not so, for twenty more.
+    // The threshold is met for ten seconds, interrupted for four, and met for twenty more.
     let steps = [(0, 50), (10, 50), (12, 150), (14, 50), (33, 50), (34, 50)];
     assert_eq!(acted(&steps), [false, false, false, false, false, true]);
-    // One good sample among a kubelet's, ten seconds apart, is such a recovery.
+    // A single good sample among samples ten seconds apart, like the kubelet's, is a short recovery.
     let steps = [(0, 50), (10, 50), (20, 150), (30, 50), (40, 50), (50, 50)];
     assert_eq!(acted(&steps), [false, false, false, false, false, true]);
-    // Well for ten seconds: from the start.
+    // After a recovery of ten seconds the grace period starts anew.
     let steps = [(0, 50), (10, 50), (20, 150), (30, 150), (40, 50), (69, 50), (70, 50)];
     assert_eq!(acted(&steps), [false, false, false, false, false, false, true]);
 }
@@ -86,8 +86,8 @@ fn a_condition_outlives_its_threshold_by_the_transition_period() {
 }
 
 #[test]
-fn no_transition_period_reports_the_condition_while_it_lasts() {
-    // The kubelet would never report it (quirk 6); an operator who wants no hysteresis still wants the condition.
+fn a_zero_transition_period_still_reports_the_condition() {
+    // The kubelet would never report the condition (quirk 6). An operator who wants no hysteresis still wants the condition.
     let mut policy = policy(vec![threshold(100, 0, 0)]);
     policy.pressure_transition_period = Duration::ZERO;
     let seen = walk(&policy, &[(0, 50), (1, 500)]);
@@ -111,7 +111,7 @@ fn hard_goes_before_soft() {
 }
 
 #[test]
-fn an_unobserved_signal_meets_nothing() {
+fn an_unobserved_signal_meets_no_threshold() {
     let observation = Observation::default();
     let policy = policy(vec![threshold(100, 0, 0)]);
     let armed = arm(&policy, Layout::Single);
@@ -120,7 +120,7 @@ fn an_unobserved_signal_meets_nothing() {
 }
 
 #[test]
-fn what_stays_armed_keeps_its_time() {
+fn a_threshold_that_stays_armed_keeps_its_time() {
     let (soft, other) = (threshold(100, 30, 0), threshold(50, 30, 0));
     let before = arm(&policy(vec![other.clone(), soft.clone()]), Layout::Single);
     let with = policy(vec![soft.clone()]);
@@ -131,6 +131,6 @@ fn what_stays_armed_keeps_its_time() {
     let state = state.rearmed(&before, &after);
     assert!(!state.is_first_pass());
     let (_, assessment) = assess(&with, &after, &state, &observation, Moment(30 * SECOND));
-    assert_eq!(assessment.met.len(), 1, "thirty seconds since it was first met");
+    assert_eq!(assessment.met.len(), 1, "the threshold has been met for thirty seconds");
     assert_eq!(assessment.conditions, [NodeCondition::MemoryPressure]);
 }

@@ -1,8 +1,8 @@
-//! What taints do to the pods of a node: who may stay, who goes and when. Pure.
+//! Computes what taints do to the pods of a node: which pods stay, which are evicted, and when. Pure.
 //!
 //! The rules are those of the control plane's taint eviction controller (Kubernetes 1.36, `GetMatchingTolerations` and
-//! `getMinTolerationTime`): of the taints with the effect `NoExecute` each needs a toleration, and of those that match one for each taint,
-//! the first, the shortest `tolerationSeconds` counts.
+//! `getMinTolerationTime`). A pod needs a toleration for each taint with the effect `NoExecute`. For each taint the first toleration that
+//! matches is used. Of these the shortest `tolerationSeconds` counts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,15 +21,15 @@ const LONGEST_VALUE: usize = 63;
 /// A taint of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Taint {
-    /// Its key.
+    /// The key.
     pub key: String,
-    /// Its value; mostly empty.
+    /// The value, which is mostly empty.
     pub value: String,
-    /// What it does.
+    /// The effect: `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// What is wrong with the text of a taint.
+/// The error of a text that is not a taint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}; write KEY[=VALUE]:EFFECT, with one of NoSchedule, PreferNoSchedule, NoExecute")]
 pub struct TaintError(String);
@@ -37,7 +37,7 @@ pub struct TaintError(String);
 impl FromStr for Taint {
     type Err = TaintError;
 
-    /// As `kubectl taint` takes it.
+    /// Parses a taint as `kubectl taint` writes it.
     fn from_str(text: &str) -> Result<Self, TaintError> {
         let (name, effect) = text.rsplit_once(':').ok_or_else(|| TaintError(format!("no effect in {text:?}")))?;
         if !EFFECTS.contains(&effect) {
@@ -82,7 +82,7 @@ impl Taint {
     }
 }
 
-/// Whether a toleration is one of this taint.
+/// Tells whether a toleration tolerates this taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
     let key = toleration.key.is_empty() || toleration.key == taint.key;
@@ -91,34 +91,34 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         && match toleration.operator.as_str() {
             "Exists" => true,
             "" | "Equal" => toleration.value == taint.value,
-            // `Lt` and `Gt` are behind a feature gate that is off by default (1.36): such a toleration tolerates nothing.
+            // `Lt` and `Gt` need a feature gate that is off by default (1.36). Without it such a toleration tolerates nothing.
             _ => false,
         }
 }
 
-/// What becomes of a pod that runs.
+/// What taints do to a running pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It is evicted as soon as the taints are there.
+    /// The pod is evicted as soon as the taints are set.
     GoesAtOnce,
-    /// It is evicted when it has tolerated them for so long, if they are still there.
+    /// The pod is evicted after this time if the taints are still set.
     GoesAfter(Duration),
-    /// It stays.
+    /// The pod stays.
     Stays,
 }
 
 /// What taints do to one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<'t> {
-    /// What becomes of it where it runs.
+    /// What becomes of the pod if it runs on the node.
     pub fate: Fate,
-    /// The first taint that it does not tolerate, or tolerates for the shortest time, if it goes.
+    /// The taint that evicts the pod, if any: the first that it does not tolerate, or the one that it tolerates for the shortest time.
     pub because: Option<&'t Taint>,
-    /// A taint that would keep it away if it were new.
+    /// The first taint that would keep the pod away if it were still to be scheduled.
     pub kept_away_by: Option<&'t Taint>,
 }
 
-/// What taints do to a pod with these tolerations.
+/// Computes what taints do to a pod with these tolerations.
 pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'t> {
     let first_match = |taint: &Taint| tolerations.iter().find(|toleration| tolerates(toleration, taint));
     let keeps_away = |taint: &&Taint| taint.effect != "PreferNoSchedule" && first_match(taint).is_none();
@@ -143,25 +143,25 @@ pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'
     Outcome { fate, because: shortest.map(|(_, taint)| taint), kept_away_by }
 }
 
-/// A pod that would go.
+/// A pod that taints would evict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Going<'p> {
     /// The pod.
     pub pod: &'p Pod,
-    /// Never [`Fate::Stays`].
+    /// When the pod would be evicted; never [`Fate::Stays`].
     pub fate: Fate,
 }
 
-/// What taints would do to a node.
+/// What taints would do to the pods of a node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Toll<'p> {
-    /// Who would go, soonest first, then by name.
+    /// The pods that would be evicted, soonest first, then by name.
     pub going: Vec<Going<'p>>,
-    /// How many would stay.
+    /// The number of pods that would stay.
     pub stay: usize,
 }
 
-/// What taints would do to the pods of a node that have not ended.
+/// Computes what taints would do to those of the pods that have not ended.
 pub fn toll<'p>(pods: impl IntoIterator<Item = &'p Pod>, taints: &[Taint]) -> Toll<'p> {
     let mut toll = Toll::default();
     for pod in pods.into_iter().filter(|pod| pod.is_active()) {
@@ -175,12 +175,12 @@ pub fn toll<'p>(pods: impl IntoIterator<Item = &'p Pod>, taints: &[Taint]) -> To
 }
 
 impl Toll<'_> {
-    /// The first that must not go, and why: the node or the cluster cannot do without it, or the operator has it so.
+    /// Returns the first pod that would be evicted although it is protected, with the reason of its protection.
     pub fn untouchable(&self, protect: &PodProtection) -> Option<(&Pod, Protection)> {
         self.going.iter().find_map(|going| Some((going.pod, going.pod.protection(protect)?)))
     }
 
-    /// In one line, with at most so many names.
+    /// Returns the result as one line that names at most `most` pods.
     pub fn words(&self, most: usize) -> String {
         let name = |going: &Going<'_>| match going.fate {
             Fate::GoesAfter(time) => format!("{} (after {} s)", going.pod.full_name(), time.as_secs()),

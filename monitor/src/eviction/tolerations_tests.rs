@@ -13,8 +13,8 @@ fn fate(json: &str, texts: &[&str]) -> Fate {
 }
 
 #[test]
-fn the_example_of_the_reference() {
-    // Two of three taints are tolerated: it stays where it runs, for the third does not evict, and would not be scheduled anew.
+fn an_untolerated_no_schedule_taint_does_not_evict() {
+    // The pod tolerates two of three taints. The third does not evict, so the running pod stays, but a new one would not be scheduled.
     let three = taints(&["key1=value1:NoSchedule", "key1=value1:NoExecute", "key2=value2:NoSchedule"]);
     let pod = tolerations(
         r#"[{"key": "key1", "operator": "Equal", "value": "value1", "effect": "NoSchedule"},
@@ -26,7 +26,7 @@ fn the_example_of_the_reference() {
 }
 
 #[test]
-fn who_stays_and_who_goes() {
+fn a_pods_fate_follows_from_its_tolerations() {
     let five = Fate::GoesAfter(Duration::from_secs(5));
     for (json, texts, expected) in [
         ("[]", &["k:NoSchedule", "k:PreferNoSchedule"][..], Fate::Stays),
@@ -52,7 +52,7 @@ fn who_stays_and_who_goes() {
 }
 
 #[test]
-fn of_several_tolerations_the_first_that_matches_a_taint_counts_and_of_several_taints_the_shortest_time() {
+fn the_first_match_and_the_shortest_time_count() {
     let long_first = r#"[{"operator": "Exists", "tolerationSeconds": 60}, {"key": "k", "operator": "Exists", "tolerationSeconds": 5}]"#;
     assert_eq!(fate(long_first, &["k:NoExecute"]), Fate::GoesAfter(Duration::from_secs(60)));
     let each = r#"[{"key": "k", "operator": "Exists", "tolerationSeconds": 60}, {"key": "l", "operator": "Exists", "tolerationSeconds": 5},
@@ -82,7 +82,7 @@ fn taints_are_written_as_kubectl_takes_them() {
 }
 
 #[test]
-fn the_toll_on_a_node() {
+fn the_toll_lists_pods_by_time_and_name() {
     let pods: Vec<Pod> = serde_json::from_str(
         r#"[{"metadata": {"namespace": "b", "name": "tolerant"}, "spec": {"tolerations": [{"operator": "Exists"}]}},
             {"metadata": {"namespace": "b", "name": "slow"}, "spec": {"tolerations": [{"operator": "Exists", "tolerationSeconds": 30}]}},

@@ -1,4 +1,4 @@
-//! Pods as candidates: how much of the resource that runs out each of them uses, and has requested.
+//! Pods as candidates: how much of the resource that runs out each pod uses and has requested.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
@@ -17,14 +17,14 @@ use super::standing::Standing;
 /// A pod that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ActivePod<'a> {
-    /// Which.
+    /// The pod.
     pub pod: &'a Pod,
     /// What is known about its usage.
     pub stats: Option<&'a PodStats>,
 }
 
-/// The pods that have not ended, critical ones too, with the statistics of their UID; where there are two of one the last count. A
-/// mirror of a static pod has a UID of its own, and the statistics of the pod that it stands for.
+/// Returns the pods that have not ended, including critical ones, with the statistics of their UID. If statistics of a UID occur twice,
+/// the last count. A mirror pod has a UID of its own, but the statistics are those of the static pod that it mirrors.
 pub fn active_pods<'a, P: Borrow<Pod>>(pods: &'a [P], summary: &'a Summary) -> Vec<ActivePod<'a>> {
     let by_uid: HashMap<&str, &PodStats> =
         summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect();
@@ -37,13 +37,13 @@ pub fn active_pods<'a, P: Borrow<Pod>>(pods: &'a [P], summary: &'a Summary) -> V
 /// A pod that can be ranked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodCandidate<'a> {
-    /// Which pod.
+    /// The pod.
     pub pod: &'a Pod,
-    /// What the keys look at.
+    /// The facts that the ranking keys use.
     pub facts: Facts,
     /// What is known about its usage.
     pub stats: Option<&'a PodStats>,
-    /// Why its node says that it must not be evicted, where the pod does not say so itself.
+    /// Why the pod must not be evicted, if its node says so and not the pod itself.
     pub exempt: Option<&'static str>,
 }
 
@@ -76,7 +76,7 @@ impl Candidate for PodCandidate<'_> {
     }
 }
 
-/// The active pods as candidates when `signal` is low.
+/// Returns the active pods as candidates for an eviction for `signal`.
 pub fn candidates<'a>(
     policy: &Policy,
     signal: Signal,
@@ -102,7 +102,8 @@ fn facts(policy: &Policy, signal: Signal, layout: Layout, pod: &Pod, stats: Opti
     }
 }
 
-/// What the pod requested, and what is subtracted from its usage. Inodes cannot be requested, so whoever has one exceeds its request.
+/// Returns what the pod requested, and what is subtracted from its usage. Inodes cannot be requested, so their request counts as zero,
+/// and a pod that uses one inode exceeds it.
 fn request(pod: &Pod, resource: Resource, quirks: Quirks) -> (Option<Amount>, Amount) {
     match resource {
         Resource::Memory | Resource::EphemeralStorage => {
@@ -117,7 +118,7 @@ fn request(pod: &Pod, resource: Resource, quirks: Quirks) -> (Option<Amount>, Am
     }
 }
 
-/// How much of what `signal` counts the pod uses, going by its statistics; what they do not say is nothing.
+/// Returns how much the pod uses of what `signal` counts. Figures that are missing in the statistics count as zero.
 pub fn usage(signal: Signal, layout: Layout, pod: &Pod, stats: &PodStats) -> Amount {
     match signal.resource() {
         Resource::Memory => units(stats.memory.and_then(|stats| stats.working_set_bytes)),
@@ -134,12 +135,12 @@ pub fn usage(signal: Signal, layout: Layout, pod: &Pod, stats: &PodStats) -> Amo
     }
 }
 
-/// As the kubelet takes it: signed.
+/// Returns the number as an amount, reinterpreted as signed like in the kubelet.
 pub(super) fn units(number: Option<u64>) -> Amount {
     Amount::from_units(number.unwrap_or(0).cast_signed())
 }
 
-/// What of a pod lies on the filesystem of a signal. Images lie on none: they are charged to no pod.
+/// Which parts of a pod's disk usage lie on the filesystem of a signal. Images are charged to no pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) writable_layers: bool,
@@ -178,14 +179,14 @@ fn disk(
     if measured.logs_and_volumes {
         let measured = Names::new(&stats.volumes, |it| &it.name);
         for volume in pod.spec.volumes.iter().filter(|volume| is_local(volume)) {
-            // Where a name is given twice the first counts.
+            // If a name occurs twice, the first counts.
             sum = sum + units(measured.first(&volume.name).and_then(&of_volume));
         }
     }
     sum
 }
 
-/// Whether what it holds lies on the node's own filesystem.
+/// Tells whether the content of the volume lies on the node's own filesystem.
 fn is_local(volume: &Volume) -> bool {
     let is_directory = volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium.is_empty());
     is_directory || volume.host_path || volume.config_map || volume.git_repo

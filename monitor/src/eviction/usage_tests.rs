@@ -5,7 +5,7 @@ use crate::config::{Ranking, RankingKey};
 use crate::eviction::fixtures::{kubelet, memory, pod, pod_statistics, requesting, summary};
 use crate::eviction::rank::Order;
 
-/// The names of the candidates, first to be evicted first.
+/// Returns the names of the candidates, first to be evicted first.
 fn ranked(policy: &Policy, signal: Signal, layout: Layout, pods: &[Pod], stats: &[Value]) -> Vec<String> {
     let summary = summary(json!({}), stats);
     let active = active_pods(pods, &summary);
@@ -18,7 +18,7 @@ fn by_memory(pods: &[Pod], stats: &[Value]) -> Vec<String> {
     ranked(&kubelet(&[]), Signal::MemoryAvailable, Layout::Single, pods, stats)
 }
 
-/// A directory of each kind that is local, one of each that is not, and one container.
+/// Returns a pod with local and other volumes of each kind, and one container.
 fn with_volumes() -> Pod {
     let volumes = json!([
         {"name": "directory", "emptyDir": {}},
@@ -40,12 +40,12 @@ fn what_is_measured_depends_on_the_layout() {
             {"name": "c", "rootfs": used(1000), "logs": used(100)},
             {"name": "gone", "rootfs": used(2000), "logs": null},
         ],
-        // The first of a name counts.
+        // If a name occurs twice, the first figure counts.
         "volume": [volume("directory", 10), volume("directory", 90), volume("tmpfs", 50), volume("host", 1), volume("map", 2),
                    volume("git", 3), volume("claim", 70)],
     }))
     .unwrap();
-    // Bytes and inodes: two layers; one log and four volumes.
+    // The sums of bytes and of inodes cover two writable layers, one log and four volumes.
     let (layers, rest, nothing) = ((3000, 3002), (116, 121), (0, 0));
     let all = (3116, 3123);
     for (layout, node, image, container) in [
@@ -62,7 +62,7 @@ fn what_is_measured_depends_on_the_layout() {
 }
 
 #[test]
-fn what_the_statistics_do_not_say_is_nothing() {
+fn missing_statistics_count_as_zero() {
     let null = json!({"memory": {"workingSetBytes": null}, "process_stats": {"process_count": null},
                       "containers": [{"rootfs": null, "logs": {"usedBytes": null}}, null], "volume": [{"name": "directory"}]});
     for stats in [json!({}), json!({"memory": null, "process_stats": null, "containers": null, "volume": null}), null] {
@@ -74,7 +74,7 @@ fn what_the_statistics_do_not_say_is_nothing() {
 }
 
 #[test]
-fn statistics_belong_to_the_uid_and_the_last_of_them_count() {
+fn the_last_statistics_of_a_uid_count() {
     let pods = [requesting("a", "memory", "0", 0), requesting("b", "memory", "0", 0)];
     let named = json!({"podRef": {"name": "a", "namespace": "ns", "uid": "other"}, "memory": {"workingSetBytes": 99}});
     let stats = [named, memory("a", 9), memory("b", 5), memory("a", 1)];
@@ -82,7 +82,7 @@ fn statistics_belong_to_the_uid_and_the_last_of_them_count() {
 }
 
 #[test]
-fn by_memory_then_priority_then_distance() {
+fn memory_ranks_by_excess_priority_and_distance() {
     let pods = [
         requesting("within-low-priority", "memory", "100", -10),
         requesting("above-high-priority", "memory", "10", 100),
@@ -104,20 +104,20 @@ fn fractions_of_a_byte_count() {
 }
 
 #[test]
-fn without_statistics_first_as_the_kubelet_has_it_or_last() {
+fn pods_without_statistics_rank_first_or_last() {
     let pods = [requesting("known", "memory", "0", -5), requesting("unknown", "memory", "0", 1000)];
     let known = [memory("known", 50)];
     for (quirk, expected) in [(true, ["unknown", "known"]), (false, ["known", "unknown"])] {
         let mut policy = kubelet(&[]);
         policy.quirks.set(Quirk::MissingStatisticsFirst, quirk);
         assert_eq!(ranked(&policy, Signal::MemoryAvailable, Layout::Single, &pods, &known), expected);
-        // By processes the priority comes first.
+        // The ranking by processes compares the priority first.
         assert_eq!(ranked(&policy, Signal::PidAvailable, Layout::Single, &pods, &known), ["known", "unknown"]);
     }
 }
 
 #[test]
-fn by_processes_priority_then_count() {
+fn processes_rank_by_priority_then_count() {
     let pods = ["few", "many", "important"].map(|name| requesting(name, "memory", "0", i32::from(name == "important")));
     let count = |name, count: u64| pod_statistics(name, json!({"process_stats": {"process_count": count}}));
     let stats = [count("few", 2), count("many", u64::MAX), count("important", 1000)];
@@ -128,7 +128,7 @@ fn by_processes_priority_then_count() {
 }
 
 #[test]
-fn by_inodes_the_kubelet_subtracts_bytes() {
+fn the_kubelet_subtracts_bytes_from_inodes() {
     let pods = [requesting("requested", "ephemeral-storage", "1Ki", 0), requesting("none", "memory", "0", 0)];
     let inodes = |name, inodes: u64| {
         pod_statistics(name, json!({"containers": [{"name": "c", "rootfs": {"inodesUsed": inodes}}]}))
@@ -142,7 +142,7 @@ fn by_inodes_the_kubelet_subtracts_bytes() {
 }
 
 #[test]
-fn by_images_of_a_split_layout_the_smallest_request_goes_first() {
+fn images_of_a_split_layout_rank_by_smallest_request() {
     let pods = [
         requesting("large", "ephemeral-storage", "1Gi", 0),
         requesting("small", "ephemeral-storage", "1Ki", 0),
@@ -162,7 +162,7 @@ fn by_images_of_a_split_layout_the_smallest_request_goes_first() {
 }
 
 #[test]
-fn ended_pods_are_no_candidates_and_critical_ones_are() {
+fn critical_pods_are_candidates_and_ended_ones_are_not() {
     let mut pods = ["failed", "succeeded", "unknown"].map(|name| requesting(name, "memory", "0", 0)).to_vec();
     for (pod, phase) in pods.iter_mut().zip(["Failed", "Succeeded", "Unknown"]) {
         phase.clone_into(&mut pod.status.phase);
@@ -172,7 +172,7 @@ fn ended_pods_are_no_candidates_and_critical_ones_are() {
 }
 
 #[test]
-fn by_the_request_alone() {
+fn without_usage_the_smallest_request_ranks_first() {
     let policy = Policy { ranking: Ranking::Custom(vec![RankingKey::Request]), ..kubelet(&[]) };
     let pods =
         [requesting("b", "memory", "2", 0), requesting("a", "memory", "2", 0), requesting("c", "memory", "1", 0)];

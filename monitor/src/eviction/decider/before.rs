@@ -1,4 +1,4 @@
-//! What is tried before a pod is evicted: garbage collection, fresh figures of disk usage, and proactive reclaim.
+//! The steps before an eviction: garbage collection, new measurements of disk usage, and proactive reclaim.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use super::{
     AgentRules, Decider, Measure, Next, Note, Phase, Place, ReclaimFacts, Rules, RuntimeFacts, Snapshot, Standing,
 };
 
-/// Before an eviction for a disk every candidate is measured anew, for this long at most.
+/// Before an eviction for a disk every candidate is measured anew. The eviction waits for this at most this long.
 const RENEWAL: Duration = Duration::from_secs(5);
-/// Workloads that create inodes are measured all the time, and inodes may run out sooner: a figure no older than a kubelet's will do.
+/// The same for inodes. Workloads that create inodes are measured all the time, and inodes may run out sooner.
 const RENEWAL_OF_INODES: Duration = Duration::from_secs(1);
+/// A figure of inodes may be this old, which is as old as a kubelet's may be.
 const TOLERATED_OF_INODES: Duration = Duration::from_secs(10);
-/// How often the decider asks whether all are measured.
+/// How often the decider asks whether all candidates are measured.
 const RENEWAL_POLL: Duration = Duration::from_millis(50);
 
 impl<C: Candidate> Decider<C> {
@@ -49,7 +50,7 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// A kubelet collects within its synchronization.
+    /// Goes on after the garbage collection of a kubelet, which is part of the synchronization.
     pub(super) fn collected(&mut self, rules: Rules<'_>, after: &Observation) -> Next {
         let Some(met) = self.acted_on().filter(|_| !is_enough(rules.policy, &self.armed, after)) else {
             return self.wait();
@@ -62,7 +63,7 @@ impl<C: Candidate> Decider<C> {
         if started {
             self.memory.collection.start(snapshot.clock());
         }
-        // A dry run frees nothing: the eviction that it reports is the right one all the same.
+        // A dry run frees nothing, so it goes on to the eviction that it reports.
         let is_dry_run = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe);
         match self.acted_on().map(|met| met.threshold.signal) {
             Some(signal) if !started || is_dry_run => self.measure_disks(rules, snapshot, signal),
@@ -82,7 +83,7 @@ impl<C: Candidate> Decider<C> {
         let renewal = &mut self.memory.renewal;
         let ordered = renewal.since.filter(|since| now.since(*since) < renewal.fresh());
         let renew = ordered.is_none();
-        // Had a candidate been chosen, the earlier order would be forgotten.
+        // An earlier order is forgotten once a victim is evicted. One that is still here was therefore in vain.
         if renew && renewal.since.replace(now).is_some() {
             renewal.in_vain = renewal.in_vain.saturating_add(1);
         }
@@ -103,7 +104,7 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// Judges the reclaim attempt under way, if any. While it may still succeed no threshold is acted on.
+    /// Judges the reclaim attempt under way, if any. While the attempt may still succeed, no threshold is acted on.
     pub(super) fn reclaim_under_way(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Option<Next> {
         let attempt = self.memory.reclaim.attempt?;
         let available = snapshot.observation.get(Signal::MemoryAvailable);
@@ -139,7 +140,7 @@ impl<C: Candidate> Decider<C> {
         memory.episode = episode.filter(|episode| goes_on && now < episode.deadline);
     }
 
-    /// Memory: a candidate above its request is asked to give memory back first, where that can suffice.
+    /// Tries, for a memory threshold, to reclaim memory from a candidate above its request before one is evicted.
     pub(super) fn reclaim_first(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> Next {
         let signal = met.threshold.signal;
         if rules.agent().is_none() {

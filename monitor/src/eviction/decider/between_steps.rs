@@ -1,4 +1,4 @@
-//! What can be read of the decider, and changed, between steps.
+//! Reading and changing the decider's state between steps.
 
 use crate::eviction::rank::Ranked;
 use crate::eviction::{Armed, Assessment, Layout, MetThreshold, Observation, arm};
@@ -8,12 +8,12 @@ use super::memory::Renewal;
 use super::{Decider, Memory, Note, Rules, Turn, memory};
 
 impl<C> Decider<C> {
-    /// Continues from what another decider remembered.
+    /// Returns a decider that continues from the memory of another decider.
     pub fn remembering(memory: Memory) -> Self {
         Self { memory, ..Self::default() }
     }
 
-    /// The same for candidates of another type, between two turns.
+    /// Converts the decider to another type of candidates. The present turn is dropped, so this is only for the time between two turns.
     pub fn between_turns<D>(self) -> Decider<D> {
         let Self { armed, layout, memory, turn: _ } = self;
         Decider { armed, layout, memory, turn: Turn::default() }
@@ -23,37 +23,37 @@ impl<C> Decider<C> {
         &self.memory
     }
 
-    /// The thresholds that are watched on this layout.
+    /// Returns the thresholds that are watched on the present layout.
     pub fn armed(&self) -> &[Armed] {
         &self.armed
     }
 
-    /// The layout that they are armed for; none before the first step.
+    /// Returns the layout that the thresholds are armed for, or `None` before the first step.
     pub fn layout(&self) -> Option<Layout> {
         self.layout
     }
 
-    /// What the signals amount to, as of the last turn.
+    /// Returns the assessment of the last turn.
     pub fn assessment(&self) -> &Assessment {
         &self.turn.assessment
     }
 
-    /// The signals that this rests on.
+    /// Returns the observation that the assessment rests on.
     pub fn observation(&self) -> &Observation {
         &self.turn.observation
     }
 
-    /// The threshold in hand: the one that the last ranking, eviction or wait was for.
+    /// Returns the present threshold: the one that the last ranking, eviction or wait was for.
     pub fn acted_on(&self) -> Option<&MetThreshold> {
         self.turn.queue.get(self.turn.in_hand)
     }
 
-    /// The candidates, first to be evicted first.
+    /// Returns the candidates, first to be evicted first.
     pub fn ranking(&self) -> &[Ranked<C>] {
         &self.turn.ranking
     }
 
-    /// When something that was refused in the last turn may be tried again.
+    /// Returns when something that was refused in the last turn may be tried again.
     pub fn retry(&self) -> Option<Monotonic> {
         self.turn.retry
     }
@@ -67,7 +67,7 @@ impl<C> Decider<C> {
         self.turn.notes.drain(..)
     }
 
-    /// Takes what the signals amount to, as of the last turn.
+    /// Takes the assessment of the last turn.
     pub fn take_assessment(&mut self) -> Assessment {
         std::mem::take(&mut self.turn.assessment)
     }
@@ -77,23 +77,24 @@ impl<C> Decider<C> {
         std::mem::take(&mut self.turn.ranking)
     }
 
-    /// Ends all cool-downs: they were set by rules that no longer apply.
+    /// Ends all cool-downs. The caller uses it when the rules that set them no longer apply.
     pub fn reconsider(&mut self) {
         self.memory.cool_downs = memory::CoolDowns::default();
         self.turn.retry = None;
     }
 
-    /// Forgets proactive reclaim, under way or failed.
+    /// Forgets the state of proactive reclaim.
     pub fn forget_reclaim(&mut self) {
         self.memory.reclaim = memory::ReclaimMemory::default();
     }
 
-    /// No disk is short any more, or the pressure began anew: disk usage that was ordered is forgotten.
+    /// Forgets the measurement of disk usage that was ordered. The caller uses it when no disk threshold is met any more, or when the
+    /// pressure began anew.
     pub fn reset_renewal(&mut self) {
         self.memory.renewal.reset();
     }
 
-    /// Arms the thresholds of this policy for this layout; thresholds that stay keep how long they have been met.
+    /// Arms the thresholds of the policy for this layout. Thresholds that stay armed keep the time for which they have been met.
     pub fn arm(&mut self, rules: Rules<'_>, layout: Layout) {
         let armed = arm(rules.policy, layout);
         if self.layout.is_some() {

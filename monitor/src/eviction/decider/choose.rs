@@ -1,4 +1,5 @@
-//! From the candidates to the victim: ranked, confirmed by a second sample, and taken in their order until one can be evicted.
+//! Chooses the victim: ranks the candidates, confirms the threshold with a second sample, and takes candidates in their order until one
+//! can be evicted.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::{
     Standing,
 };
 
-/// After this many candidates were measured one by one it is quicker to measure all.
+/// After this many candidates have been measured one by one, measuring all at once is quicker.
 const MEASURED_ONE_BY_ONE: usize = 8;
 
 impl<C: Candidate> Decider<C> {
@@ -27,8 +28,8 @@ impl<C: Candidate> Decider<C> {
         self.measure_first(rules, snapshot)
     }
 
-    /// Measures the first candidate exactly while it stands there by an upper bound only. The others stand where their bound puts them,
-    /// which may be too far in front: no key moves a candidate back for using more.
+    /// Measures the first candidate exactly as long as its place rests on an upper bound. The other candidates may stand too far in front,
+    /// but not too far back: no key moves a candidate back for a larger usage.
     fn measure_first(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let is_sure = self.turn.ranking.first().is_none_or(|first| first.candidate.is_exact());
         match self.signal(snapshot) {
@@ -38,7 +39,7 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// A candidate that no longer exists is left out.
+    /// Takes in the exact usage of the first candidate, or removes a candidate that no longer exists.
     pub(super) fn measured(&mut self, rules: Rules<'_>, snapshot: &Snapshot, exact: Option<C>) -> Next {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
         match (exact, self.turn.ranking.first_mut()) {
@@ -53,13 +54,14 @@ impl<C: Candidate> Decider<C> {
 
     fn ranked(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         if rules.agent().is_some() {
-            // Measuring and ranking takes a moment, in which the pressure may be gone.
+            // Measuring and ranking take time, and the signal may have recovered meanwhile.
             return self.ask(Phase::Confirming, Next::Measure(Measure::Signals));
         }
         self.take_next(rules, snapshot, 0)
     }
 
-    /// Judges the second sample as if it were the first: minimum reclaim holds a threshold after an eviction, not after the sample before.
+    /// Judges the second sample from the state before the first. Otherwise the first sample would already let minimum reclaim hold the
+    /// threshold.
     pub(super) fn confirm(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().cloned()) else { return self.wait() };
         if self.turn.layout != snapshot.layout {
@@ -82,11 +84,11 @@ impl<C: Candidate> Decider<C> {
         self.take_next(rules, snapshot, 0)
     }
 
-    /// Takes the first candidate from `from` on that can be evicted and frees enough.
+    /// Takes the first candidate, from the place `from` on, that can be evicted and frees enough.
     pub(super) fn take_next(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize) -> Next {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
         let is_enforcing = rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce);
-        // Of a ranking by upper bounds only the first is sure.
+        // In a ranking by upper bounds only the place of the first candidate is certain.
         let is_unsure = is_enforcing && signal.resource() == Resource::Memory && !self.turn.is_exact;
         let sure = if is_unsure { 1 } else { self.turn.ranking.len() };
         let mut from = from;
@@ -129,7 +131,7 @@ impl<C: Candidate> Decider<C> {
         place.map(|place| from + place)
     }
 
-    /// Why the candidate at `place` would be passed over, for the explanation of a ranking.
+    /// Returns for each candidate of the ranking why it would be passed over, if it would.
     pub fn passed_over(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Vec<Option<PassedOver>> {
         let is_exempt = |candidate: &C| candidate.standing().is_some_and(|standing| standing.is_critical);
         let Some(signal) = self.signal(snapshot) else { return Vec::new() };
@@ -143,14 +145,14 @@ impl<C: Candidate> Decider<C> {
         self.turn.ranking.iter().map(|ranked| reason(&ranked.candidate)).collect()
     }
 
-    /// Whether the workload's turn may come: no attempt on it failed or was refused lately, and it is not leaving already, unless a hard
-    /// threshold cuts its grace period short.
+    /// Tells whether the workload may be evicted now. It may not for a while after an attempt on it failed or was refused. For a soft
+    /// threshold it also may not while its eviction is under way; a hard threshold cuts the grace period short.
     pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
         let is_leaving = snapshot.under_way.iter().any(|under_way| under_way.id == id);
         !self.memory.exclusions.holds(id, hard, snapshot.clock()) && (hard || !is_leaving)
     }
 
-    /// The standing of a candidate is known: it is evicted, or the next one is taken.
+    /// Takes in the standing of a candidate: evicts the candidate, or goes on to the next one.
     pub(super) fn judge(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place, standing: Standing) -> Next {
         self.evict(rules, snapshot, place, standing).unwrap_or_else(|| self.after(rules, snapshot, place))
     }
@@ -162,7 +164,7 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// Evicts the candidate; none where it must not be evicted, or not now.
+    /// Evicts the candidate. Returns `None` if the candidate must not be evicted, or not now.
     fn evict(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place, standing: Standing) -> Option<Next> {
         if standing.is_critical {
             return None;
@@ -170,7 +172,7 @@ impl<C: Candidate> Decider<C> {
         let is_limit = matches!(place, Place::Limit(_));
         let met = self.acted_on().filter(|_| !is_limit);
         if met.is_none() && snapshot.question.is_some() {
-            // `rank` without a threshold: the first is named, and nothing would be done.
+            // `rank` on a signal without a threshold names the first candidate. Nothing would be evicted.
             let choice = Choice::named(place, Cause::Signal(snapshot.question?), Duration::ZERO);
             return Some(self.ask(Phase::Trying(place), Next::Evict(choice)));
         }
@@ -188,7 +190,7 @@ impl<C: Candidate> Decider<C> {
         };
         let route = match rules.agent() {
             None => Some(Route::Local),
-            // Where nothing is done, nothing is waited for: the candidate is named.
+            // Observe mode evicts nothing, so it names the candidate without waiting for a route.
             Some(agent) => {
                 let named = (agent.mode == Mode::Observe).then_some(Route::Local);
                 route(agent.methods, is_hard, standing).or(named)
@@ -245,7 +247,8 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// No candidate is left. What is put off is tried again, and reported as that.
+    /// Ends the turn when no candidate is left. In enforce mode it leaves out the cool-down and the note if a candidate was put off,
+    /// because that candidate is tried again and has a note of its own.
     fn exhausted(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on()) else { return self.wait() };
         let (signal, hard, threshold) = (met.threshold.signal, met.is_hard(), met.place);
@@ -261,7 +264,7 @@ impl<C: Candidate> Decider<C> {
     }
 }
 
-/// Which way a candidate is evicted, by the configuration and the API server's state; none where it cannot be evicted now.
+/// Returns the route of an eviction by the configuration and the state of the API server, or `None` if no eviction is possible now.
 pub(super) fn route(methods: EvictionMethods, is_hard: bool, standing: Standing) -> Option<Route> {
     use EvictionMethod::{Delete, Evict, Off};
     let (is_up, is_read) = match standing.control_plane {
@@ -275,12 +278,12 @@ pub(super) fn route(methods: EvictionMethods, is_hard: bool, standing: Standing)
     let method = if is_hard { methods.hard } else { methods.soft };
     match (method, is_hard) {
         (Off, _) => Some(Route::Local),
-        // A deletion disregards disruption budgets: it is certain.
+        // A deletion is not subject to disruption budgets, so the agent insists on it.
         (Delete | Evict, false) if standing.is_known && is_up => Some(Route::Requested { insists: method == Delete }),
         (Delete, _) | (Evict, true) if standing.is_known => Some(Route::Reported),
-        // Neither whether a budget protects the pod is known, nor whether the API server lists it.
+        // Either the API server does not answer or it does not list the pod, so no disruption budget can be respected.
         (Evict, false) => None,
-        // The API server answers and has not listed the pods: protection is unknown. A hard threshold does not wait for that.
+        // The API server answers but has not listed the pods yet, so protection is unknown. A hard threshold does not wait for the list.
         (Delete, false) if is_up && !is_read => None,
         (Delete | Evict, _) => Some(Route::Unlisted),
     }

@@ -1,4 +1,4 @@
-//! Pods above a limit of local storage: evicted whether or not the disk is full.
+//! Evictions of pods above a limit of local storage. They do not depend on how full the disk is.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::eviction::rank::Candidate;
 
 use super::{Choice, Decider, LimitExceeded, Measure, Next, Phase, Place, Rules, Snapshot};
 
-/// As often as a kubelet synchronizes.
+/// The interval between two checks. A kubelet checks limits as often.
 const EVERY: Duration = Duration::from_secs(10);
-/// While another pod above its limit waits for its turn.
+/// The time until the next check while pods above a limit are left.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl<C> Decider<C> {
-    /// When limits are checked next; none where they never were.
+    /// Returns when limits are checked next, or `None` before the first check.
     pub fn limits_due(&self) -> Option<crate::units::Monotonic> {
         self.memory.limits_due
     }
@@ -34,13 +34,14 @@ impl<C: Candidate> Decider<C> {
         } else if self.turn.exceeded.is_empty() {
             return self.next_threshold(rules, snapshot);
         } else {
-            // A kubelet does nothing else in the same synchronization.
+            // A kubelet that evicts for limits does nothing else in the same synchronization.
             self.turn.queue.clear();
         }
         self.next_limit(rules, snapshot, 0)
     }
 
-    /// Takes the next pod above its limit. The agent evicts one at a time, a kubelet all.
+    /// Takes the next pod above a limit. In enforce mode the agent evicts one pod per turn. In observe mode it names all of them, and a
+    /// kubelet evicts all of them.
     pub(super) fn next_limit(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize) -> Next {
         let exceeded = self.turn.exceeded.get(from..).unwrap_or_default().iter().copied();
         let Some(agent) = rules.agent() else {
@@ -67,7 +68,7 @@ impl<C: Candidate> Decider<C> {
 
     pub(super) fn limit_started(&mut self, rules: Rules<'_>, snapshot: &Snapshot, limit: usize) -> Next {
         if rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce) {
-            // The others, and those that could not be evicted yet, in a moment.
+            // The other pods above a limit are checked again soon.
             self.memory.limits_due = Some(snapshot.clock().after(AGAIN));
             return self.wait();
         }

@@ -1,4 +1,4 @@
-//! What the decider remembers from one turn to the next.
+//! The memory of the decider from one turn to the next.
 
 use std::time::Duration;
 
@@ -12,20 +12,22 @@ use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
 use super::snapshot::{EvictionEnd, Snapshot};
 
-/// After a failed attempt a workload is no candidate for this long.
+/// A workload is no candidate for this long after a failed attempt.
 const FAILED_FOR: Duration = Duration::from_secs(30);
-/// After a refusal it is none for soft thresholds: disruption budgets change when another pod becomes ready.
+/// A workload is no candidate for soft thresholds for this long after a refusal. A disruption budget changes when another pod becomes
+/// ready.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
-/// After the API server could not be asked, a soft eviction waits this long.
+/// An eviction for a soft threshold waits this long after the API server could not be asked.
 pub(super) const PUT_OFF: Duration = Duration::from_secs(5);
-/// A disk is freed seconds after the last process exits, when directories are removed: as often as the kubelet samples.
+/// The cool-down after an eviction for a disk. Space is freed only when directories are removed, seconds after the last process exits.
+/// The kubelet samples as often.
 pub const DISK_COOL_DOWN: Duration = Duration::from_secs(10);
-/// Enforcing, a fresh list of candidates takes this long to make sense after none could be evicted.
+/// In enforce mode, candidates are ranked again this long after none of them could be evicted.
 const ENFORCE_COOL_DOWN: Duration = Duration::from_millis(250);
-/// Observe mode ranks this often while a threshold stays met: kernel events may wake the loop at any time.
+/// In observe mode, candidates are ranked this often while a threshold stays met. Kernel events could wake the loop far more often.
 const OBSERVE_COOL_DOWN: Duration = Duration::from_millis(100);
 
-/// Everything that a later decision depends on. It serializes, so that a recorded decision can be replayed.
+/// Everything that a later decision depends on. It can be serialized, so that a recorded decision can be replayed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
@@ -36,7 +38,7 @@ pub struct Memory {
     pub(super) collection: CollectionMemory,
     pub(super) renewal: Renewal,
     pub(super) reclaim: ReclaimMemory,
-    /// What was available when waiting for expected space began.
+    /// The amount that was available of each signal when the wait for expected space began.
     pub(super) expected_since: Vec<(Signal, i64)>,
     /// When limits of local storage are checked next.
     pub(super) limits_due: Option<Monotonic>,
@@ -55,10 +57,10 @@ impl Memory {
                 EvictionEnd::Refused => self.exclusions.exclude_soft(ended.id, now.after(REFUSED_FOR)),
             }
             match (ended.end, ended.cause.signal()) {
-                // Nothing was done: the next candidate is tried at once.
+                // A refusal has no effect on the node, so the next candidate is tried at once.
                 (EvictionEnd::Refused, Some(signal)) => self.cool_downs.forget((signal, false)),
                 (_, Some(signal)) => self.cool_disks(signal.resource(), now),
-                // A pod above its own limit says nothing about how full the disk is.
+                // The eviction of a pod above its own limit starts no cool-down, because it says nothing about how full the disk is.
                 (_, None) => {}
             }
         }
@@ -68,7 +70,7 @@ impl Memory {
         self.exclusions.exclude(id, now.after(FAILED_FOR));
     }
 
-    /// Something was done about a disk: its effect takes a while, on bytes and inodes alike.
+    /// Starts the cool-down of every disk signal after an action for a disk. Its effect on bytes and inodes takes a while.
     pub(super) fn cool_disks(&mut self, resource: Resource, now: Monotonic) {
         if !resource.is_on_disk() {
             return;
@@ -82,7 +84,7 @@ impl Memory {
     }
 }
 
-/// How long nothing more is tried about a resource after no candidate could be evicted, or after a dry run.
+/// Returns the cool-down of a resource after no candidate could be evicted, or after a dry run.
 pub(super) const fn cool_down(resource: Resource, mode: Mode) -> Duration {
     match (resource, mode) {
         (Resource::EphemeralStorage | Resource::Inodes, _) => DISK_COOL_DOWN,
@@ -91,10 +93,10 @@ pub(super) const fn cool_down(resource: Resource, mode: Mode) -> Duration {
     }
 }
 
-/// A kind of threshold: the signal, and whether it is hard. Another filesystem is another matter.
+/// A kind of threshold: the signal, and whether the threshold is hard.
 type Kind = (Signal, bool);
 
-/// Times until which nothing is tried, by kind of threshold.
+/// The ends of cool-downs, by kind of threshold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct CoolDowns(Vec<(Kind, Monotonic)>);
 
@@ -117,7 +119,8 @@ impl CoolDowns {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Exclusions {
     all: Vec<(CgroupId, Monotonic)>,
-    /// Only from soft thresholds: neither a disruption budget nor a silent API server exempts a workload from a hard one.
+    /// Exclusions from soft thresholds only. Neither a disruption budget nor an unreachable API server exempts a workload from a hard
+    /// threshold.
     soft: Vec<(CgroupId, Monotonic)>,
 }
 
@@ -142,21 +145,22 @@ impl Exclusions {
     }
 }
 
-/// Measuring every candidate's disk usage anew before one is evicted for a disk: no event reports files that grow, and a figure may be a
-/// minute old.
+/// The state of measuring every candidate's disk usage anew before an eviction for a disk. It is necessary because no event reports that
+/// files grow, so a figure may be a minute old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Renewal {
-    /// When it was ordered.
+    /// When the measurement was ordered.
     pub(super) since: Option<Monotonic>,
-    /// How often no candidate was chosen by what was measured anew.
+    /// How many consecutive measurements led to no victim.
     pub(super) in_vain: u32,
 }
 
-/// A figure older than this is measured anew before the next eviction…
+/// A measurement older than this is repeated before the next eviction.
 const FRESH: Duration = Duration::from_secs(10);
-/// …twice as old each time that no candidate was found, up to this.
+/// The age doubles each time that a measurement led to no victim, up to this.
 const LONGEST_FRESH: Duration = Duration::from_secs(60);
-/// After this many times in vain it is not urgent any more: a disk for which no candidate can be evicted may stay full for weeks.
+/// After this many measurements without a victim, measuring is not urgent any more: a disk for which no candidate can be evicted may stay
+/// full for weeks.
 const IN_VAIN: u32 = 3;
 
 impl Renewal {
@@ -168,24 +172,24 @@ impl Renewal {
         FRESH.saturating_mul(1 << self.in_vain.min(IN_VAIN)).min(LONGEST_FRESH)
     }
 
-    /// Whether measuring disks deserves a larger share of the CPU.
+    /// Tells whether measuring disk usage deserves a larger share of the CPU.
     pub fn is_urgent(&self) -> bool {
         self.in_vain < IN_VAIN
     }
 }
 
-/// Proactive reclaim under way, and when the next attempt may start.
+/// The state of proactive reclaim: the attempt under way, and when the next one may start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct ReclaimMemory {
     pub(super) attempt: Option<ReclaimAttempt>,
     pub(super) not_before: Option<Monotonic>,
-    /// Attempts that have an effect follow one another until this deadline.
+    /// The present series of attempts. Attempts that have an effect follow one another until its deadline.
     pub(super) episode: Option<Episode>,
-    /// The reason reported last for not asking.
+    /// The last reported reason for which reclaim was futile.
     pub(super) futile: Option<crate::eviction::proactive_reclaim::Futile>,
 }
 
-/// One request to the kernel.
+/// One attempt: a request to the kernel to reclaim memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReclaimAttempt {
     pub(super) available_before: Bytes,
@@ -193,7 +197,7 @@ pub(super) struct ReclaimAttempt {
     pub(super) deadline: Monotonic,
 }
 
-/// Attempts that follow one another, for as long as a hard threshold may wait.
+/// A series of attempts. It lasts at most as long as the eviction for a hard threshold may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Episode {
     pub(super) started: Monotonic,
@@ -205,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_are_measured_less_often_when_nothing_comes_of_it() {
+    fn disks_are_measured_less_often_without_a_victim() {
         let fresh = |in_vain| Renewal { in_vain, ..Renewal::default() }.fresh().as_secs();
         assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(fresh), [10, 20, 40, 60, 60, 60]);
     }

@@ -1,8 +1,9 @@
-//! The one decision: from the facts of a moment to what is to be done now.
+//! The decider: from the facts of one moment it derives what to do now.
 //!
-//! [`Decider::step`] is pure: no I/O, no clock, no logging; time is a field of the snapshot. A turn is a sequence of steps that ends with
-//! [`Next::Wait`]: the decider asks for what costs something, is stepped again with the answer, and in the end names the victim. The
-//! agent, `simulate`, `rank`, the fuzz targets, the property tests and the bench drive it; no other code picks a victim.
+//! [`Decider::step`] is pure: it does no I/O, reads no clock and logs nothing. The time is a field of the snapshot. A turn is a sequence
+//! of steps that ends with [`Next::Wait`]. The decider asks for each expensive measurement, gets the result with the next step, and in the
+//! end names the victim. The agent, `simulate`, `rank`, the fuzz targets, the property tests and the benchmark drive it. No other code
+//! picks a victim.
 
 mod before;
 mod between_steps;
@@ -36,41 +37,43 @@ pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,
 };
 
-/// What the decider waits for between two steps.
+/// What the decider expects from the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 enum Phase {
     /// The next step begins a turn.
     #[default]
     Idle,
-    /// The freed bytes of a reclaim attempt that has come to this; whether the kernel has answered.
+    /// The bytes that a reclaim attempt freed. The fields are its outcome, and whether the kernel has answered.
     EndingReclaim(ReclaimOutcome, bool),
-    /// Garbage collection, within the turn or begun.
+    /// The result of garbage collection, or whether a collection was started.
     Collecting,
     /// The state of the container runtime.
     AskingRuntime,
-    /// Whether disk usage is measured anew.
+    /// Whether the disk usage of every candidate is measured anew.
     Renewing,
-    /// Candidates, to ask the one furthest above its request for memory.
+    /// The candidates, to reclaim memory from the one furthest above its request.
     ReclaimCandidates,
-    /// The standing, then the holding of that one.
+    /// The standing of that candidate.
     ReclaimStanding,
+    /// What reclaim could take from that candidate.
     ReclaimHolding,
+    /// Whether the kernel was asked to reclaim.
     ReclaimStarting,
-    /// Candidates, to rank them.
+    /// The candidates, to rank them.
     Ranking,
-    /// The exact figure of the first.
+    /// The exact usage of the first candidate.
     Measuring,
-    /// A second sample, which confirms the first.
+    /// A second sample of the signals, which may confirm the first.
     Confirming,
     /// The standing of the candidate at this place.
     Standing(Place),
-    /// The outcome of the attempt at this place.
+    /// The result of the attempt to evict the candidate at this place.
     Trying(Place),
-    /// Pods above a limit of their own.
+    /// The pods above a limit of their own.
     Limits,
 }
 
-/// The step machine's state: what it remembers, and how far the present turn is.
+/// The state of the step machine: what it remembers between turns, and the present turn.
 #[derive(Debug)]
 pub struct Decider<C> {
     armed: Vec<Armed>,
@@ -79,29 +82,29 @@ pub struct Decider<C> {
     turn: Turn<C>,
 }
 
-/// The present turn. Buffers stay allocated from one turn to the next.
+/// The present turn. Its buffers stay allocated from one turn to the next.
 #[derive(Debug)]
 struct Turn<C> {
     phase: Phase,
     layout: Layout,
-    /// The memory of thresholds when the turn began: a second sample in the turn is judged from there.
+    /// The state of the thresholds before the turn. The second sample of the turn is judged from this state.
     before: ThresholdState,
     observation: Observation,
     assessment: Assessment,
-    /// The thresholds that may be acted on, the most urgent first, and the one in hand.
+    /// The thresholds that may be acted on, most urgent first. `in_hand` is the place of the present one.
     queue: Vec<MetThreshold>,
     in_hand: usize,
     ranking: Vec<Ranked<C>>,
-    /// How many candidates were measured one by one.
+    /// The number of candidates that were measured one by one.
     measured: usize,
-    /// The ranking rests on exact figures alone.
+    /// Whether the ranking rests on exact figures alone.
     is_exact: bool,
-    /// By the candidates as they were ranked: one that fails meanwhile still counts.
+    /// The judge of benefit for the candidates as they were ranked. A candidate whose eviction failed since then still counts.
     benefit: Option<Benefit>,
     exceeded: Vec<LimitExceeded>,
-    /// Limits were checked in this turn.
+    /// Whether limits were checked in this turn.
     has_checked_limits: bool,
-    /// The candidate that reclaim is tried on.
+    /// The place of the candidate that memory is reclaimed from.
     reclaim_place: usize,
     retry: Option<Monotonic>,
     notes: Vec<Note>,
@@ -137,8 +140,8 @@ impl<C> Default for Decider<C> {
 }
 
 impl<C: Candidate> Decider<C> {
-    /// Takes one step. `answer` is what the step before asked for; [`Answer::Begin`] begins a turn. An answer to another question than was
-    /// asked ends the turn: nothing is evicted on it.
+    /// Takes one step. `answer` is the result of what the previous step asked for. [`Answer::Begin`] begins a turn. An answer that the
+    /// previous step did not ask for ends the turn without an eviction.
     pub fn step(&mut self, rules: Rules<'_>, snapshot: &Snapshot, answer: Answer<C>) -> Next {
         let phase = std::mem::take(&mut self.turn.phase);
         match (phase, answer) {
@@ -211,7 +214,8 @@ impl<C: Candidate> Decider<C> {
         self.next_threshold(rules, snapshot)
     }
 
-    /// `rank`: the threshold that would be acted on is one that is met before one that is not, then a hard one.
+    /// Answers `rank`: takes the threshold on the signal that would be acted on. A met threshold comes before an unmet one, then a hard one
+    /// before a soft one.
     fn answer_question(&mut self, rules: Rules<'_>, snapshot: &Snapshot, signal: Signal) -> Next {
         let observation = &snapshot.observation;
         if let Some(value) = observation.get(signal) {
@@ -231,12 +235,12 @@ impl<C: Candidate> Decider<C> {
         self.ask(Phase::Ranking, Next::Measure(Measure::Candidates { signal, exact: true }))
     }
 
-    /// The signal that is ranked for.
+    /// Returns the signal for which candidates are ranked.
     fn signal(&self, snapshot: &Snapshot) -> Option<Signal> {
         snapshot.question.or_else(|| self.acted_on().map(|met| met.threshold.signal))
     }
 
-    /// Takes the next threshold in hand that may be acted on. One resource that cannot be freed, or not yet, must not keep another waiting.
+    /// Proceeds to the next threshold that may be acted on. A resource that cannot be freed now must not delay the freeing of another.
     fn next_threshold(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         while let Some(met) = self.acted_on().cloned() {
             if !self.may_act_on(rules, snapshot, &met) {
@@ -257,7 +261,7 @@ impl<C: Candidate> Decider<C> {
         self.next_threshold(rules, snapshot)
     }
 
-    /// Whether anything may be done about a threshold now.
+    /// Tells whether the threshold may be acted on now.
     fn may_act_on(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let Some(agent) = rules.agent() else { return true };
         let now = snapshot.clock();
@@ -276,7 +280,7 @@ impl<C: Candidate> Decider<C> {
             return false;
         }
         if let Some(until) = self.memory.cool_downs.until((signal, hard), now) {
-            // A filesystem is sampled again by itself for as long as a threshold on it is crossed.
+            // The agent samples a filesystem anyway for as long as a threshold on it is crossed.
             if !is_on_disk {
                 self.retry_at(until);
             }
@@ -287,7 +291,7 @@ impl<C: Candidate> Decider<C> {
 
     fn may_start(&self, agent: AgentRules, snapshot: &Snapshot, is_on_disk: bool, hard: bool) -> Result<(), Refusal> {
         if blocks(snapshot.under_way.iter().copied(), is_on_disk, hard) {
-            // How soon the evictions under way are polled again.
+            // The agent polls the evictions under way again after this time.
             let is_dying = snapshot.under_way.iter().any(|under_way| under_way.stage == EvictionStage::Dying);
             return Err(Refusal::CoolDown(Duration::from_millis(if is_dying { 5 } else { 100 })));
         }
@@ -298,7 +302,8 @@ impl<C: Candidate> Decider<C> {
         self.turn.retry = Some(self.turn.retry.map_or(at, |retry| retry.min(at)));
     }
 
-    /// Whether what evicted pods still occupy suffices once it is freed: not when half of what was left is gone meanwhile.
+    /// Tells whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
+    /// available at first is left.
     fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let signal = met.threshold.signal;
         if snapshot.expected.is_empty() {
@@ -324,7 +329,7 @@ impl<C: Candidate> Decider<C> {
         true
     }
 
-    /// What the agent does when no threshold is left to act on: limits of local storage, when they are due.
+    /// Ends the turn, after a check of the limits of local storage if it is due.
     fn end_turn(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         if self.limits_are_due(rules, snapshot) {
             return self.ask(Phase::Limits, Next::Measure(Measure::Limits));
@@ -341,7 +346,7 @@ impl<C: Candidate> Decider<C> {
         Order::of(rules.policy, signal.resource())
     }
 
-    /// Which candidates free enough, given those that can be evicted at all.
+    /// Returns the judge of which candidates free enough. The largest candidate is taken from those that can be evicted.
     fn benefit(&self, rules: Rules<'_>, signal: Signal, can_be_evicted: impl Fn(&C) -> bool) -> Benefit {
         let usable = self.turn.ranking.iter().filter(|ranked| can_be_evicted(&ranked.candidate));
         let largest = usable.filter_map(|ranked| ranked.facts().usage).max();
@@ -349,8 +354,9 @@ impl<C: Candidate> Decider<C> {
     }
 }
 
-/// Whether the evictions under way delay another one. A hard eviction never waits for the grace period of another, only for processes
-/// that were killed already and whose memory is being freed; and for a disk, for another whose disk is.
+/// Tells whether the evictions under way delay another one. An eviction for a hard threshold waits only for processes that were killed
+/// already, because their memory is being freed. For a disk it also waits for urgent evictions in their grace period, and for those
+/// whose files are being removed.
 pub fn blocks(under_way: impl IntoIterator<Item = UnderWay>, is_on_disk: bool, hard: bool) -> bool {
     under_way.into_iter().any(|under_way| match under_way.stage {
         EvictionStage::Dying => true,

@@ -1,4 +1,4 @@
-//! What one step of the decider answers.
+//! The result of one step of the decider.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::eviction::garbage::Collector;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Signal};
 
-/// What is to be done now. Everything but [`Next::Wait`] is answered, and the decider is stepped again.
+/// What to do now. After everything but [`Next::Wait`] the driver calls the decider again with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Next {
-    /// Nothing, until something changes or one of these times comes. The turn is over.
+    /// Wait until something changes or one of these times comes. The turn is over.
     Wait {
         /// When something that was refused may be tried again.
         retry: Option<Monotonic>,
         /// When the next grace period or transition period ends.
         next_change: Option<Duration>,
     },
-    /// Measure something that is read only when needed.
+    /// Measure something that is measured only when the decider needs it.
     Measure(Measure),
     /// Remove garbage, in this order.
     CollectGarbage {
@@ -29,28 +29,29 @@ pub enum Next {
     },
     /// Ask the kernel to reclaim memory from a candidate.
     Reclaim { place: usize, bytes: Bytes, deadline: Monotonic },
-    /// The reclaim attempt under way has come to this; `interrupt`: the kernel is to be told to stop.
+    /// End the reclaim attempt under way, which had this outcome. `interrupt` tells whether to stop the kernel's reclaim.
     EndReclaim { outcome: ReclaimOutcome, interrupt: bool },
-    /// Evict.
+    /// Evict a candidate.
     Evict(Choice),
 }
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
-    /// The signals, anew.
+    /// The signals, sampled anew.
     Signals,
-    /// The candidates and what they use of what `signal` counts; `exact`: no upper bounds.
+    /// The candidates and their usage of what `signal` counts. With `exact`, upper bounds are not enough.
     Candidates { signal: Signal, exact: bool },
     /// The state of the container runtime.
     Runtime,
     /// The exact working set of one candidate of the ranking.
     Exact { place: usize },
-    /// What is known of one candidate.
+    /// The standing of one candidate.
     Standing { place: Place },
     /// What reclaim could take from one candidate.
     Holding { place: usize },
-    /// Whether every candidate's disk usage is at most `tolerated` older than `since`; `renew`: it is to be measured anew.
+    /// Whether the figures of every candidate's disk usage are at most `tolerated` older than `since`. With `renew`, the driver orders
+    /// new measurements.
     Disks { since: Monotonic, tolerated: Duration, renew: bool },
     /// Which pods are above a limit of their own.
     Limits,
@@ -69,20 +70,20 @@ pub enum Place {
 pub struct Choice {
     pub place: Place,
     pub cause: Cause,
-    /// The threshold, by its place among the armed ones; none for a limit of the pod's own.
+    /// The place of the threshold among the armed ones, or `None` for a limit of the pod's own.
     pub threshold: Option<usize>,
     pub is_hard: bool,
-    /// Seconds between SIGTERM and SIGKILL as the API states them; negative only under the quirk of that name.
+    /// The seconds between SIGTERM and SIGKILL as the API states them. They are negative only under the quirk of that name.
     pub grace_period_seconds: i64,
-    /// The same for signals: zero where the threshold is hard.
+    /// The same time for an eviction by signals. It is zero for a hard threshold.
     pub grace: Duration,
     pub route: Route,
-    /// Observe mode: recorded, not carried out.
+    /// Whether the eviction is only recorded, as in observe mode, and not carried out.
     pub is_dry_run: bool,
 }
 
 impl Choice {
-    /// A candidate that is named without a threshold and never evicted, because no agent drives the decider.
+    /// Returns the choice of a candidate without a threshold. No agent drives the decider then, so the eviction is not carried out.
     pub(super) const fn named(place: Place, cause: Cause, grace: Duration) -> Self {
         Self {
             place,
@@ -100,46 +101,46 @@ impl Choice {
 /// How an eviction is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Route {
-    /// The agent ends the processes, and tells no API server.
+    /// The agent ends the processes and does not report to an API server.
     #[default]
     Local,
-    /// The same, where an API server does not list the pod.
+    /// The agent ends the processes. No API server is known to list the pod.
     Unlisted,
-    /// The agent ends the processes, and reports it to the API server beside.
+    /// The agent ends the processes and reports the eviction to the API server.
     Reported,
-    /// The API server is asked, and the kubelet ends the processes; `insists`: the agent does when there is no answer.
+    /// The agent asks the API server, and the kubelet ends the processes. With `insists`, the agent ends them if there is no answer.
     Requested { insists: bool },
 }
 
-/// What the driver reports once the turn is over.
+/// Something that the driver reports once the turn is over.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Note {
-    /// A soft threshold is met, and its eviction waits: the node is in maintenance.
+    /// A soft threshold is met, but its eviction waits because the node is in maintenance.
     Deferred { threshold: usize },
-    /// The evictions of this minute are spent.
+    /// The budget of evictions per minute is spent.
     BudgetSpent { left: Duration },
-    /// What evicted pods still occupy suffices once it is freed.
+    /// The space that evicted pods still occupy will suffice once it is freed.
     Expected { threshold: usize, amount: Amount },
-    /// A soft eviction needs the API server, which cannot be asked.
+    /// An eviction for a soft threshold needs the API server, which cannot be asked now.
     PutOff { threshold: usize, id: CgroupId },
     /// No candidate is left.
     Exhausted { threshold: usize, candidates: usize },
-    /// No workload is asked to give memory back.
+    /// Memory is not reclaimed from any workload, for this reason.
     ReclaimFutile { threshold: usize, why: Futile },
-    /// Observe mode: this workload would be asked to give memory back.
+    /// In observe mode: memory would be reclaimed from this workload.
     ReclaimDryRun { threshold: usize, id: CgroupId, bytes: Bytes },
 }
 
 /// Why a candidate is not evicted although it is ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PassedOver {
-    /// It must not be evicted.
+    /// The candidate must not be evicted.
     Exempt,
-    /// Its usage could not be measured.
+    /// The usage of the candidate could not be measured.
     NotMeasured,
-    /// It would free too little.
+    /// The eviction would free too little.
     TooLittle,
-    /// Its eviction failed, was refused, or is under way.
+    /// An eviction of the candidate failed, was refused, or is under way.
     Tried,
 }
 

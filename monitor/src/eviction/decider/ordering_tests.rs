@@ -1,4 +1,4 @@
-//! Tables of snapshots and times against the steps that the agent takes. No clock, no files.
+//! Checks the steps that the decider takes for given snapshots and times. The tests use no clock and no files.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ const MEMORY: Signal = Signal::MemoryAvailable;
 const DISK: Signal = Signal::NodeFsAvailable;
 const PIDS: Signal = Signal::PidAvailable;
 
-/// An agent without files: the decider, its rules, and a world of plain numbers that answers what the decider asks.
+/// A driver for tests: the decider, its rules, and plain figures that answer what the decider asks.
 struct Scene {
     policy: Policy,
     agent: AgentRules,
     decider: Decider<RecordedCandidate>,
     snapshot: Snapshot,
-    /// Name, QoS class and usage.
+    /// The name, QoS class and usage of each candidate.
     candidates: Vec<(&'static str, QosClass, i64)>,
     standing: fn(&str) -> Standing,
     attempt: fn(&str) -> Attempt,
@@ -32,10 +32,10 @@ struct Scene {
     are_disks_measured: bool,
     exceeded: Vec<LimitExceeded>,
     holding: Option<Holding>,
-    /// What the kernel freed when an attempt of proactive reclaim ended.
+    /// The bytes that the kernel has freed when an attempt at proactive reclaim ends.
     freed: Bytes,
     is_reclaim_refused: bool,
-    /// What is observed by the second sample; the same as by the first where none is given.
+    /// The second sample. `None` repeats the first.
     second: Option<Vec<(Signal, i64)>>,
 }
 
@@ -129,7 +129,7 @@ impl Scene {
         }
     }
 
-    /// Runs one turn, and says what was done.
+    /// Runs one turn and returns what the decider did.
     fn turn(&mut self) -> Vec<String> {
         let (mut done, mut answer) = (Vec::new(), Answer::Begin);
         let mut snapshot = self.snapshot.clone();
@@ -213,15 +213,15 @@ fn memory_before_disk_and_hard_before_soft() {
     // The soft threshold is past its grace period and the hard one recovered.
     let mut scene =
         Scene::with(vec![threshold(MEMORY, 200, 10), threshold(PIDS, 100, 0)], &[(MEMORY, 150), (PIDS, 50)]);
-    assert_eq!(scene.at(0).turn(), ["evict large for pid.available"], "inside its grace period");
+    assert_eq!(scene.at(0).turn(), ["evict large for pid.available"], "the soft threshold is inside its grace period");
     scene.snapshot.ended = vec![gone(2, PIDS)];
     scene.see(&[(MEMORY, 150), (PIDS, 500)]);
-    assert!(scene.at(12_000).turn().is_empty(), "the cool-down");
+    assert!(scene.at(12_000).turn().is_empty(), "the cool-down is not over");
     assert_eq!(scene.at(14_000).turn(), ["evict large for memory.available"]);
 }
 
 #[test]
-fn the_second_sample_must_still_call_for_it() {
+fn the_second_sample_must_confirm_the_threshold() {
     let mut scene = Scene::memory(50);
     scene.second = Some(vec![(MEMORY, 100)]);
     assert!(scene.turn().is_empty(), "equal is not below");
@@ -230,18 +230,18 @@ fn the_second_sample_must_still_call_for_it() {
 }
 
 #[test]
-fn garbage_is_collected_before_a_pod_goes() {
+fn garbage_is_collected_before_an_eviction() {
     let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
     scene.runtime = RuntimeFacts::Up;
     assert_eq!(scene.at(0).turn(), ["collect"]);
     assert!(scene.at(1_000).turn().is_empty(), "the collection is under way");
     scene.snapshot.collected = Some(CollectionEnd::Exhausted);
     assert_eq!(scene.at(2_000).turn(), ["evict large for nodefs.available"], "nothing was left to collect");
-    assert!(scene.at(3_000).turn().is_empty(), "the disk is freed seconds later");
+    assert!(scene.at(3_000).turn().is_empty(), "the cool-down of disks is not over");
 }
 
 #[test]
-fn disks_are_measured_anew_before_a_pod_goes() {
+fn disks_are_measured_anew_before_an_eviction() {
     let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
     scene.are_disks_measured = false;
     for (at, expected) in [(0, 0), (1_000, 0), (4_999, 0), (5_000, 1)] {
@@ -250,28 +250,28 @@ fn disks_are_measured_anew_before_a_pod_goes() {
 }
 
 #[test]
-fn what_evicted_pods_occupy_is_waited_for_unless_the_disk_fills() {
+fn an_eviction_waits_for_expected_space_of_evicted_pods() {
     let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 60)]);
     scene.snapshot.expected = vec![(DISK, Amount::from_units(50))];
     assert_eq!(scene.at(0).turn(), ["expected"]);
     scene.see(&[(DISK, 29)]);
-    assert_eq!(scene.at(100).turn(), ["evict large for nodefs.available"], "half of it is gone meanwhile");
+    assert_eq!(scene.at(100).turn(), ["evict large for nodefs.available"], "less than half of the space is left");
 }
 
 #[test]
-fn a_cool_down_follows_an_effect_and_no_attempt() {
+fn a_cool_down_follows_an_effect_not_an_attempt() {
     let mut scene = Scene::memory(50);
     assert_eq!(scene.at(0).turn(), ["evict large for memory.available"]);
     scene.snapshot.under_way = vec![UnderWay { id: CgroupId(2), stage: EvictionStage::Dying, is_urgent: false }];
-    assert!(scene.at(100).turn().is_empty(), "its memory is being freed");
+    assert!(scene.at(100).turn().is_empty(), "the memory of the victim is being freed");
     scene.snapshot.under_way.clear();
     scene.snapshot.ended = vec![gone(2, MEMORY)];
-    assert!(scene.at(200).turn().is_empty(), "the cool-down begins when it is gone");
+    assert!(scene.at(200).turn().is_empty(), "the cool-down begins when the victim has ended");
     assert!(scene.at(2_199).turn().is_empty());
     assert_eq!(scene.at(2_200).turn().len(), 1);
     let mut failed = Scene::memory(50);
     failed.attempt = |name| if name == "large" { Attempt::Failed } else { Attempt::Started };
-    assert_eq!(failed.at(0).turn().len(), 2, "a failed attempt costs nothing, and the next is tried");
+    assert_eq!(failed.at(0).turn().len(), 2, "after a failed attempt the next candidate is tried");
 }
 
 #[test]
@@ -280,10 +280,10 @@ fn the_budget_of_a_minute_bounds_evictions() {
     for second in [0, 3, 6] {
         assert_eq!(scene.at(second * 1_000).turn().len(), 1, "{second} s");
         scene.snapshot.ended = vec![gone(2, MEMORY)];
-        assert!(scene.at(second * 1_000 + 500).turn().is_empty(), "the effect counts");
+        assert!(scene.at(second * 1_000 + 500).turn().is_empty(), "the cool-down follows the effect");
     }
     assert_eq!(scene.at(9_000).turn(), ["budget spent"]);
-    // The first effect was seen after half a second.
+    // The first effect was observed at 0.5 s, so a minute after it is 60.5 s.
     assert_eq!(scene.at(60_499).turn(), ["budget spent"]);
     assert_eq!(scene.at(60_501).turn(), ["evict large for memory.available"]);
 }
@@ -319,8 +319,8 @@ fn critical_and_failed_candidates_are_passed_over() {
     scene.attempt = |_| Attempt::Failed;
     let all = ["evict large for memory.available", "evict small for memory.available", "exhausted"];
     assert_eq!(scene.at(0).turn(), all);
-    assert!(scene.at(249).turn().is_empty(), "an exhausted list is not tried at once");
-    assert_eq!(scene.at(250).turn(), ["exhausted"], "both are excluded for a while");
+    assert!(scene.at(249).turn().is_empty(), "candidates are not ranked again at once");
+    assert_eq!(scene.at(250).turn(), ["exhausted"], "both candidates are excluded");
     assert_eq!(scene.at(30_000).turn(), all);
 }
 
@@ -341,7 +341,7 @@ fn a_soft_eviction_waits_for_the_api_server() {
     scene.standing =
         |_| Standing { is_pod: true, is_known: true, control_plane: ControlPlane::Down, ..Standing::default() };
     scene.at(0).turn();
-    // The first by an upper bound, then both by exact figures.
+    // The first candidate is put off by its upper bound, then both by exact figures.
     assert_eq!(scene.at(1_000).turn(), ["put off", "put off", "put off"]);
     assert!(scene.at(5_999).turn().is_empty());
     scene.standing = |_| Standing {
@@ -354,24 +354,28 @@ fn a_soft_eviction_waits_for_the_api_server() {
 }
 
 #[test]
-fn observe_mode_names_the_victim_and_waits_for_nothing() {
+fn observe_mode_names_the_victim_without_waiting() {
     let mut soft = Scene::with(vec![threshold(MEMORY, 200, 1)], &[(MEMORY, 150)]);
     soft.agent.mode = Mode::Observe;
     soft.standing = |_| Standing { is_pod: true, control_plane: ControlPlane::Down, ..Standing::default() };
     soft.at(0).turn();
-    assert_eq!(soft.at(1_000).turn(), ["would evict large for memory.available"], "without an API server");
+    assert_eq!(soft.at(1_000).turn(), ["would evict large for memory.available"], "observe mode needs no API server");
     let mut scene = Scene::memory(50);
     scene.agent.mode = Mode::Observe;
     assert_eq!(scene.at(0).turn(), ["would evict large for memory.available"]);
-    assert!(scene.at(99).turn().is_empty(), "events may wake the loop at any time");
+    assert!(scene.at(99).turn().is_empty(), "observe mode ranks every 100 ms at most");
     assert_eq!(scene.at(100).turn(), ["would evict large for memory.available"]);
     let mut disk = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
     (disk.agent.mode, disk.runtime) = (Mode::Observe, RuntimeFacts::Up);
-    assert_eq!(disk.at(0).turn(), ["collect", "would evict large for nodefs.available"], "a list frees nothing");
+    assert_eq!(
+        disk.at(0).turn(),
+        ["collect", "would evict large for nodefs.available"],
+        "listing garbage frees nothing"
+    );
 }
 
 #[test]
-fn a_reload_in_mid_eviction_keeps_what_is_under_way() {
+fn a_reload_keeps_the_evictions_under_way() {
     let mut scene = Scene::memory(50);
     assert_eq!(scene.at(0).turn().len(), 1);
     scene.snapshot.under_way = vec![UnderWay { id: CgroupId(2), stage: EvictionStage::Dying, is_urgent: false }];
@@ -382,7 +386,7 @@ fn a_reload_in_mid_eviction_keeps_what_is_under_way() {
     assert!(scene.at(10).turn().is_empty(), "the victim is still dying");
     scene.snapshot.under_way.clear();
     scene.snapshot.ended = vec![gone(2, MEMORY)];
-    assert!(scene.at(20).turn().is_empty(), "and was charged to the budget");
+    assert!(scene.at(20).turn().is_empty(), "the eviction is charged to the budget");
     scene.agent.mode = Mode::Observe;
     assert_eq!(scene.at(3_000).turn(), ["would evict large for memory.available"]);
 }
@@ -396,7 +400,7 @@ fn proactive_reclaim_comes_first_where_it_can_suffice() {
     scene.holding = Some(holding);
     assert_eq!(scene.at(0).turn(), ["reclaim from large"]);
     scene.snapshot.reclaim = ReclaimFacts::Busy(ReclaimAnswer::Pending);
-    assert!(scene.at(10).turn().is_empty(), "the kernel is at it");
+    assert!(scene.at(10).turn().is_empty(), "the kernel is reclaiming");
     let late = scene.at(500).turn();
     assert_eq!(late, ["reclaim timed_out", "evict large for memory.available"]);
     let mut little = Scene::memory(50);
@@ -406,17 +410,21 @@ fn proactive_reclaim_comes_first_where_it_can_suffice() {
 }
 
 #[test]
-fn proactive_reclaim_goes_on_while_it_frees() {
+fn proactive_reclaim_continues_while_it_frees_memory() {
     let mut scene = Scene::memory(50);
     scene.policy.semantics = crate::config::Semantics::Kubelet;
     scene.snapshot.reclaim = ReclaimFacts::Idle;
     scene.holding = Some(Holding { above_request: Bytes(400), active_file: Bytes(300), ..Holding::default() });
     assert_eq!(scene.at(0).turn(), ["reclaim from large"]);
     (scene.snapshot.reclaim, scene.freed) = (ReclaimFacts::Busy(ReclaimAnswer::Done), Bytes(100));
-    assert_eq!(scene.at(40).turn(), ["reclaim insufficient", "reclaim from large"], "until its deadline");
+    assert_eq!(
+        scene.at(40).turn(),
+        ["reclaim insufficient", "reclaim from large"],
+        "attempts follow one another until the deadline"
+    );
     let late = ["reclaim timed_out", "evict large for memory.available"];
     scene.snapshot.reclaim = ReclaimFacts::Busy(ReclaimAnswer::Pending);
-    assert_eq!(scene.at(500).turn(), late, "the deadline of the whole");
+    assert_eq!(scene.at(500).turn(), late, "the deadline of the series is over");
 }
 
 #[test]
@@ -432,20 +440,28 @@ fn proactive_reclaim_that_cannot_start_rests() {
 }
 
 #[test]
-fn what_the_turn_has_started_counts_for_its_limits() {
+fn an_eviction_of_the_same_turn_delays_one_for_a_limit() {
     let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
     scene.snapshot.has_limits = true;
     let exceeded = |id| LimitExceeded { id: CgroupId(id), cause: Cause::PodLimit, is_stale: false };
     scene.exceeded = vec![exceeded(2)];
-    assert_eq!(scene.at(0).turn(), ["evict large for nodefs.available"], "it is leaving already");
+    assert_eq!(
+        scene.at(0).turn(),
+        ["evict large for nodefs.available"],
+        "the pod above its limit is being evicted already"
+    );
     let mut scene = Scene::memory(50);
     scene.snapshot.has_limits = true;
     scene.exceeded = vec![exceeded(9)];
-    assert_eq!(scene.at(0).turn(), ["evict large for memory.available"], "another goes when this one is gone");
+    assert_eq!(
+        scene.at(0).turn(),
+        ["evict large for memory.available"],
+        "the next eviction waits until this one has ended"
+    );
 }
 
 #[test]
-fn benefit_is_judged_as_the_candidates_were_ranked() {
+fn a_failed_candidate_still_counts_for_benefit() {
     let mut scene = Scene::with(vec![threshold(PIDS, 100, 0)], &[(PIDS, 50)]);
     scene.candidates = vec![("small", QosClass::BestEffort, 5), ("large", QosClass::BestEffort, 400)];
     scene.attempt = |_| Attempt::Failed;
@@ -453,18 +469,22 @@ fn benefit_is_judged_as_the_candidates_were_ranked() {
 }
 
 #[test]
-fn pods_above_a_limit_go_one_at_a_time() {
+fn pods_above_a_limit_are_evicted_one_at_a_time() {
     let mut scene = Scene::memory(500);
     scene.snapshot.has_limits = true;
     let exceeded = |id, is_stale| LimitExceeded { id: CgroupId(id), cause: Cause::PodLimit, is_stale };
     scene.exceeded = vec![exceeded(1, true), exceeded(2, false), exceeded(3, false)];
-    assert_eq!(scene.at(0).turn(), ["evict limit 1 for ephemeralpodfs.limit"], "a stale figure is measured anew first");
+    assert_eq!(
+        scene.at(0).turn(),
+        ["evict limit 1 for ephemeralpodfs.limit"],
+        "a pod with a stale figure is passed over"
+    );
     assert!(scene.at(499).turn().is_empty());
     assert_eq!(scene.at(500).turn().len(), 1);
     scene.exceeded.clear();
     assert!(scene.at(1_000).turn().is_empty());
     scene.exceeded = vec![exceeded(2, false)];
-    assert!(scene.at(10_999).turn().is_empty(), "as often as a kubelet synchronizes");
+    assert!(scene.at(10_999).turn().is_empty(), "limits are checked every ten seconds");
     assert_eq!(scene.at(11_000).turn().len(), 1);
 }
 
@@ -478,7 +498,6 @@ fn an_answer_to_another_question_ends_the_turn() {
     assert!(matches!(next, Next::Wait { .. }), "{next:?}");
 }
 
-/// The rule book of routes.
 #[test]
 fn the_route_follows_from_the_method_and_the_api_server() {
     use EvictionMethod::{Delete, Evict, Off};
@@ -512,7 +531,7 @@ fn the_route_follows_from_the_method_and_the_api_server() {
     }
 }
 
-/// Records a turn of the scene up to its eviction. Returns its line as it is read again.
+/// Records a turn of the scene up to its eviction. Returns its line, written and read again.
 fn recorded(scene: &Scene) -> RecordedLine {
     let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };
     let mut decider = Decider::default();
@@ -546,7 +565,7 @@ fn recorded(scene: &Scene) -> RecordedLine {
 }
 
 #[test]
-fn a_recorded_turn_replays_to_the_same() {
+fn a_recorded_turn_replays_to_the_same_victim() {
     let scene = Scene::memory(50);
     let line = recorded(&scene);
     let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };

@@ -1,4 +1,4 @@
-//! A turn of the decider as it is written down: what it was given, and what it answered.
+//! The record of a turn: the inputs and the results of its steps, in a form that can be serialized.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use crate::units::CgroupId;
 
 use super::{Answer, Choice, Decider, Memory, Next, Place, Rules, Snapshot, Standing};
 
-/// A candidate, by what a ranking looks at.
+/// A candidate with the facts that a ranking uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedCandidate {
     pub name: String,
     pub id: String,
     pub cgroup: CgroupId,
     pub facts: Facts,
-    /// The usage is no upper bound.
+    /// Whether the usage is exact. Otherwise it is an upper bound.
     pub exact: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
@@ -63,7 +63,7 @@ impl Candidate for RecordedCandidate {
     }
 }
 
-/// One step: its input, and its answer.
+/// One step: its input and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedStep {
     pub snapshot: Snapshot,
@@ -71,8 +71,8 @@ pub struct RecordedStep {
     pub next: Next,
 }
 
-/// The steps of the turn under way. They are kept as they were taken, and written down only after the eviction: until
-/// then a copy of a step costs as much for a thousand candidates as for one.
+/// The steps of the present turn. They are kept as they were taken, and converted to a record only after the eviction, because the
+/// conversion formats the name of every candidate.
 #[derive(Debug)]
 pub struct Recording<C> {
     memory: Memory,
@@ -80,12 +80,12 @@ pub struct Recording<C> {
 }
 
 impl<C: Candidate + Clone> Recording<C> {
-    /// Begins a turn of the decider.
+    /// Begins the recording of a turn.
     pub fn begin(decider: &Decider<C>) -> Self {
         Self { memory: decider.memory().clone(), steps: Vec::new() }
     }
 
-    /// Takes a step, and keeps it. A turn whose first step is to wait leaves nothing.
+    /// Takes a step of the decider and keeps it. Nothing is kept of a turn whose first step is to wait.
     pub fn step(&mut self, decider: &mut Decider<C>, rules: Rules<'_>, snapshot: &Snapshot, answer: Answer<C>) -> Next {
         let given = answer.clone();
         let next = decider.step(rules, snapshot, answer);
@@ -95,7 +95,7 @@ impl<C: Candidate + Clone> Recording<C> {
         next
     }
 
-    /// Returns the turn as it is written down.
+    /// Returns the record of the turn.
     pub fn recorded(&self) -> RecordedTurn {
         let step = |(snapshot, answer, next): &(Snapshot, Answer<C>, Next)| RecordedStep {
             snapshot: snapshot.clone(),
@@ -106,7 +106,7 @@ impl<C: Candidate + Clone> Recording<C> {
     }
 }
 
-/// One turn: what the decider remembered before it, and its steps.
+/// The record of one turn: the memory of the decider before the turn, and the steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RecordedTurn {
     pub memory: Memory,
@@ -114,7 +114,7 @@ pub struct RecordedTurn {
 }
 
 impl<C: Candidate> Answer<C> {
-    /// The same, with candidates that can be written down.
+    /// Returns the answer with candidates that can be serialized.
     pub fn recorded(&self) -> Answer<RecordedCandidate> {
         match self {
             Self::Begin => Answer::Begin,
@@ -159,26 +159,26 @@ pub struct RecordedLine {
     pub time: String,
     pub turn: RecordedTurn,
     pub victim: String,
-    /// The victim's cgroup, if it was evicted for a limit of its own; its place is then not in a ranking.
+    /// The victim's cgroup, if the victim was evicted for a limit of its own. Such a victim has no place in a ranking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_limit: Option<CgroupId>,
     pub explanation: String,
 }
 
-/// What a replay of a recorded turn came to.
+/// The result of a replay of a recorded turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replayed {
     pub steps: usize,
     pub victim: Option<String>,
     pub explanation: Option<String>,
-    /// The first step that differs from what was recorded, or what else does.
+    /// The first step that differs from the record, or else the difference of the victim or the explanation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
 }
 
 impl RecordedLine {
-    /// Steps a decider through the turn, and compares.
+    /// Steps a decider through the turn and compares its results with the record.
     pub fn replay(&self, rules: Rules<'_>) -> Replayed {
         let mut decider = Decider::remembering(self.turn.memory.clone());
         let (mut victim, mut explanation, mut difference) = (None, None, None);
@@ -199,7 +199,7 @@ impl RecordedLine {
                     victim = Some(ranked.candidate.name.clone());
                     explanation = Some(ranked.explanation(order));
                 }
-                // The pod's own limit and usage explain it, which are not the decider's.
+                // The explanation names the pod's limit and usage. The decider knows neither, so both texts come from the record.
                 Place::Limit(place) if exceeded.get(place).map(|limit| limit.id) == self.above_limit => {
                     (victim, explanation) = (Some(self.victim.clone()), Some(self.explanation.clone()));
                 }

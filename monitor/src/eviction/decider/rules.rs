@@ -1,36 +1,37 @@
-//! The rules that a decision follows: the policy, and how fast one decision may follow another.
+//! The rules of a decision: the policy, and how fast one decision may follow another.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::kubernetes_options::EvictionMethods;
 use crate::config::{EvictionLimits, Mode, Policy};
 
-/// What stays the same from one step to the next, until the configuration changes.
+/// The rules of a decision. They stay the same until the configuration changes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Rules<'a> {
     pub policy: &'a Policy,
     pub pace: Pace,
 }
 
-/// How fast one eviction may follow another, and what is asked for before one.
+/// How fast one eviction may follow another, and what the decider asks for before one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// One synchronization of a kubelet (`eviction-semantics.md` §3): at most one eviction, nothing awaited, no budget.
+    /// One synchronization of a kubelet (`eviction-semantics.md` §3). It evicts at most one pod for a threshold, waits for nothing, and
+    /// has no budget.
     Kubelet,
-    /// The candidates of one moment, as an agent would choose among them with nothing under way.
+    /// The candidates of one moment, ranked as the agent would rank them with no eviction under way.
     Ranking,
-    /// The agent: cool-downs, a budget, proactive reclaim, and confirmation by a second sample.
+    /// The agent, with cool-downs, a budget, proactive reclaim, and confirmation by a second sample.
     Agent(AgentRules),
 }
 
-/// What the agent's configuration adds to the policy.
+/// The rules that the agent's configuration adds to the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRules {
     pub mode: Mode,
     pub limits: EvictionLimits,
     /// Which API calls evict a pod.
     pub methods: EvictionMethods,
-    /// Soft thresholds wait while the node is in maintenance.
+    /// Whether soft thresholds wait while the node is in maintenance.
     pub defers_soft: bool,
 }
 
@@ -55,7 +56,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Whether candidates that would free next to nothing are passed over. A kubelet evicts the first of its ranking in any case.
+    /// Tells whether candidates that would free too little are passed over. A kubelet evicts the first of its ranking in any case.
     pub(super) fn weighs_benefit(&self) -> bool {
         self.pace != Pace::Kubelet
     }

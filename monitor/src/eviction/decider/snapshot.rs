@@ -1,4 +1,4 @@
-//! What one step of the decider is given: plain facts that can be written down and replayed.
+//! The input of one step of the decider: plain facts that can be serialized and replayed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ use crate::eviction::standing::Standing;
 use crate::eviction::{Layout, Observation};
 use crate::units::{Amount, Bytes, CgroupId, Moment, Monotonic, Signal};
 
-/// The facts of one moment. Facts that cost reads or allocations are not here: the decider asks for them ([`super::Next::Measure`]), and
-/// the next step's [`Answer`] has them.
+/// The facts of one moment. It leaves out facts that cost reads or allocations. The decider asks for those with
+/// [`super::Next::Measure`], and gets them with the [`Answer`] of the next step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Snapshot {
@@ -32,13 +32,13 @@ pub struct Snapshot {
     /// A garbage collection that ended since the step before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collected: Option<CollectionEnd>,
-    /// What evicted pods still occupy and their runtime is going to free, by signal.
+    /// The amounts, by signal, that evicted pods still occupy and that the container runtime is going to free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expected: Vec<(Signal, Amount)>,
-    /// The node is in maintenance, or whether it is is not known yet.
+    /// The node is in maintenance, or the agent does not know yet whether it is.
     pub in_maintenance: bool,
     pub reclaim: ReclaimFacts,
-    /// Candidates' local storage is to be checked against their limits when it is due.
+    /// Whether the local storage of candidates is to be checked against their limits when a check is due.
     pub has_limits: bool,
 }
 
@@ -54,18 +54,18 @@ impl Snapshot {
 pub struct UnderWay {
     pub id: CgroupId,
     pub stage: EvictionStage,
-    /// It is for a hard threshold or a limit, and its disk is wanted back.
+    /// The eviction is for a hard threshold or a limit, and is to free a disk.
     pub is_urgent: bool,
 }
 
-/// How far an eviction is.
+/// The stage of an eviction under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EvictionStage {
-    /// Inside a grace period, or waiting for the runtime, the kubelet or the API server.
+    /// The workload is inside its grace period, or the eviction waits for the runtime, the kubelet or the API server.
     Leaving,
-    /// SIGKILL was sent; processes are still there.
+    /// SIGKILL was sent, but processes are left.
     Dying,
-    /// No process is left; the runtime removes the rest.
+    /// No process is left, and the runtime removes files.
     Removing,
 }
 
@@ -82,57 +82,57 @@ pub struct EndedEviction {
 pub enum EvictionEnd {
     /// No process is left.
     Gone,
-    /// Processes are left, or nothing could be signalled.
+    /// Processes are left, or no process could be signalled.
     Failed,
-    /// The API server did not answer, and nothing was signalled.
+    /// The API server did not answer, and no process was signalled.
     Unanswered,
-    /// The API server or a disruption budget refused; nothing was signalled.
+    /// The API server or a disruption budget refused, and no process was signalled.
     Refused,
 }
 
-/// Proactive reclaim (`memory.reclaim`), as far as it is possible here.
+/// The state of proactive reclaim (`memory.reclaim`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ReclaimFacts {
-    /// Not configured, or not possible.
+    /// Proactive reclaim is not configured or not possible.
     #[default]
     Off,
-    /// Observe mode: only reported.
+    /// In observe mode, proactive reclaim is only reported.
     DryRun,
-    /// Possible, and no request is under way in the kernel.
+    /// Proactive reclaim is possible, and the kernel works on no request.
     Idle,
-    /// The kernel is at work on a request; its answer so far.
+    /// The kernel works on a request. The field is its answer so far.
     Busy(ReclaimAnswer),
 }
 
-/// What the step before asked for.
+/// The result of what the previous step asked for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum Answer<C> {
-    /// Nothing was asked: a turn begins.
+    /// No result: a turn begins.
     #[default]
     Begin,
-    /// The signals were sampled anew; they are in the snapshot.
+    /// The signals were sampled anew. They are in the snapshot.
     Sampled,
     /// The candidates, in any order.
     Candidates(Vec<C>),
     /// The state of the container runtime.
     Runtime(RuntimeFacts),
-    /// One candidate measured exactly; none where it no longer exists.
+    /// One candidate with its exact usage, or `None` if it no longer exists.
     Exact(Option<C>),
-    /// What is known of one candidate.
+    /// The standing of one candidate.
     Standing(Standing),
-    /// What reclaim could take from one candidate; none where that cannot be read.
+    /// What reclaim could take from one candidate, or `None` if that cannot be read.
     Holding(Option<Holding>),
     /// Whether every candidate's disk usage is measured anew.
     DisksMeasured(bool),
     /// The pods above a limit of their own, in order.
     Limits(Vec<LimitExceeded>),
-    /// Garbage was collected, and this is observed now.
+    /// Garbage was collected. The field is the observation afterwards.
     Collected(Observation),
     /// Whether the runtime took the order to collect garbage.
     CollectionStarted(bool),
     /// Whether the kernel was asked to reclaim.
     ReclaimStarted(bool),
-    /// By how much the usage of the workload fell.
+    /// The number of bytes by which the usage of the workload fell.
     Reclaimed(Bytes),
     /// What became of an eviction attempt.
     Attempt(Attempt),
@@ -143,21 +143,21 @@ pub enum Answer<C> {
 pub struct LimitExceeded {
     pub id: CgroupId,
     pub cause: Cause,
-    /// It was measured too long ago, or before it was started: it is measured again first.
+    /// The usage was measured too long ago, or before the pod was started. It has to be measured again first.
     pub is_stale: bool,
 }
 
 /// What became of an eviction attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attempt {
-    /// The eviction is under way; in observe mode, recorded.
+    /// The eviction is under way. In observe mode, it was recorded.
     Started,
-    /// The workload has ended by itself.
+    /// The workload ended by itself.
     Gone,
-    /// It is critical after all.
+    /// The workload turned out to be critical.
     Critical,
     /// The API server could not be asked.
     PutOff,
-    /// Nothing could be signalled.
+    /// No process could be signalled.
     Failed,
 }
