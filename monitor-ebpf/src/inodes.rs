@@ -1,4 +1,4 @@
-//! Counts inodes created and removed, per cgroup and device, in the context of the task that does it.
+//! Counts created and removed inodes per cgroup and device, in the context of the task that creates or removes them.
 
 use aya_ebpf::{
     macros::{map, tracepoint},
@@ -19,7 +19,7 @@ static INODE_OTHERS: HashMap<InodeKey, InodeCounters> = HashMap::with_max_entrie
 static INODES: Counters<InodeKey, InodeCounters> =
     Counters { slots: &INODE_SLOTS, owners: &INODE_OWNERS, others: &INODE_OTHERS };
 
-/// Building it on the stack would call memset for each event.
+/// The initial value of the counters. Building it on the stack would call memset for each event.
 static ZERO: InodeCounters = InodeCounters { created: 0, removed: 0, evicted: 0 };
 
 #[derive(Clone, Copy)]

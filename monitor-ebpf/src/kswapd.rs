@@ -1,4 +1,4 @@
-//! kswapd's activity per NUMA node. kswapd reclaims for all cgroups, so its work is attributed to none.
+//! The activity of kswapd per NUMA node. kswapd reclaims for all cgroups, so its work is attributed to no cgroup.
 
 use aya_ebpf::{
     macros::{map, tracepoint},
@@ -13,7 +13,7 @@ use crate::{
     task,
 };
 
-/// There is one kswapd thread per node, so each element has one writer.
+/// Activity by node. There is one kswapd thread per node, so each element has one writer.
 #[map]
 static KSWAPD: HashMap<i32, KswapdCounters> = HashMap::with_max_entries(256, 0);
 
@@ -22,7 +22,7 @@ static KSWAPD_WAKE: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static KSWAPD_SLEEP: Layout = Layout::new();
 
-/// Adds what kswapd scanned and freed. Does nothing when the running task is not this node's kswapd.
+/// Adds the pages that kswapd scanned and freed. Does nothing if the running task is not the kswapd of this node.
 #[inline(always)]
 pub fn reclaimed(node: i32, tid: u32, scanned_pages: u64, reclaimed_pages: u64) {
     // SAFETY: the lookup returned a valid element, and only this thread writes it.

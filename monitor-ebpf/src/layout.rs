@@ -66,7 +66,7 @@ impl Layout {
         }
     }
 
-    /// Reads a field of 8 bytes, likewise.
+    /// Reads a field of 8 bytes in the same way as [`Self::read_u32`].
     #[inline(always)]
     pub fn read_u64(&'static self, ctx: &TracePointContext, field: usize) -> Option<u64> {
         match self.offset(field)? {

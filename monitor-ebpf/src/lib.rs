@@ -75,23 +75,24 @@ impl ReclaimKind {
 #[repr(C)]
 pub struct EventCounts {
     pub generated: u64,
-    /// Dropped because the ring was full.
+    /// Events that were dropped because the ring buffer was full.
     pub lost: u64,
-    /// Suppressed by the rate limit of wake-up events; not counted as generated.
+    /// Events that the rate limit of wake-ups suppressed. They are not counted as generated.
     pub suppressed: u64,
 }
 
-/// What could not be counted, mostly because a map was full; index into the per-CPU array `UNTRACKED`.
+/// Kinds of events that could not be counted, mostly because a map was full. The value is the index into the per-CPU array
+/// `UNTRACKED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Untracked {
-    /// The stall's begin was not seen, or too many tasks stalled at once: the stall is missed.
+    /// A stall is missed: its begin was not seen, or too many tasks stalled at once.
     Stall = 0,
-    /// Too many cgroups: the stall is attributed to no cgroup.
+    /// A stall is attributed to no cgroup, because there are too many cgroups.
     Reclaim = 1,
-    /// Too many pairs of cgroup and device.
+    /// There are too many pairs of cgroup and device.
     Inode = 2,
-    /// Too many victims at once, or too many cgroups with victims.
+    /// There are too many victims at once, or too many cgroups with victims.
     OomKill = 3,
 }
 
@@ -140,13 +141,13 @@ pub struct ReclaimKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct ReclaimCounters {
-    /// The sum of the histogram. The agent computes it; the programs leave it at 0 to save time.
+    /// The sum of the histogram. The agent computes it. The programs leave it at 0 to save time.
     pub stalls: u64,
     pub stalled_ns: u64,
     pub reclaimed_pages: u64,
     /// Scanned pages of the inactive lists; 0 where the kernel does not report them (MGLRU before 6.7).
     pub scanned_pages: u64,
-    /// How often, and for how long, a task was put to sleep inside a stall (5.16).
+    /// How often, and for how long, a task was put to sleep inside a stall (Linux 5.16).
     pub throttles: u64,
     pub throttled_ns: u64,
     pub histogram: [u64; HISTOGRAM_BUCKETS],
@@ -182,9 +183,9 @@ pub struct InodeKey {
 #[repr(C)]
 pub struct InodeCounters {
     pub created: u64,
-    /// Removed from the filesystem, or (xfs) without its last name.
+    /// Inodes removed from the filesystem. On xfs an inode without its last name counts as well.
     pub removed: u64,
-    /// Evicted from the inode cache, linked or not.
+    /// Inodes evicted from the inode cache, with or without names.
     pub evicted: u64,
 }
 
@@ -193,12 +194,12 @@ pub struct InodeCounters {
 pub struct KswapdCounters {
     pub wakes: u64,
     pub active_ns: u64,
-    /// The last wake-up; 0 while asleep.
+    /// The time of the last wake-up; 0 while kswapd is asleep.
     pub woke_at_ns: u64,
     /// Pages of the inactive lists; see [`ReclaimCounters::scanned_pages`].
     pub reclaimed_pages: u64,
     pub scanned_pages: u64,
-    /// The node's kswapd thread.
+    /// The id of the node's kswapd thread.
     pub tid: u32,
     pub reserved: u32,
 }
@@ -208,11 +209,11 @@ impl KswapdCounters {
     pub const ZERO: Self = unsafe { core::mem::zeroed() };
 }
 
-/// Slots for each kind of counters. There are more than a node has containers, because counting in an own slot is cheapest.
+/// Slots for each kind of counters. There are more slots than a node has containers, because counting in an own slot is cheapest.
 pub const COUNTER_SLOTS: u32 = 4096;
 const _: () = assert!(COUNTER_SLOTS.is_power_of_two(), "the programs mask the index");
 
-/// Room for keys whose slot another key owns: with as many keys as slots, about 1,500 of them.
+/// Room for keys whose slot belongs to another key. With as many keys as slots, about 1,500 keys have no slot.
 pub const OTHER_COUNTERS: u32 = 2048;
 
 /// An element of an array of counters, indexed by its key's hash.

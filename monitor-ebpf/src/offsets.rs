@@ -1,6 +1,6 @@
-//! Offsets on the running kernel. The loader fills them in; none is compiled in.
+//! Offsets on the running kernel. The loader sets them; none is compiled in.
 
-/// How many fields of one tracepoint the programs can use.
+/// The most fields of one tracepoint that the programs can use.
 pub const MAX_FIELDS: usize = 10;
 
 /// Offsets of one tracepoint's fields, from its `format` file, indexed by `field::…`.
@@ -42,7 +42,7 @@ pub mod field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Access {
-    /// Without BTF, by `bpf_get_current_cgroup_id`.
+    /// By `bpf_get_current_cgroup_id`, on kernels without BTF.
     Helper = 0,
     /// By `bpf_probe_read_kernel`, one call per step.
     ProbeRead = 1,
@@ -89,9 +89,9 @@ pub struct KernelOffsets {
 }
 
 impl KernelOffsets {
-    /// This kernel does not have it.
+    /// The value for a member that this kernel does not have.
     pub const ABSENT: u32 = u32::MAX;
-    /// No BTF. The non-zero filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
+    /// The offsets without BTF. The non-zero filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
     pub const UNKNOWN: Self = Self {
         access: Access::Helper as u32,
         // SAFETY: all fields are 32-bit integers; the sizes are compared at compile time.

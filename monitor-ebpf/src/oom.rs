@@ -106,7 +106,7 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 static OOM_KILLS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
 
-/// The loader sets element 0 once `signal_generate` is attached: a mark without a SIGKILL is then not a kill.
+/// The loader sets element 0 once `signal_generate` is attached. From then on a mark without a SIGKILL is not a kill.
 #[map]
 static SIGKILLS_SEEN: Array<u32> = Array::with_max_entries(1, 0);
 
@@ -134,7 +134,7 @@ pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
             order = value;
             flags |= OomKill::HAS_ORDER;
         }
-        // Null unless a cgroup's limit was hit.
+        // The pointer is null unless the limit of a cgroup was hit.
         let memcg: u64 = task::read(control, offset!(oom_memcg)).unwrap_or(0);
         if memcg != 0
             && offset!(memcg_css) != KernelOffsets::ABSENT
@@ -276,8 +276,8 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     // SAFETY: the element of an exiting thread is only removed, by the program that completes it; it is copied at once.
     if let Some(kill) = unsafe { VICTIMS.get(tid) } {
         scratch.kill = *kill;
-        // A mark that came after its victim's exit waits for a thread that is gone; this thread only reuses the id. The thread's own start
-        // shows that: its process may be older than the mark.
+        // A mark that came after its victim's exit waits for a thread that no longer exists, and this thread only has the same
+        // id. The start of this thread shows that: its process may be older than the mark.
         if task::thread_start().is_some_and(|started_at_ns| started_at_ns > kill.marked_at_ns) {
             let _removed = VICTIMS.remove(tid);
             return 0;
@@ -345,7 +345,7 @@ fn complete(scratch: &mut Scratch, exit_facts: &ExitFacts) {
         kill.started_at_ns = exit_facts.started_at_ns;
         kill.header.flags |= OomKill::HAS_START;
     }
-    // No cgroup has id 0: the walk met something unreadable.
+    // No cgroup has id 0. The walk met memory that cannot be read.
     let cgroup = exit_facts.cgroup;
     if cgroup != 0 {
         kill.victim_cgroup = cgroup;

@@ -27,7 +27,7 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
         return 0;
     };
     let now_ns = stream::now_ns();
-    // Any process may write its own value in a loop. That must neither fill the ring nor keep the agent awake.
+    // Any process may write its own value in a loop. Such a process must neither fill the ring nor keep the agent awake.
     if !stream::may_wake(EventKind::OomScoreAdj, now_ns) {
         return 0;
     }

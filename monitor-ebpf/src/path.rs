@@ -5,7 +5,7 @@ use monitor_ebpf::{CgroupPath, PATH_LEVELS, PATH_TEXT};
 
 use crate::task::{self, offset};
 
-/// The longest name of a level; a container's scope has less than 100 bytes.
+/// The longest name of a level. The scope of a container has less than 100 bytes.
 const NAME_BYTES: usize = 128;
 
 /// A path followed by slack, so that the verifier sees the last name inside bounds whatever its length.
@@ -52,7 +52,7 @@ pub unsafe fn read_own(into: *mut Workspace) {
             }
             let place = (&raw mut (*path).text).cast::<u8>().add(at);
             let length = bpf_probe_read_kernel_str(place.cast(), NAME_BYTES as u32, name as *const _);
-            // The length includes the terminating zero. A name that just fits may have been cut.
+            // The length includes the terminating zero. A name that just fits may have been truncated.
             if length <= 0 || length >= NAME_BYTES as i64 || at + length as usize > PATH_TEXT {
                 truncated = 1;
                 break;

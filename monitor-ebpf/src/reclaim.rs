@@ -26,9 +26,9 @@ use crate::{
 /// A stall under way. A task in reclaim does not enter reclaim again (`PF_MEMALLOC`), so there is at most one per task.
 #[repr(C)]
 struct Stalling {
-    /// 0 while the slot is free.
+    /// The begin of the stall; 0 while the slot is free.
     began_ns: u64,
-    /// Read at the begin, which has less work than the end.
+    /// The cgroup is read at the begin, because the begin has less work than the end.
     cgroup: u64,
     scanned_pages: u64,
     throttled_ns: u64,
@@ -39,14 +39,14 @@ struct Stalling {
 }
 
 const SLOTS: u32 = 8192;
-/// A stall lasts milliseconds, or seconds where nothing can be freed.
+/// A stall that began so long ago counts as ended. Stalls last milliseconds, or seconds if nothing can be freed.
 const NEVER_ENDED_NS: u64 = 600 * 1_000_000_000;
 
-/// By the low bits of the thread id: found without a helper call, and nothing has to be inserted or removed.
+/// Stalls by the low bits of the thread id. A slot is found without a helper call, and nothing has to be inserted or removed.
 #[map]
 static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 
-/// By thread id, for tasks whose slot is in use by another task.
+/// Stalls by thread id, for tasks whose slot another task uses.
 #[map]
 static OVERFLOW: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
@@ -66,7 +66,7 @@ static RECLAIM: Counters<ReclaimKey, ReclaimCounters> =
 #[unsafe(no_mangle)]
 static STALL_THRESHOLD_NS: Global<u64> = Global::new(10_000_000);
 
-/// Too large for the stack of a program (512 bytes, shared with everything else).
+/// The initial value of the counters. It is too large for the stack of a program (512 bytes in total).
 static ZERO: ReclaimCounters = ReclaimCounters::ZERO;
 
 #[unsafe(no_mangle)]
@@ -174,7 +174,7 @@ fn begin(kind: ReclaimKind) -> (u64, u64) {
         slot.began_ns == 0 || slot.tid == tid || now_ns.saturating_sub(slot.began_ns) > NEVER_ENDED_NS
     };
     let place = slot.filter(is_free).or_else(|| {
-        // Fails when the overflow map is full. The end then finds nothing, and counts that.
+        // The insertion fails if the overflow map is full. The program of the end then finds no stall, and counts that.
         let _inserted = OVERFLOW.insert(tid, &NOT_STALLING, 0);
         overflowed(tid)
     });
@@ -199,7 +199,8 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let slot = slot_of(tid);
     let has_slot = slot.is_some();
     let Some(stall) = slot.or_else(|| overflowed(tid)).filter(|stall| stall.kind == kind as u32) else {
-        // The stall began before the program was attached, found no place, or lost its slot to a task that began at the same moment.
+        // The stall began before the program was attached, or the maps were full, or another task took its slot at the same
+        // moment.
         stream::untracked(Untracked::Stall);
         return;
     };
@@ -269,7 +270,7 @@ fn masked(mut bucket: usize) -> usize {
 
 /// Adds to a counter that other CPUs add to as well.
 ///
-/// In assembly, since core has no `fetch_add` for this target; the instruction is as old as BPF itself.
+/// The addition is in assembly, because core has no `fetch_add` for this target. The instruction is as old as BPF itself.
 ///
 /// # Safety
 /// `counter` is 8-byte aligned and inside a map element.

@@ -1,11 +1,11 @@
-//! The records in the ring.
+//! The records in the ring buffer.
 
 use crate::{COMM_LEN, EventKind};
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Header {
-    /// `CLOCK_MONOTONIC` nanoseconds.
+    /// The time in `CLOCK_MONOTONIC` nanoseconds.
     pub at_ns: u64,
     /// An [`EventKind`].
     pub kind: u32,
@@ -37,7 +37,7 @@ pub struct Stall {
     pub cgroup: u64,
     pub duration_ns: u64,
     pub reclaimed_pages: u64,
-    /// Process (thread group) and thread that stalled.
+    /// The process (thread group) that stalled. The next field is the thread.
     pub pid: u32,
     pub tid: u32,
     /// A [`ReclaimKind`].
@@ -50,10 +50,10 @@ pub struct Stall {
 #[repr(C)]
 pub struct OomMark {
     pub header: Header,
-    /// When the OOM killer was invoked, equal for all victims of one invocation; 0 when unknown.
+    /// When the OOM killer was invoked; 0 if unknown. The time is equal for all victims of one invocation.
     pub invoked_at_ns: u64,
     pub trigger_cgroup: u64,
-    /// The marked thread; equal to the process id except in multi-threaded victims.
+    /// The marked thread. It equals the process id except in multi-threaded victims.
     pub victim_tid: u32,
     pub trigger_pid: u32,
     pub trigger_tid: u32,
@@ -62,7 +62,7 @@ pub struct OomMark {
 }
 
 impl OomMark {
-    /// The victim was already exiting for another reason: nothing was killed (`task_will_free_mem`).
+    /// The victim was already exiting for another reason, so nothing was killed (`task_will_free_mem`).
     pub const ALREADY_DYING: u32 = 1;
 }
 
@@ -127,14 +127,14 @@ pub const PATH_TEXT: usize = 256;
 
 /// A cgroup's path as the kernel has it, from the leaf up.
 ///
-/// The victim's cgroup may be removed before any process can read the filesystem; then this is the only trace of it.
+/// The path is the only trace of the cgroup if the cgroup is removed before a process can read it in the filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CgroupPath {
     /// The id of each level, without the root.
     pub ids: [u64; PATH_LEVELS],
     pub levels: u32,
-    /// 1 when the path continues above the last level, or a name was cut.
+    /// 1 if the path continues above the last level, or if a name was truncated.
     pub truncated: u32,
     /// The used length of `text`.
     pub text_bytes: u32,

@@ -1,4 +1,4 @@
-//! The ring of events, its counts, and the rate limit of wake-ups.
+//! The ring buffer of events, its counts, and the rate limit of wake-ups.
 
 use aya_ebpf::{
     Global,
@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use monitor_ebpf::{EventCounts, EventKind, Header, Untracked};
 
-/// The loader sets the configured size.
+/// The ring buffer. The loader sets the configured size.
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
@@ -32,7 +32,7 @@ static WAKE_INTERVAL_NS: Global<u64> = Global::new(10_000_000);
 #[derive(Clone, Copy)]
 pub enum Wake {
     Now,
-    /// Only when the ring is more than half full: the record can wait for the next turn.
+    /// The record wakes the agent only if the ring is more than half full. Otherwise the record can wait for the next turn.
     WhenFilling,
 }
 
@@ -47,7 +47,7 @@ pub fn header(at_ns: u64, kind: EventKind, flags: u32) -> Header {
     Header { at_ns, kind: kind.index(), flags }
 }
 
-/// Streams a record. Counts it first, so that no loss is missed.
+/// Streams a record. Counts the record first, so that no loss is missed.
 #[inline(always)]
 pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
     count(kind, |counts| counts.generated += 1);
@@ -61,7 +61,7 @@ pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
     }
 }
 
-/// Whether an event of this kind may wake the agent now. Two CPUs at the same instant may both get true, which is harmless.
+/// Returns whether an event of this kind may wake the agent now. Two CPUs at the same instant may both get true, which is harmless.
 #[inline(always)]
 pub fn may_wake(kind: EventKind, now_ns: u64) -> bool {
     let Some(last) = LAST_WAKES.get_ptr_mut(kind.index()) else {
@@ -79,7 +79,7 @@ pub fn may_wake(kind: EventKind, now_ns: u64) -> bool {
     true
 }
 
-/// Counts what a full map kept from being counted.
+/// Counts an event that could not be counted in its own map.
 #[inline(always)]
 pub fn untracked(what: Untracked) {
     if let Some(count) = UNTRACKED.get_ptr_mut(what as u32) {

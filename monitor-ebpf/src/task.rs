@@ -46,7 +46,7 @@ pub fn tid() -> u32 {
 
 #[inline(always)]
 pub fn comm() -> [u8; COMM_LEN] {
-    /// Aligned, so that the compiler moves it by words instead of bytes.
+    /// The buffer is aligned, so that the compiler moves it by words instead of bytes.
     #[repr(align(8))]
     struct Aligned([u8; COMM_LEN]);
     const LENGTH: u32 = 16;

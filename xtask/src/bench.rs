@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
-/// Benches that judge themselves: name and function.
+/// A bench that compares its own figures with its budget. The table below has its name and its function.
 pub type Judge = fn(&Workspace) -> Result<Outcome>;
 const JUDGES: [(&str, Judge); 4] =
     [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
@@ -36,12 +36,12 @@ pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of the walk", walk::tenth),
     ("cost of many pods", pods::quarter),
 ];
-/// Benches of `cargo xtask test --long` only: linking a bench as the agent is linked takes a minute.
+/// Benches of `cargo xtask test --long` only: linking a bench with the agent's release settings takes a minute.
 pub const JUDGES_OF_LONG_TEST: [(&str, Judge); 1] = [("cost of the kernel side, aggregates", kernel::aggregates)];
-/// The bench of the promise, compiled as the agent is; those of the judges above are compiled as the tests are.
+/// The bench of the promise. It is compiled in release mode, as the agent is; the benches above use the profile of the tests.
 pub const RELEASED_OF_TEST: [&str; 1] = ["pass"];
 
-/// One pass over a thousand pods with three containers each; 0.30 ms were measured.
+/// The bench with a promise: one step over a thousand pods with three containers each. 0.30 ms were measured.
 const PROMISED: &str = "pass/1000";
 const PROMISED_NANOS: f64 = 500_000.0;
 const WANTED_NANOS: f64 = 200_000.0;
@@ -74,7 +74,7 @@ pub fn check_promise() -> Result<()> {
     if measure(|name| name == "pass")? { Ok(()) } else { bail!("one pass takes longer than promised") }
 }
 
-/// Runs the benches that are wanted and prints what they measured; tells whether the promise is kept.
+/// Runs the wanted benches and prints their figures. Returns whether the promise is kept.
 fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut measured = Vec::new();
     let mut allowance = None;
@@ -93,7 +93,7 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     Ok(report(&measured, is_wanted("pass").then_some(allowance.unwrap_or(1.0))))
 }
 
-/// `allowance 1.310`: how many times a promised figure may be taken on this machine now, by its reference work.
+/// Parses `allowance 1.310`: the factor by which a promised figure may be exceeded on this machine now, by its reference work.
 fn allowance(line: &str) -> Option<f64> {
     line.strip_prefix("allowance ")?.parse().ok()
 }
@@ -101,7 +101,8 @@ fn allowance(line: &str) -> Option<f64> {
 /// Runs one bench with these variables in its environment, and returns what it prints.
 fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = if profile == "dev" { cmd::cargo_for_tests() } else { cmd::cargo() };
-    // For the whole workspace: a single package selects other features of its dependencies, which would be compiled again.
+    // Cargo builds for the whole workspace: a single package selects other features of its dependencies, which cargo would
+    // compile again.
     command
         .args(["bench", "--quiet", "--bench", name, "--profile", profile])
         .envs(variables.iter().copied())
@@ -128,7 +129,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// `pass/1000               time:   [301.23 µs 304.56 µs 308.01 µs]`.
+    /// Parses `pass/1000               time:   [301.23 µs 304.56 µs 308.01 µs]`.
     fn parse(line: &str) -> Option<Self> {
         let (name, times) = line.split_once("time:")?;
         let times = times.trim().strip_prefix('[')?.strip_suffix(']')?;
@@ -143,7 +144,7 @@ impl Measured {
         })
     }
 
-    /// The number of pods, if the bench varies it.
+    /// Returns the number of pods, if the bench varies it.
     fn pods(&self) -> Option<f64> {
         self.name.strip_prefix("pass/")?.parse().ok()
     }
@@ -168,8 +169,8 @@ fn text(nanos: f64) -> String {
     }
 }
 
-/// Prints what was measured. Returns whether the promise is kept, within the allowance if it is due; a due promise that was not measured
-/// is broken.
+/// Prints the figures. Returns whether the promise is kept, within the allowance `due_within`. A promise that is due and was not
+/// measured is broken.
 fn report(measured: &[Measured], due_within: Option<f64>) -> bool {
     println!("{:<20} {:>12} {:>26}  growth", "bench (CPU time)", "time", "95 % between");
     let mut before: Option<(f64, f64)> = None;
@@ -202,7 +203,7 @@ fn report(measured: &[Measured], due_within: Option<f64>) -> bool {
     }
 }
 
-/// Against the line before: `12.9 times; n log n would be 13.3`.
+/// Compares a figure with the line before: `12.9 times; n log n would be 13.3`.
 fn growth(before: Option<(f64, f64)>, pods: f64, nanos: f64) -> Option<String> {
     let (fewer, sooner) = before?;
     let expected = pods * pods.ln() / (fewer * fewer.ln());
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn criterions_lines_are_read() {
+    fn lines_of_criterion_are_parsed() {
         let line = "pass/1000               time:   [301.23 µs 0.3 ms 308010 ns]";
         let expected = Measured { name: "pass/1000".to_owned(), low: 301_230.0, nanos: 300_000.0, high: 308_010.0 };
         assert_eq!(Measured::parse(line), Some(expected));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_held_against_n_log_n() {
+    fn growth_is_compared_with_n_log_n() {
         assert_eq!(growth(Some((10.0, 1.0)), 100.0, 15.0).unwrap(), "15.0 times; n log n would be 20.0");
         assert_eq!(growth(None, 10.0, 1.0), None);
     }

@@ -1,6 +1,6 @@
-//! Finds a compiler for the kernel side and builds it.
+//! Finds a compiler for the eBPF programs and builds them.
 //!
-//! Std only: `monitor/build.rs` includes this file too, and must not wait for dependencies.
+//! This file uses only std: `monitor/build.rs` includes it too, and must not wait for dependencies.
 
 use std::{
     env,
@@ -10,10 +10,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The only target: aya loads little-endian objects on the little-endian machines that the agent runs on.
+/// The only target: the agent runs on little-endian machines, on which aya loads little-endian objects.
 const TARGET: &str = "bpfel-unknown-none";
 
-/// Debian's compiler; rustup's never lives there.
+/// Path of Debian's compiler. rustup never installs a compiler at this path.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
 /// A complete set of tools for the BPF target.
@@ -50,13 +50,13 @@ impl fmt::Display for Toolchain {
 /// A missing piece, and how to install it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingPiece {
-    /// Which of the two ways it belongs to, or both.
+    /// The kind of toolchain that the piece belongs to, or both kinds.
     pub way: &'static str,
     pub what: String,
     pub fix: String,
 }
 
-/// No way to compile the kernel side is complete; all that is missing, for each.
+/// The pieces that each kind of toolchain lacks. No kind is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Missing {
     pub pieces: Vec<MissingPiece>,
@@ -74,7 +74,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Looks for a complete toolchain: rustup's nightly first, for it is what most people have, then Debian's packages.
+/// Returns a complete toolchain. rustup's nightly comes first, because most people have it; Debian's packages come second.
 pub fn find() -> Result<Toolchain, Missing> {
     let mut missing = Missing::default();
     let linker = find_linker();
@@ -95,7 +95,8 @@ pub fn find() -> Result<Toolchain, Missing> {
     Err(missing)
 }
 
-/// Builds the object and returns its path. `target_dir` is cargo's for this build alone: the outer cargo holds its own locked.
+/// Builds the object and returns its path. `target_dir` is for this build alone, because the outer cargo holds the lock of its
+/// own.
 pub fn build(toolchain: &Toolchain, workspace_root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
     let mut command = match &toolchain.compiler {
         Compiler::RustupNightly => {
@@ -145,7 +146,7 @@ fn scrub(command: &mut Command) {
 }
 
 fn is_hosts_own(name: &OsString) -> bool {
-    // Both builds share the source of crates, and nothing else of cargo's.
+    // The variables that both builds share: they say where cargo keeps and downloads the source of crates.
     const KEEP: [&str; 3] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_"];
     const DROP: [&str; 8] =
         ["CARGO", "RUSTC", "RUSTFLAGS", "RUSTDOC", "RUSTUP_TOOLCHAIN", "CLIPPY", "TARGET", "OUT_DIR"];
@@ -189,7 +190,7 @@ fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
     Ok((Compiler::Precompiled { rustc: DEBIAN_RUSTC.into() }, rustc_llvm_major(&version)))
 }
 
-/// PATH first, then where `cargo install` puts it: root's PATH often lacks that directory.
+/// Looks in PATH first, then in the directory of `cargo install`, which root's PATH often lacks.
 fn find_linker() -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     places.extend(env::var_os("CARGO_HOME").map(|home| PathBuf::from(home).join("bin")));
@@ -208,7 +209,8 @@ fn no_linker(llvm_major: Option<u32>) -> MissingPiece {
     MissingPiece { way: "both ways", what: "no bpf-linker in PATH or ~/.cargo/bin".into(), fix }
 }
 
-/// A linker of an older LLVM cannot read the bitcode of a newer rustc. Unknown on either side means: try.
+/// Refuses a linker of an older LLVM, which cannot read the bitcode of a newer rustc. An unknown version on either side is
+/// accepted.
 fn same_llvm(rustc: Option<u32>, linker: Option<u32>) -> Result<(), MissingPiece> {
     match (rustc, linker) {
         (Some(rustc), Some(linker)) if rustc != linker => Err(MissingPiece {
@@ -222,13 +224,14 @@ fn same_llvm(rustc: Option<u32>, linker: Option<u32>) -> Result<(), MissingPiece
     }
 }
 
-/// `LLVM version: 22.1.8` in `rustc -vV`.
+/// Parses `LLVM version: 22.1.8` in the output of `rustc -vV`.
 pub fn rustc_llvm_major(version: &str) -> Option<u32> {
     let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     line.split('.').next()?.parse().ok()
 }
 
-/// bpf-linker does not print its LLVM; a dynamically linked one names the library it needs. A static one stays unknown.
+/// Returns the LLVM version of the linker by the library that it needs. bpf-linker does not print the version, so that of a
+/// statically linked one stays unknown.
 fn linker_llvm_major(linker: &Path) -> Option<u32> {
     llvm_major_in(&run("ldd", &[linker.to_str()?])?)
 }
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_known_difference_is_refused() {
+    fn only_a_known_difference_of_versions_is_refused() {
         assert!(same_llvm(Some(22), Some(22)).is_ok());
         assert!(same_llvm(None, Some(22)).is_ok());
         assert!(same_llvm(Some(22), None).is_ok());
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn outer_builds_settings_are_dropped_and_the_registrys_kept() {
+    fn settings_of_the_outer_build_are_removed() {
         for name in ["RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "RUSTUP_TOOLCHAIN"]
         {
             assert!(is_hosts_own(&name.into()), "{name}");

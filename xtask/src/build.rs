@@ -10,7 +10,7 @@ use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup;
 
-/// The agent, and process 1 of the test VM.
+/// The agent, and the init process of the test VM.
 pub const BINARIES: [&str; 2] = ["node-pressure-monitor", "vm-guest"];
 
 /// Compiles the eBPF programs and says where the object file is.
@@ -38,7 +38,7 @@ pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Binaries and benches that this process has built.
+/// The binaries and benches that this process has built.
 static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Builds binaries in release mode, once. The agent's build script compiles the eBPF programs into it.

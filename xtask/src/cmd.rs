@@ -1,4 +1,4 @@
-//! Running other programs so that a failure names the command that failed.
+//! Runs other programs, so that an error names the command that failed.
 
 use std::env;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::console::Console;
 
-/// The command as one would type it.
+/// Returns the command as a user would type it.
 pub fn shown(command: &Command) -> String {
     let mut text = String::new();
     for (key, value) in command.get_envs() {
@@ -27,7 +27,7 @@ pub fn shown(command: &Command) -> String {
     text
 }
 
-/// Runs the command with this terminal; an unsuccessful exit is an error.
+/// Runs the command with this terminal. Fails if the command exits with an error.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run `{}`", shown(command)))?;
     if !status.success() {
@@ -36,7 +36,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command and returns its standard output; an unsuccessful exit is an error with its standard error.
+/// Runs the command and returns its standard output. If the command exits with an error, the error contains its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{}`", shown(command)))?;
     if !output.status.success() {
@@ -47,8 +47,9 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The cargo that started this program, without the variables that describe this program's own package. Build scripts of other packages
-/// read those (ring's does), and half of the dependencies would be compiled again after each `cargo build` by hand.
+/// Returns the cargo that started this program, without the variables that describe the package of xtask. Build scripts of other
+/// packages (ring's) read those variables, and cargo would compile half of the dependencies again after each `cargo build` by
+/// hand.
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -61,13 +62,14 @@ pub fn cargo() -> Command {
 /// Whether `cargo_for_tests` lints.
 static IS_LINTING: AtomicBool = AtomicBool::new(false);
 
-/// From now on `cargo_for_tests` lints while it compiles.
+/// Makes `cargo_for_tests` lint while it compiles, from now on.
 pub fn lint_tests() {
     IS_LINTING.store(true, Ordering::Relaxed);
 }
 
-/// Cargo for tests and for benches in the profile of tests. Clippy's driver may stand in for rustc in this workspace's crates: each crate
-/// is then read once, where `cargo clippy` and `cargo test` read it twice and check every dependency besides.
+/// Returns cargo for tests, and for benches in the profile of tests. While linting, clippy's driver replaces rustc for the crates
+/// of this workspace. Each crate is then compiled once; `cargo clippy` and `cargo test` would compile it twice, and check every
+/// dependency besides.
 pub fn cargo_for_tests() -> Command {
     let mut command = cargo();
     if IS_LINTING.load(Ordering::Relaxed) {
@@ -76,7 +78,7 @@ pub fn cargo_for_tests() -> Command {
     command
 }
 
-/// Numbered steps, each one line: `[3/9] kernel 6.12 … downloaded (3.1 s)`.
+/// Numbered steps. Each prints one line: `[3/9] kernel 6.12 … downloaded (3.1 s)`.
 #[derive(Debug)]
 pub struct Steps<'a> {
     console: &'a Console,
@@ -89,11 +91,11 @@ impl<'a> Steps<'a> {
         Self { console, total, done: 0 }
     }
 
-    /// Runs one step; it returns what became of it.
+    /// Runs one step, which returns its result as text.
     pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
         self.done += 1;
         let head = format!("[{}/{}] {name} … ", self.done, self.total);
-        // Beside other work the line waits until it is whole.
+        // Beside other work the line is printed only when it is complete.
         let rest = if self.console.is_alone() {
             print!("{head}");
             io::stdout().flush()?;
@@ -109,7 +111,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Whether standard output is a person's terminal, where a line may be drawn over.
+/// Returns whether standard output is a terminal, where a line may be overwritten.
 pub fn on_terminal() -> bool {
     io::stdout().is_terminal()
 }

@@ -1,5 +1,5 @@
-//! Standard output for a piece of work. Work that runs beside other work prints whole lines only, each with its own name in front:
-//! each goes out in one piece, so that two never mix.
+//! Standard output of a piece of work. Work that runs beside other work prints whole lines only, each with its name in front, so
+//! that the lines of two pieces never mix.
 
 use std::fmt;
 
@@ -22,18 +22,18 @@ impl Console {
         Self { mark: Some(format!("{name}| ")) }
     }
 
-    /// Says one line, or several that stay together.
+    /// Prints one line, or several that stay together.
     pub fn say(&self, text: impl fmt::Display) {
         // One call locks standard output once. Between several calls another lane could print.
         println!("{}", self.marked(&text.to_string()));
     }
 
-    /// Whether a line may be begun and ended later. Beside other work, another line could come in between.
+    /// Returns whether a line may be completed later. Beside other work, another line could come in between.
     pub const fn is_alone(&self) -> bool {
         self.mark.is_none()
     }
 
-    /// Whether the last line may be drawn over.
+    /// Returns whether the last line may be overwritten.
     pub fn draws(&self) -> bool {
         self.is_alone() && cmd::on_terminal()
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_beside_others_says_whose_it_is() {
+    fn each_line_beside_other_work_has_a_name() {
         let console = Console::beside_others("6.1 v1");
         assert_eq!(console.marked("[  1.0 s] ramp"), "6.1 v1| [  1.0 s] ramp");
         assert_eq!(console.marked("two\nlines\n"), "6.1 v1| two\n6.1 v1| lines");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_text_is_left_as_it_is() {
+    fn text_of_work_that_runs_alone_is_unchanged() {
         assert_eq!(Console::alone().marked("  two\nlines"), "  two\nlines");
         assert!(Console::alone().is_alone());
     }

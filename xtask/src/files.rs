@@ -1,4 +1,4 @@
-//! The files of a root directory that is put together from nothing: the VM's, and the image's.
+//! The files of a new root directory: that of the VM, and that of the image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::cmd;
 use crate::libraries;
 
-/// Files by their path there, with their permissions.
+/// Files by their path in the root directory, with their permissions.
 #[derive(Debug, Default)]
 pub struct Files(BTreeMap<String, (u32, Vec<u8>)>);
 
@@ -19,12 +19,12 @@ impl Files {
         self.0.insert(path.to_owned(), (permissions, content));
     }
 
-    /// A file of this machine's.
+    /// Adds a copy of a file of this machine.
     pub fn file(&mut self, path: &str, from: &Path) -> Result<()> {
         self.copy(path, 0o644, from)
     }
 
-    /// A program and, where it is dynamically linked, its libraries at the paths they have here.
+    /// Adds a program. The libraries of a dynamically linked program are added at the paths that they have on this machine.
     pub fn program(&mut self, path: &str, from: &Path) -> Result<()> {
         for library in libraries::of(from)? {
             self.copy(&library.to_string_lossy(), 0o755, &library)?;
@@ -32,7 +32,7 @@ impl Files {
         self.copy(path, 0o755, from)
     }
 
-    /// A program of ours, without its debug information, which is half of the file; names of functions stay.
+    /// Adds a program of this project without its debug information, which is half of the file. The names of functions stay.
     pub fn own_program(&mut self, path: &str, from: &Path, scratch: &Path) -> Result<()> {
         let stripped = scratch.join(format!("stripped-{}", std::process::id()));
         cmd::output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(from))?;
@@ -46,12 +46,12 @@ impl Files {
         Ok(())
     }
 
-    /// Path, permissions and content of each.
+    /// Returns the path, the permissions and the content of each file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32, &[u8])> {
         self.0.iter().map(|(path, (permissions, content))| (path.as_str(), *permissions, content.as_slice()))
     }
 
-    /// These directories, and every one on the way to something; parents sort before their children.
+    /// Returns `others` and the parent directories of all files and of `others`. A parent comes before its children.
     pub fn directories(&self, others: &[&str]) -> BTreeSet<String> {
         let mut directories: BTreeSet<String> = others.iter().copied().map(str::to_owned).collect();
         for path in self.0.keys().map(String::as_str).chain(others.iter().copied()) {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parent_directory_is_there_before_its_children() {
+    fn parent_directories_come_before_their_children() {
         let mut files = Files::default();
         files.put("/lib/x86_64-linux-gnu/a", 0o755, Vec::new());
         let directories: Vec<String> = files.directories(&["/var/lib/b"]).into_iter().collect();

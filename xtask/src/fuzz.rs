@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: libFuzzer looks for a text or a document that breaks a claim.
+//! `cargo xtask fuzz`: libFuzzer searches for an input that breaks a claim.
 
 use std::fs::{self, File};
 use std::num::NonZero;
@@ -24,7 +24,7 @@ pub struct Options {
     targets: Vec<String>,
 }
 
-/// One input may take this long. The slowest known takes a thousandth.
+/// The time limit for one input. The slowest known input takes a thousandth of it.
 const SECONDS_PER_INPUT: u32 = 5;
 const MEGABYTES: u32 = 2048;
 
@@ -65,10 +65,10 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Where everything is.
+/// The paths of the fuzz package and of its output.
 struct Place {
     crate_dir: PathBuf,
-    /// Builds, the corpora that grow from run to run, findings and logs.
+    /// The directory of builds, findings, logs, and the corpora that grow from run to run.
     work: PathBuf,
     host: String,
     config: PathBuf,
@@ -95,8 +95,8 @@ impl Place {
         Ok(names)
     }
 
-    /// Without a sanitizer: what is fuzzed has no unsafe code, panics at every overflow, and runs several times faster; and any
-    /// stable compiler will do.
+    /// Builds without a sanitizer: the fuzzed code has no unsafe code and panics at every overflow. The targets run several times
+    /// faster, and any stable compiler can build them.
     fn build(&self) -> Result<()> {
         let mut build = cmd::cargo();
         build.args(["fuzz", "build", "--sanitizer", "none", "--target", &self.host, "--fuzz-dir"]);
@@ -137,7 +137,7 @@ struct Outcome {
     per_second: u64,
     edges: u64,
     corpus: u64,
-    /// The claim, and the input that disproves it.
+    /// The broken claim, and the input that breaks it.
     finding: Option<String>,
 }
 
@@ -180,10 +180,10 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(here).unwrap_or(path).display().to_string()
 }
 
-/// How libFuzzer names the input.
+/// libFuzzer's message before the path of the input.
 const WRITTEN: &str = "Test unit written to ";
 
-/// Reads libFuzzer's log: a line of state now and then, the figures at the end, and in between what went wrong.
+/// Parses libFuzzer's log: lines of state, the failure if there is one, and the figures at the end.
 fn parse(log: &str) -> Outcome {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let mut outcome = Outcome::default();
@@ -211,7 +211,7 @@ fn parse(log: &str) -> Outcome {
     outcome
 }
 
-/// `#123 NEW cov: 831 ft: 1402 corp: 402/8Kb …`
+/// Parses a number of `#123 NEW cov: 831 ft: 1402 corp: 402/8Kb …`.
 fn field(line: &str, name: &str) -> Option<u64> {
     let mut words = line.split_whitespace().skip_while(|word| *word != name);
     words.nth(1)?.split('/').next()?.parse().ok()
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_of_a_search_are_read() {
+    fn the_figures_of_a_search_are_parsed() {
         let log = "INFO: Seed: 1\n#2\tINITED cov: 97 ft: 98 corp: 1/1b exec/s: 0 rss: 40Mb\n\
                    #90\tNEW    cov: 831 ft: 1402 corp: 402/8Kb lim: 4 exec/s: 0 rss: 40Mb L: 1/1 MS: 1 CrossOver-\n\
                    #91\tDONE   cov: 832 ft: 1402 corp: 403/8Kb\nstat::number_of_executed_units: 91\nstat::average_exec_per_sec:     30\n";
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_told_with_its_input() {
+    fn a_finding_is_reported_with_its_input() {
         let log = "#9\tNEW cov: 8 ft: 1 corp: 4/8b\n\nthread '<unnamed>' (7) panicked at src/numbers.rs:40:5:\nassertion failed: 1 == 2\n\
                    ==7== ERROR: libFuzzer: deadly signal\nartifact_prefix='x'; Test unit written to /x/quantity-crash-51\n";
         let finding = parse(log).finding.unwrap();

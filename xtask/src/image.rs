@@ -25,7 +25,7 @@ const LABELS: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     r#""}"#
 );
-/// Mount points must exist, for the root directory may be read-only.
+/// Mount points. They must exist in the image, because the root directory may be read-only.
 const DIRECTORIES: [&str; 9] = [
     "/dev",
     "/etc/node-pressure-monitor",
@@ -61,13 +61,13 @@ pub const DEFAULT_REFERENCE: &str = concat!("localhost/node-pressure-monitor:", 
 /// A written image.
 #[derive(Debug)]
 pub struct Written {
-    /// Of the archive.
+    /// Size of the archive.
     pub packed_bytes: usize,
-    /// Of the one layer.
+    /// Size of the only layer.
     pub layer_bytes: usize,
-    /// Of the image's manifest.
+    /// Digest of the image's manifest.
     pub digest: String,
-    /// What is in the layer.
+    /// The files in the layer, with their sizes.
     pub files: Vec<(String, usize)>,
 }
 
@@ -101,7 +101,7 @@ pub fn default_output(workspace: &Workspace) -> PathBuf {
     workspace.target.join("image").join(format!("node-pressure-monitor-{VERSION}-{}.tar", layout::architecture()))
 }
 
-/// Packs a built agent.
+/// Packs an agent that is already built.
 pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path) -> Result<Written> {
     let parent = output.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_has_every_directory_before_what_is_in_it() {
+    fn a_directory_comes_before_its_content_in_the_layer() {
         let mut files = Files::default();
         files.put(PROGRAM, 0o755, vec![1]);
         files.put("/lib64/ld.so", 0o755, vec![2]);

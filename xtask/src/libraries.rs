@@ -1,4 +1,4 @@
-//! Finds the shared libraries of a program, to be copied into the VM's root and the image.
+//! Finds the shared libraries of a program. Callers copy them to the VM's root and to the image.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ pub fn of(program: &Path) -> Result<Vec<PathBuf>> {
     let output = command.output().with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // A static program makes ldd fail; that is no failure here.
+    // ldd fails for a static program, which has no libraries.
     if format!("{stdout}{stderr}").contains("not a dynamic executable") {
         return Ok(Vec::new());
     }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named() {
+    fn a_missing_library_is_named() {
         let error = parse_ldd("\tlibbpf.so.1 => not found\n").unwrap_err().to_string();
         assert!(error.contains("libbpf.so.1"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask lines`: how much source there is, and how it hangs together.
+//! `cargo xtask lines`: counts the source, and shows how its files import each other.
 
 mod imports;
 mod source;

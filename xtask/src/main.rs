@@ -1,4 +1,4 @@
-//! Every chore of the project behind one command: `cargo xtask --help`.
+//! The developer's commands of the project: `cargo xtask --help`.
 
 mod bench;
 mod bpf;

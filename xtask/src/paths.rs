@@ -1,4 +1,4 @@
-//! Paths: the workspace, its target directory, and the files that are kept below it between runs.
+//! Paths of the workspace, of its target directory, and of the files that are kept there between runs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub struct Workspace {
 
 impl Workspace {
     pub fn locate() -> Result<Self> {
-        // Cargo sets the variable at run time too; the compiled-in value serves when the binary is started by hand.
+        // Cargo sets the variable at run time too. The value of the compilation is used when a user starts the binary by hand.
         let manifest_dir =
             env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest_dir
@@ -29,23 +29,23 @@ impl Workspace {
         Ok(Self { root, target })
     }
 
-    /// Downloads for the VM: kernels, modules, earlyoom. They survive until `cargo clean`.
+    /// Returns the directory of downloads for the VM: kernels, modules, earlyoom. The files survive until `cargo clean`.
     pub fn cache(&self) -> PathBuf {
         self.target.join("xtask")
     }
 
-    /// Disks, initramfs and serial logs of the VM.
+    /// Returns the directory of the VM's disks, initramfs and serial logs.
     pub fn vm(&self) -> PathBuf {
         self.target.join("vm")
     }
 
-    /// A binary built by `cargo build --release`.
+    /// Returns the path of a binary built by `cargo build --release`.
     pub fn release(&self, name: &str) -> PathBuf {
         self.target.join("release").join(name)
     }
 }
 
-/// Looks a program up in `PATH`, then where Debian keeps the administrator's programs: those are not in an ordinary user's `PATH`.
+/// Looks for a program in `PATH`, then in Debian's directories of administration programs, which an ordinary user's `PATH` lacks.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -58,7 +58,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether this process runs as root. The owner of `/proc/self` is the effective user.
+/// Returns whether this process runs as root. The owner of `/proc/self` is the effective user.
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     Path::new("/proc/self").metadata().is_ok_and(|meta| meta.uid() == 0)

@@ -1,4 +1,4 @@
-//! `cargo xtask run`: the agent on this machine.
+//! `cargo xtask run`: runs the agent on this machine.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -41,13 +41,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         command.arg("--config").arg(workspace.root.join("config/monitor.yaml"));
     }
     command.args(&options.args);
-    // The agent must not see the variables that cargo set for xtask.
+    // The agent must not inherit the variables that cargo set for xtask.
     for (key, _) in env::vars_os() {
         if key.to_string_lossy().starts_with("CARGO_") {
             command.env_remove(key);
         }
     }
-    // The agent takes this process's place: signals reach it, and its exit code is what the shell sees.
+    // The agent replaces this process, so signals reach the agent, and the shell gets its exit code.
     let error = command.exec();
     Err(anyhow!(error).context(format!("cannot run `{}`", cmd::shown(&command))))
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: everything that must be green; and `cargo xtask check`, the part of it that takes minutes. Failures are
-//! collected, none hides the next.
+//! `cargo xtask test` runs all checks; `cargo xtask check` runs those that take minutes. Failures are collected: one failure does
+//! not hide the next.
 //!
-//! Everything is compiled before anything is run. What a bare machine lacks for the VM is downloaded and put together meanwhile, and is
-//! done before anything that measures.
+//! Everything is compiled before anything runs. Meanwhile the parts that the VM needs and the machine lacks are downloaded and
+//! made. This ends before the first measurement.
 
 mod boots;
 mod host;
@@ -32,7 +32,7 @@ pub struct Options {
     no_vm: bool,
 }
 
-/// Counts and the story of each failure.
+/// The counts, and a description of each failure.
 #[derive(Debug, Default)]
 struct Tally {
     counts: Counts,
@@ -85,14 +85,14 @@ fn begin(step: &str) -> Instant {
     Instant::now()
 }
 
-/// Logs the duration of each step: a suite grows unseen.
+/// Prints the duration of a step: otherwise nobody notices that the suite becomes slower.
 fn end(step: &str, start: Instant) {
     println!("== {step}: took {:.0} s", start.elapsed().as_secs_f64());
 }
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let start = Instant::now();
-    // Everything that the foreground installs is there before the background begins to: apt has one lock.
+    // The foreground finishes its installations before the background starts: apt has one lock.
     let ebpf_clippy = host::set_up(workspace)?;
     end("setup", start);
     let supplies = (!options.no_vm).then(|| Pending::begin(workspace, boots::parts()));
@@ -147,7 +147,8 @@ pub fn run_quick(_: &QuickOptions, workspace: &Workspace) -> Result<ExitCode> {
     Ok(tally.code())
 }
 
-/// Compiles the release binaries and benches that later steps run. It judges nothing: the step that needs what does not compile fails.
+/// Compiles the release binaries and benches that later steps run. An error is ignored here: the step that needs the binary
+/// fails.
 fn compile_release(options: &Options) {
     const NAME: &str = "compiling for release";
     let start = begin(NAME);
@@ -158,7 +159,8 @@ fn compile_release(options: &Options) {
     end(NAME, start);
 }
 
-/// Runs a bench that judges itself. A figure that cannot be measured here counts as skipped, not as kept.
+/// Runs a bench that compares its figures with a budget. A figure that cannot be measured here is counted as skipped, not as
+/// passed.
 fn check_cost(tally: &mut Tally, step: &str, judge: impl Fn() -> Result<bench::Outcome>) {
     let start = begin(step);
     let mut outcome = judge();
@@ -183,7 +185,7 @@ fn summary(tally: &Tally, verdicts: &[Verdict], start: Instant) {
     tally.print(start);
 }
 
-/// `20 on Linux 6.12.117 (v2), 34 on Linux 6.1.0-56 (v1, v2)`: only what came to an outcome has run.
+/// Returns `20 on Linux 6.12.117 (v2), 34 on Linux 6.1.0-56 (v1, v2)`. Only scenarios with an outcome are counted.
 fn scenarios_by_kernel(verdicts: &[Verdict]) -> String {
     let mut kernels: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();
     for verdict in verdicts {
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_boot_no_scenario_ran() {
+    fn without_a_boot_no_scenario_is_counted() {
         assert_eq!(scenarios_by_kernel(&[]), "none ran");
     }
 }

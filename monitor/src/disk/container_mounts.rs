@@ -1,4 +1,4 @@
-//! The containers of a workload, their processes, and the mounts that these see.
+//! The containers of a workload, their processes, and the mounts that these processes see.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const MAX_ROOTS: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     pub id: String,
-    /// Sorted; empty when they are in another pid namespace.
+    /// The processes, sorted; empty if they are in another pid namespace.
     pub processes: Vec<Pid>,
 }
 
@@ -41,14 +41,14 @@ pub struct Root {
 
 #[derive(Debug, Default)]
 pub struct MountView {
-    /// The oldest process first; of one process the topmost mount first.
+    /// The mounts at `/`. Those of the oldest process come first, and of one process the topmost mount comes first.
     pub roots: Vec<Root>,
     /// Names of visible volumes, by mount id.
     pub volumes: HashMap<u64, String>,
     /// Devices of all other mounts, by mount id.
     pub others: HashMap<u64, String>,
     pub is_readable: bool,
-    /// There were too many mounts, or too many processes with their own mounts.
+    /// Whether mounts were omitted, because there were too many, or too many processes with their own mounts.
     pub is_cut_off: bool,
 }
 
@@ -59,7 +59,7 @@ pub fn containers(cgroup: &Path) -> Vec<Container> {
         let mut processes = Vec::new();
         collect(std::fs::File::open(directory).ok()?, &mut processes).ok()?;
         processes.sort_unstable();
-        // One more than the limit shows that there are more.
+        // The one process beyond the limit shows that there are more.
         processes.truncate(MAX_PROCESSES + 1);
         let is_hidden =
             || std::fs::read_to_string(directory.join("cgroup.procs")).is_ok_and(|text| text.starts_with('0'));
@@ -91,9 +91,9 @@ fn namespace(process: &Path, kind: &str) -> Option<PathBuf> {
     std::fs::read_link(process.join("ns").join(kind)).ok()
 }
 
-/// Reads the mounts of a container's processes, the oldest process first. A process that shares the mounts of the machine's init
-/// (`nsenter -t 1 -m`) says nothing about the container, and a process may have hidden its root from itself: so each distinct view is read.
-/// `volume` names the volume that a mount shows.
+/// Reads the mounts of a container's processes, the oldest process first. Each distinct view is read, because a process may have
+/// hidden its root from itself. A process that shares the mounts of the machine's init (`nsenter -t 1 -m`) shows nothing of the
+/// container. `volume` names the volume that a mount shows.
 pub fn mount_view(
     proc: &Path,
     init: &InitNamespaces,
@@ -123,7 +123,7 @@ pub fn mount_view(
         let is_whole = read(&process.join("mountinfo"), MAX_MOUNTINFO_BYTES, |mount| {
             seen.note(mount, is_of_init_user, volume(mount));
         });
-        // Checked last: the process id may have been reused meanwhile.
+        // The check comes last, because the process id may have been reused meanwhile.
         if let Ok(is_whole) = is_whole
             && is_of(&process, container)
         {
@@ -166,13 +166,13 @@ impl MountView {
     }
 }
 
-/// Whether the process with this directory in procfs is in the container. The container's id is in its cgroup's path, in any hierarchy and
-/// however much of that path is visible.
+/// Returns whether the process with this directory in procfs is in the container. The id of the container is in the path of its
+/// cgroup, in any hierarchy, even if only part of that path is visible.
 pub fn is_of(process: &Path, container: &Container) -> bool {
     std::fs::read_to_string(process.join("cgroup")).is_ok_and(|text| text.contains(&container.id))
 }
 
-/// Whether a process has the mounts of the machine's init.
+/// Returns whether a process has the mounts of the machine's init.
 pub fn has_mounts_of(process: &Path, init: &InitNamespaces) -> bool {
     namespace(process, "mnt") == init.mounts
 }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(containers(pod.path()), [one.clone(), two]);
         assert_eq!(containers(&pod.path().join(format!("cri-containerd-{ID}.scope"))), [one]);
         assert_eq!(containers(Path::new("/nonexistent")), []);
-        // Processes that cannot be addressed count; an empty cgroup is no container.
+        // Processes without an address in this pid namespace count as well. An empty cgroup is no container.
         let hidden = pod.path().join(format!("docker-{ID}.scope"));
         fs::create_dir(&hidden).unwrap();
         fs::write(hidden.join("cgroup.procs"), "0\n0\n").unwrap();
@@ -233,7 +233,7 @@ mod tests {
     const OVERLAY: &str = "1 0 0:51 / / rw - overlay o rw,upperdir=/s/1\n";
 
     #[test]
-    fn processes_with_host_mounts_or_of_others_show_nothing() {
+    fn processes_with_host_mounts_or_of_others_are_ignored() {
         let proc = tempfile::tempdir().unwrap();
         process(proc.path(), 1, "mnt:[1]", OTHER, "1 0 8:1 / / rw - ext4 s rw\n");
         process(proc.path(), 10, "mnt:[1]", ID, "1 0 8:1 / / rw - ext4 s rw\n");
@@ -257,7 +257,7 @@ mod tests {
         process(proc.path(), 10, "mnt:[2]", ID, hidden);
         process(proc.path(), 11, "mnt:[2]", ID, "not read again");
         process(proc.path(), 12, "mnt:[3]", ID, &format!("{OVERLAY}{hidden}6 5 8:1 /v /v rw - ext4 s rw\n"));
-        // The same mounts, but below another root without mounts.
+        // The mounts are the same, but the process has another root without mounts.
         process(proc.path(), 9, "mnt:[3]", ID, "");
         symlink("/cache", proc.path().join("9/root")).unwrap();
         let volume = |mount: &Mount<'_>| (mount.root == "/v").then(|| "cache".to_owned());

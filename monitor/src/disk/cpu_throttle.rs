@@ -1,4 +1,4 @@
-//! Limits the CPU time of a thread by delays, and lowers its priority.
+//! Limits the CPU time of a thread by delays, and lowers the thread's priority.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::units::Monotonic;
 
-/// Shorter delays are accumulated, because each wake-up costs CPU time too.
+/// Shorter delays are accumulated, because each wake-up costs CPU time as well.
 const SHORTEST_REST: Duration = Duration::from_millis(20);
 /// Idle time earns at most this much credit.
 const LONGEST_CREDIT: Duration = Duration::from_millis(100);
 
-/// A smaller share would stop the work.
+/// The smallest share; a smaller one would stop the work.
 const SMALLEST_SHARE: f64 = 0.0001;
 const NICE: i32 = 19;
 
@@ -20,13 +20,13 @@ const NICE: i32 = 19;
 #[derive(Debug, Clone, Copy)]
 pub struct Throttle {
     share: f64,
-    /// Both clocks at the beginning of the accounting.
+    /// The values of both clocks at the beginning of the accounting.
     cpu: Duration,
     wall: Monotonic,
 }
 
 impl Throttle {
-    /// Starts to account now. A share of 1 is a whole CPU.
+    /// Starts the accounting now. A share of 1 is a whole CPU.
     pub fn new(share: f64, cpu: Duration, now: Monotonic) -> Self {
         Self { share: share.clamp(SMALLEST_SHARE, 1.0), cpu, wall: now }
     }
@@ -83,7 +83,7 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
-    /// Works in steps of `bit` with the delays requested until `cpu` is used up. Returns the time at the end.
+    /// Works in steps of `bit`, with the requested delays, until `cpu` is used up. Returns the time at the end.
     fn run(throttle: &mut Throttle, bit: Duration, cpu: Duration, mut now: Monotonic) -> Monotonic {
         let mut used = Duration::ZERO;
         while used < cpu {

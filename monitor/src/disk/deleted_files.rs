@@ -10,7 +10,7 @@ use super::measured_usage::{Held, Part};
 use super::workload_places::VisibleMounts;
 use crate::node::mountinfo::mount_id;
 
-/// The suffix of such a file's name (`d_path`).
+/// The suffix of the name of a deleted file (`d_path`).
 const MARK: &[u8] = b" (deleted)";
 /// Limit of files scanned per process.
 const MAX_FILES: usize = 16 * 1024;
@@ -35,7 +35,7 @@ impl DeletedFiles {
         self.entries
     }
 
-    /// False when files were skipped because there were too many, or because access was denied.
+    /// Returns false if files were skipped because there were too many, or because access was denied.
     pub const fn is_complete(&self) -> bool {
         !self.is_cut_off && !self.is_refused
     }
@@ -44,8 +44,8 @@ impl DeletedFiles {
         self.is_refused
     }
 
-    /// Scans the open files of the process with this directory in procfs. A process that has exited has none. A file on a mount that is not
-    /// visible any more is attributed by its device, unless the process has the mounts of the machine's init.
+    /// Scans the open files of the process with this directory in procfs. A process that has exited has none. A file on a mount
+    /// that is no longer visible is attributed by its device, unless the process has the mounts of the machine's init.
     pub fn scan(&mut self, process: &Path, shown: &VisibleMounts, is_of_init: bool) {
         let files = match std::fs::read_dir(process.join("fd")) {
             Ok(files) => files,
@@ -71,7 +71,7 @@ impl DeletedFiles {
             return;
         }
         let mount = std::fs::read_to_string(details).ok().and_then(|text| mount_id(&text));
-        // A foreign filesystem may hang, so it is not asked.
+        // The file on another filesystem is not opened, because that filesystem may hang.
         if mount.is_some_and(|mount| shown.others.contains(&mount)) {
             return;
         }
@@ -95,7 +95,7 @@ impl DeletedFiles {
     }
 }
 
-/// Whether the link of an open file marks it as deleted.
+/// Returns whether the link of an open file marks it as deleted.
 fn is_deleted(link: &[u8]) -> bool {
     link.starts_with(b"/") && link.ends_with(MARK)
 }
@@ -114,7 +114,7 @@ mod tests {
         Part::Volume { name: name.to_owned() }
     }
 
-    /// A deleted file that is still open, with its mount and its device.
+    /// Makes a deleted file that is still open. Returns it with its mount and its device.
     fn deleted_file(directory: &Path) -> (File, u64, String) {
         let path = directory.join("big");
         let mut big = File::create(&path).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     fn deleted_files_that_are_open_are_counted_once() {
         let directory = tempfile::tempdir().unwrap();
         let (big, mount, _) = deleted_file(directory.path());
-        // A second descriptor, a file that is kept, and a new file of the same name.
+        // The test adds a second descriptor, a file that is kept, and a new file of the same name.
         let again = big.try_clone().unwrap();
         let _kept = File::create(directory.path().join("kept")).unwrap();
         let _new = File::create(directory.path().join("big")).unwrap();
@@ -146,7 +146,7 @@ mod tests {
         let metadata = big.metadata().unwrap();
         let found = look(&shown, true).of(&volume("cache"));
         drop(again);
-        // Other tests have deleted files open too.
+        // Other tests have open deleted files as well.
         assert!(found.inodes >= 1 && found.bytes >= Bytes(metadata.blocks() * 512), "{found:?}");
         let mut twice = DeletedFiles::default();
         let file = format!("/proc/self/fd/{}", big.as_raw_fd());
@@ -170,7 +170,8 @@ mod tests {
         assert!(look(&on(&device), false).of(&layer).inodes >= 1);
         let volumes = VisibleMounts { layer: None, ..on(&device) };
         assert!(look(&volumes, false).of(&volume("cache")).inodes >= 1);
-        // Files of the machine's own programs, on another filesystem, or on a mount that shows something else do not count.
+        // Files of the machine's own programs, files on another filesystem, and files on a mount that shows something else do not
+        // count.
         assert_eq!(look(&volumes, true).of(&volume("cache")), Held::default());
         assert_eq!(look(&on("9:9"), false).of(&layer), Held::default());
         let others = VisibleMounts { others: [mount].into(), ..on(&device) };

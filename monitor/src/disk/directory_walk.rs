@@ -1,4 +1,4 @@
-//! Walks a directory tree in small steps and sums what it contains.
+//! Walks a directory tree in small steps, and sums the space and inodes of its files.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -15,20 +15,20 @@ use crate::kernel::DeviceId;
 use crate::node::mountinfo::Inodes;
 use crate::units::Bytes;
 
-/// Limit of open directories, one per level, and one more for all deeper levels.
+/// Limit of open directories. There is one per level, and one for all deeper levels.
 const MAX_OPEN: usize = 32;
-/// Limit of deeper levels, for which only a position is kept: half a MiB.
+/// Limit of deeper levels. Only a position is kept for each: half a MiB in total.
 const MAX_DEEP: usize = 32 * 1024;
-/// A tree can grow faster than it is walked. It can have as many names as its filesystem has inodes, or somewhat more where files have
-/// several names or inodes are not counted. These limit the walk.
+/// Limits the walk of a tree that grows faster than it is walked. A tree has at most as many names as its filesystem has inodes,
+/// or somewhat more if files have several names or inodes are not counted.
 const MAX_NAMES_OF_INODE: u64 = 4;
 const MAX_NAMES: u64 = 1 << 20;
 const MAX_NAMES_UNCOUNTED: u64 = 1 << 28;
-/// Limit of files with several names that are remembered, so that each is counted once: half a MiB.
+/// Limit of remembered files with several names, each of which is counted once: half a MiB in total.
 const MAX_LINKED: usize = 32 * 1024;
 /// The unit of `st_blocks`, whatever the filesystem's block size.
 const BLOCK: u64 = 512;
-/// Buffer size for names read at once: some 250, so that a step stays short.
+/// Size of the buffer for names. It holds about 250 names, so that a step stays short.
 pub const NAMES: usize = 8 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub enum Progress {
     Done,
 }
 
-/// A walk that can be suspended and resumed. It keeps some thirty files open and a few MiB, however large or deep the tree is. What it
-/// cannot read makes its result incomplete, never wrong.
+/// A walk that can be suspended and resumed. It keeps about thirty open files and a few MiB, whatever the size or depth of the
+/// tree. A part that cannot be read makes the result incomplete, never wrong.
 #[derive(Debug)]
 pub struct TreeWalk {
     device: DeviceId,
@@ -56,7 +56,7 @@ pub struct TreeWalk {
 #[derive(Debug)]
 struct Level {
     directory: OwnedFd,
-    /// The subdirectories among the names read last.
+    /// The subdirectories among the names that were read last.
     directories: Vec<CString>,
     is_read: bool,
 }
@@ -71,7 +71,7 @@ impl Level {
 #[derive(Debug, Clone, Copy)]
 struct DeepLevel {
     inode: u64,
-    /// The position of its next name.
+    /// The position of the next name to read.
     next: u64,
 }
 
@@ -98,7 +98,7 @@ impl TreeWalk {
         Ok(walk)
     }
 
-    /// The filesystem of the walk, which is never left.
+    /// Returns the filesystem of the walk. The walk never enters another one.
     pub const fn device(&self) -> DeviceId {
         self.device
     }
@@ -115,7 +115,7 @@ impl TreeWalk {
         self.is_complete
     }
 
-    /// Returns why part of the tree was omitted although it was readable.
+    /// Returns the reason why a readable part of the tree was omitted.
     pub const fn omission(&self) -> Option<&'static str> {
         self.omission
     }
@@ -175,7 +175,7 @@ impl TreeWalk {
         }
     }
 
-    /// Reads the deepest directory up to its next subdirectory or its end. Keeps no names, because a user might create very many.
+    /// Reads the deepest directory up to its next subdirectory or its end. Keeps no names, because a user may create very many.
     fn step_deep(&mut self, buffer: &mut [MaybeUninit<u8>]) {
         let (Some(bottom), Some(place)) = (self.bottom.take(), self.deep.last().copied()) else { return };
         let (mut next, mut below) = (place.next, None);
@@ -228,8 +228,8 @@ impl TreeWalk {
     }
 }
 
-/// Passes the names that fit in `buffer` to `visit` until it breaks. Returns whether the end of the directory was reached. Fails when the
-/// directory was removed, or the disk is broken.
+/// Passes the names that fit in `buffer` to `visit` until it breaks. Returns whether the end of the directory was reached. Fails
+/// if the directory was removed, or if the disk is broken.
 fn for_each_name(
     directory: &OwnedFd,
     buffer: &mut [MaybeUninit<u8>],
@@ -258,12 +258,12 @@ fn kind(status: &Statx) -> FileType {
     FileType::from_raw_mode(status.stx_mode.into())
 }
 
-/// Whether this is the root of a mount (Linux 5.8), which can be a bind mount with the same device.
+/// Returns whether the file is the root of a mount (Linux 5.8), which can be a bind mount with the same device.
 fn is_mounted_over(status: &Statx) -> bool {
     status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
-/// Returns the filesystem of a file, numbered as by the kernel's own counters.
+/// Returns the filesystem of a file, with the number that the kernel's own counters use.
 pub fn device(status: &Statx) -> DeviceId {
     DeviceId(status.stx_dev_major << 20 | status.stx_dev_minor & 0xf_ffff)
 }
@@ -276,9 +276,9 @@ pub fn held(status: &Statx) -> Held {
 struct Tally {
     held: Held,
     entries: u64,
-    /// Inodes with several names.
+    /// Inodes with several names that are already counted.
     linked: HashSet<u64>,
-    /// For inodes beyond that limit each name counts for its share, in billionths.
+    /// The sum of the shares of inodes beyond the limit, in billionths. Each name counts for its share of the inode.
     shares: u64,
 }
 
@@ -326,7 +326,7 @@ impl Tally {
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
             Err(errno) => {
-                // It exists, but cannot be read.
+                // The directory exists, but cannot be read.
                 if let Ok(status) = status_of(above, name) {
                     self.count(&status);
                 }

@@ -19,7 +19,7 @@ fn walk(path: &Path) -> TreeWalk {
     walk
 }
 
-/// The figure of `du`, as an independent reference.
+/// Returns the figure of `du` as an independent reference.
 fn du(path: &Path, what: &str) -> u64 {
     let output = Command::new("du").args(["--summarize", "--one-file-system", what]).arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -38,7 +38,7 @@ fn the_sums_agree_with_du() {
     }
     // A hole uses no space.
     fs::File::create(top.path().join("sparse")).unwrap().set_len(1 << 30).unwrap();
-    // One file with several names.
+    // The file has several names.
     fs::write(top.path().join("one"), vec![1; 100_000]).unwrap();
     for name in 0..50 {
         fs::hard_link(top.path().join("one"), top.path().join(format!("d3/name{name}"))).unwrap();
@@ -87,7 +87,7 @@ fn fill(directory: &OwnedFd, name: &CStr, bytes: usize) {
 fn a_tree_deeper_than_the_open_levels_is_walked() {
     let top = tempfile::tempdir().unwrap();
     let depth = MAX_OPEN * 4;
-    // Each of the lower levels has more entries to return to.
+    // Each of the lower levels has further entries, so the walk must return to it.
     let mut directory = deep(top.path(), depth);
     for level in 0..depth / 2 {
         fill(&directory, c"large", 100_000);

@@ -12,9 +12,9 @@ use super::workload_places::WorkloadPlaces;
 use crate::config::DiskUsageOptions;
 use crate::units::Monotonic;
 
-/// Limit of prioritized workloads; a node cannot have more.
+/// Limit of prioritized workloads. A node cannot have more.
 const MAX_PRIORITIZED: usize = 4096;
-/// Suffices for a few small frames; buffers are on the heap. The agent locks the used part.
+/// The stack suffices for a few small frames; buffers are on the heap. The agent locks the used part in memory.
 const STACK: usize = 256 * 1024;
 
 /// Measures the disk usage of workloads in its own thread, which exits when this is dropped. No call waits for a disk.
@@ -39,8 +39,8 @@ impl Walker {
         self.order(|orders| orders.workloads = Some(workloads));
     }
 
-    /// Prioritizes a workload whose disk usage is changing (its inode counters rose): it is measured before the others, unless its last
-    /// measurement is too recent.
+    /// Prioritizes a workload whose inode counters rose. The thread measures it before the others, unless its last measurement is
+    /// too recent.
     pub fn prioritize(&self, workload: &str) {
         self.order(|orders| {
             if orders.prioritized.len() < MAX_PRIORITIZED && !orders.prioritized.contains(workload) {
@@ -49,13 +49,13 @@ impl Walker {
         });
     }
 
-    /// Measures again every workload whose measurement began before `since`, because a victim is to be chosen by disk usage. Except for
-    /// quotas, growing files give no event.
+    /// Has every workload measured again whose measurement began before `since`, because a victim is to be chosen by disk usage.
+    /// Growing files generate no event, except under quotas.
     pub fn remeasure(&self, since: Monotonic) {
         self.order(|orders| orders.remeasure_since = Some(since));
     }
 
-    /// Sets whether a filesystem is running full. While it is, all workloads are measured again and again within a larger budget.
+    /// Sets whether a filesystem is running full. Meanwhile all workloads are measured repeatedly within a larger budget.
     pub fn set_pressure(&self, is_pressed: bool) {
         self.order(|orders| orders.is_pressed = is_pressed);
     }
@@ -69,10 +69,10 @@ impl Walker {
         Arc::clone(&self.usages.borrow())
     }
 
-    /// Waits for results newer than the last ones returned here. Cancel-safe.
+    /// Waits for results that are newer than those returned last. Cancel-safe.
     pub async fn changed(&mut self) {
         if self.usages.changed().await.is_err() {
-            // The thread has exited: there will be no more results.
+            // The thread has exited, so no results will follow.
             std::future::pending::<()>().await;
         }
     }

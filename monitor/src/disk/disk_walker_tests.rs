@@ -9,7 +9,7 @@ use crate::disk::Usage;
 use crate::units::CgroupId;
 use crate::workloads::PodUid;
 
-/// A node in a directory.
+/// The files of a node in a temporary directory.
 struct Node(tempfile::TempDir);
 
 impl Node {
@@ -81,7 +81,7 @@ fn prioritized_workloads_are_measured_again() {
     node.files("b", 50);
     walker.prioritize("b");
     assert_eq!(until(&mut walker, "b", |usage| usage.inodes != 21).inodes, 51);
-    // A removed workload is dropped.
+    // The results of a removed workload are dropped.
     walker.set_workloads(vec![places("b")]);
     block_on(async {
         while walker.usages().get("a", CgroupId(1)).is_some() {
@@ -105,7 +105,7 @@ fn the_budget_is_kept() {
     let usage = until(&mut walker, "a", |usage| usage.is_complete);
     let (cpu, took) = (walker.usages().effort.cpu, begun.elapsed());
     assert_eq!(usage.inodes, 10_001);
-    // The delay for the last step comes after it.
+    // The delay for the last step would follow after it.
     let allowed = took.mul_f64(SHARE) + Duration::from_millis(10);
     assert!(cpu <= allowed, "{cpu:?} of {took:?}");
 }
@@ -135,7 +135,7 @@ fn constant_priority_does_not_starve_the_others() {
     let node = Node::new();
     node.files("large", 20_000);
     node.files("small", 10);
-    // Takes many seconds.
+    // The walk takes many seconds.
     let options = DiskUsageOptions { cpu_share: 0.01, ..DiskUsageOptions::default() };
     let mut walker = Walker::start(&options, node.roots()).unwrap();
     walker.set_workloads(vec![places("large"), places("small")]);
@@ -160,7 +160,7 @@ fn a_long_walk_ends_despite_orders_to_remeasure() {
         if walker.usages().get("large", CgroupId(1)).is_some_and(|usage| usage.is_complete) {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "the walk is begun again and again");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the walk starts again and again");
         walker.remeasure(Monotonic::now());
         std::thread::sleep(Duration::from_millis(150));
     }

@@ -1,4 +1,4 @@
-//! Access to the machine's own files, from an agent that may run in a container.
+//! Opens files of the machine, also for an agent that runs in a container.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use rustix::io::Errno;
 
 use crate::config::MonitorConfig;
 
-/// Cached attributes suffice: no server is asked, and nothing is automounted.
+/// The flags accept cached attributes, so that no server is asked, and nothing is automounted.
 pub const STATX_FLAGS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 pub const STATX_MASK: StatxFlags =
     StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::NLINK).union(StatxFlags::BLOCKS);
 
-/// How directories are opened for reading; links are not followed.
+/// The flags for opening directories for reading. Links are not followed.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where the measured directories are on this machine. Paths other than `proc` are resolved in the mounts of the machine's init.
+/// The measured directories on this machine. Paths other than `proc` are resolved in the mounts of the machine's init.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     pub proc: PathBuf,
     pub kubelet: PathBuf,
-    /// The configured nodefs path. If it contains a directory of pods, it is the kubelet's directory.
+    /// The configured nodefs path. It is the kubelet's directory if it contains a directory of pods.
     pub node: Option<PathBuf>,
     pub pod_logs: PathBuf,
 }
@@ -37,16 +37,16 @@ impl Roots {
     }
 }
 
-/// Opens paths in the mounts of the machine's init: an agent in a container has other mounts.
+/// Opens paths in the mounts of the machine's init, because an agent in a container has other mounts.
 #[derive(Debug)]
 pub struct Host {
     root: PathBuf,
-    /// The same directory, open, so that absolute symbolic links stay inside it.
+    /// The open directory, so that absolute symbolic links stay inside it.
     directory: Option<OwnedFd>,
 }
 
 impl Host {
-    /// The file tree of the machine's init, or the agent's own if that is inaccessible.
+    /// Returns the file tree of the machine's init, or the agent's own tree if that is inaccessible.
     pub fn of_init(proc: &Path) -> Self {
         let init = proc.join("1/root");
         if init.join(".").exists() { Self::at(init) } else { Self::at(PathBuf::from("/")) }
@@ -58,14 +58,15 @@ impl Host {
         Self { root, directory }
     }
 
-    /// Opens a file or directory with `O_PATH`, which has no effect on pipes and devices. Does not follow a link at the end of the path.
+    /// Opens a file or directory with `O_PATH`, which has no effect on pipes and devices. Does not follow a link at the end of
+    /// the path.
     pub fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if let Some(directory) = &self.directory {
             match openat2(directory, below, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-                // Linux before 5.6, or a seccomp filter that does not know the call.
+                // The kernel is older than 5.6, or a seccomp filter does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => {}
                 opened => return opened,
             }
@@ -91,12 +92,13 @@ impl Host {
     }
 }
 
-/// Opens an `O_PATH` directory for reading. Reading does not update its access time, which would be a write to a disk that may be full.
+/// Opens an `O_PATH` directory for reading. Reading does not update its access time, because that would write to a disk that may
+/// be full.
 pub fn readable(directory: impl AsFd) -> Result<OwnedFd, Errno> {
     open_directory(directory, c".")
 }
 
-/// Opens a directory in a directory for reading, without following a link.
+/// Opens a subdirectory for reading, without following a link.
 pub fn open_directory(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     match openat(&above, name, DIRECTORY | OFlags::NOATIME, Mode::empty()) {
         // Only the owner and CAP_FOWNER may use `O_NOATIME`.
@@ -105,12 +107,12 @@ pub fn open_directory(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd
     }
 }
 
-/// As [`open_directory`], but fails with `EXDEV` if something is mounted there: that filesystem may hang, so it is not touched. Fails with
-/// `ENOSYS` where the kernel cannot tell (Linux before 5.6, or forbidden).
+/// As [`open_directory`], but fails with `EXDEV` if a filesystem is mounted there. That filesystem may hang, so it is not
+/// accessed. Fails with `ENOSYS` if the kernel cannot check this (Linux before 5.6, or forbidden).
 pub fn open_unmounted(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     match openat2(&above, name, DIRECTORY | OFlags::NOATIME, Mode::empty(), ResolveFlags::NO_XDEV) {
         Err(Errno::PERM) => match openat2(above, name, DIRECTORY, Mode::empty(), ResolveFlags::NO_XDEV) {
-            // A seccomp filter that does not know the call.
+            // A seccomp filter does not know the call.
             Err(Errno::PERM) => Err(Errno::NOSYS),
             opened => opened,
         },
@@ -118,7 +120,8 @@ pub fn open_unmounted(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd
     }
 }
 
-/// Whether something is mounted over a name in a directory, without touching it; `None` where the kernel cannot tell.
+/// Returns whether a filesystem is mounted over a name in a directory, without accessing it; `None` if the kernel cannot check
+/// this.
 pub fn is_mounted(directory: impl AsFd, name: &str) -> Option<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {

@@ -36,7 +36,7 @@ impl std::iter::Sum for Held {
 /// A place where a workload keeps files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// The files that a container, by the runtime's id, has changed of its image.
+    /// The files in which a container, by the runtime's id, differs from its image.
     WritableLayer { container: String },
     /// The logs of a container, written by the runtime.
     Logs { container: String },
@@ -79,12 +79,12 @@ named_enum! {
 pub struct PartUsage {
     pub part: Part,
     pub device: DeviceId,
-    /// Includes deleted files that are still open.
+    /// The usage, including deleted files that are still open.
     pub held: Held,
-    /// When its measurement began; later writes may not be included.
+    /// When the measurement began. Later writes may not be included.
     pub at: Monotonic,
     pub source: Source,
-    /// False when the value is a lower bound: the walk is unfinished, or could not read everything.
+    /// False if the value is a lower bound, because the walk is unfinished or could not read everything.
     pub is_complete: bool,
 }
 
@@ -98,16 +98,16 @@ pub struct Usage {
     pub at: Monotonic,
     /// The least reliable source of a part.
     pub source: Source,
-    /// False when the value is a lower bound.
+    /// False if the value is a lower bound.
     pub is_complete: bool,
-    /// The measurement is unfinished, and its partial result exceeds the previous result.
+    /// Whether the measurement is unfinished, and its partial result exceeds the previous result.
     pub is_under_way: bool,
-    /// Sorted.
+    /// The parts, sorted.
     pub parts: Vec<PartUsage>,
 }
 
 impl Usage {
-    /// Sums the parts. `at` is when the measurement began, which is the age of a workload without parts.
+    /// Sums the parts. `at` is the time at which the measurement began; it is also the time of a workload without parts.
     pub fn new(id: CgroupId, mut parts: Vec<PartUsage>, at: Monotonic, is_complete: bool) -> Self {
         parts.sort_by(|a, b| a.part.cmp(&b.part));
         let Held { bytes, inodes } = held(&parts, Part::is_on_disk);
@@ -127,12 +127,12 @@ impl Usage {
         held(&self.parts, is_wanted)
     }
 
-    /// Returns what is on the runtime's filesystem (`eviction-semantics.md` §5).
+    /// Returns the usage of the runtime's filesystem (`eviction-semantics.md` §5).
     pub fn writable_layers(&self) -> Held {
         self.of(|part| matches!(part, Part::WritableLayer { .. }))
     }
 
-    /// Returns what is on the kubelet's filesystem.
+    /// Returns the usage of the kubelet's filesystem.
     pub fn logs_and_volumes(&self) -> Held {
         self.of(|part| part.is_on_disk() && !matches!(part, Part::WritableLayer { .. }))
     }
@@ -165,15 +165,15 @@ pub struct Effort {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usages {
     pub by_workload: HashMap<Arc<str>, Arc<Usage>>,
-    /// How many workloads have no finished measurement.
+    /// The number of workloads without a finished measurement.
     pub unmeasured: usize,
-    /// Degradations, already logged.
+    /// The degradations. The thread has already logged them.
     pub degradations: Vec<String>,
     pub effort: Effort,
 }
 
 impl Usages {
-    /// Returns the usage of this workload, not of another one with the same name.
+    /// Returns the usage of this workload. Another workload with the same name has another id.
     pub fn get(&self, name: &str, id: CgroupId) -> Option<&Arc<Usage>> {
         self.by_workload.get(name).filter(|usage| usage.id == id)
     }
@@ -207,7 +207,7 @@ mod tests {
     fn parts_are_summed_by_filesystem() {
         let usage = usage();
         let held = |bytes, inodes| Held { bytes: Bytes(bytes), inodes };
-        assert_eq!((usage.bytes, usage.inodes), (Bytes(1235), 20), "memory is no disk");
+        assert_eq!((usage.bytes, usage.inodes), (Bytes(1235), 20), "volumes in memory do not count");
         assert_eq!(usage.writable_layers(), held(1000, 10));
         assert_eq!(usage.logs_and_volumes(), held(235, 10));
         assert_eq!(usage.on(OTHER), held(1000, 10));

@@ -34,13 +34,13 @@ pub struct Measurement {
     walking: Option<Walking>,
     views: Vec<(Container, VisibleMounts)>,
     init: InitNamespaces,
-    /// Processes to scan for deleted files, with the index of their view.
+    /// The processes to scan for deleted files, each with the index of its view.
     processes: Vec<(usize, Pid)>,
     deleted: DeletedFiles,
     parts: Vec<PartUsage>,
     quota_places: Vec<QuotaPlace>,
     is_complete: bool,
-    /// Files read by finished walks.
+    /// The number of files that finished walks have read.
     entries: u64,
 }
 
@@ -100,7 +100,7 @@ impl Measurement {
         }
     }
 
-    /// Returns how many files were read so far.
+    /// Returns the number of files read so far.
     pub fn entries(&self) -> u64 {
         self.entries + self.deleted.entries() + self.walking.as_ref().map_or(0, |walking| walking.walk.entries())
     }
@@ -132,7 +132,7 @@ impl Measurement {
             }
             return Progress::More;
         }
-        // A quota includes deleted files; only a walk has to search for them.
+        // A quota includes deleted files. Only after a walk they must be searched for.
         if self.parts.iter().all(|part| part.source != Source::Walk) {
             return Progress::Done;
         }
@@ -182,7 +182,7 @@ impl Measurement {
                 self.quota_places.push(QuotaPlace { part, path, device, project });
                 Some(held)
             }
-            // The filesystem does not count projects, though a project was set.
+            // The filesystem does not count projects, although the directory has one.
             Err(Errno::SRCH) => None,
             Err(errno) => {
                 self.missing.insert(format!(
@@ -214,7 +214,8 @@ impl Measurement {
         Outcome { usage, quota_places: self.quota_places, missing: self.missing }
     }
 
-    /// Returns a partial result if it exceeds the previous one: a workload that fills the disk is detected before the walk ends.
+    /// Returns a partial result if it exceeds the previous one, so that a workload that fills the disk is detected before the
+    /// walk ends.
     pub fn partial_usage(&self, before: Option<&Usage>) -> Option<Usage> {
         let mut parts = self.parts.clone();
         let of_before = || before.into_iter().flat_map(|before| &before.parts);

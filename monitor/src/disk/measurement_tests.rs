@@ -10,7 +10,7 @@ use crate::workloads::PodUid;
 
 const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
 
-/// A node in a directory, with one pod.
+/// The files of a node in a directory, with one pod.
 struct Node {
     root: tempfile::TempDir,
     finder: Finder,
@@ -27,7 +27,7 @@ impl Node {
         Self { root, finder, claims: Claims::default() }
     }
 
-    /// Creates files of the pod with this many bytes each.
+    /// Creates `count` files of the pod with `bytes` bytes each.
     fn files(&self, directory: &str, count: usize, bytes: usize) {
         let directory = self.root.path().join(directory.replace("UID", UID));
         fs::create_dir_all(&directory).unwrap();
@@ -95,7 +95,7 @@ fn a_missing_place_makes_the_usage_incomplete() {
     let (usage, missing) = node.measure();
     assert_eq!((usage.inodes, usage.is_complete), (2, false));
     assert!(missing.first().unwrap().contains("there is no /var/log/pods on this node"), "{missing:?}");
-    // A container without a readable process.
+    // A container without a readable process makes the usage incomplete as well.
     let mut node = Node::new();
     node.files("cgroup/cri-containerd-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope", 0, 0);
     let container = fs::read_dir(node.root.path().join("cgroup")).unwrap().next().unwrap().unwrap().path();
@@ -128,10 +128,10 @@ fn a_larger_partial_result_is_published() {
     }
     let told: Usage = told.unwrap();
     assert!(told.inodes < 2000 && !told.is_complete, "{told:?}");
-    assert_eq!(told.of(|part| matches!(part, Part::Logs { .. })), before.of(|_| true), "the rest is as it was");
+    assert_eq!(told.of(|part| matches!(part, Part::Logs { .. })), before.of(|_| true), "the other parts are unchanged");
     let usage = measurement.outcome().usage;
     assert_eq!(usage.inodes, 2003);
-    // A smaller partial result is not published, because the walk may not have reached the rest.
+    // A smaller partial result is not published, because the walk may not have reached the rest yet.
     let mut again = node.begin();
     node.step(&mut again);
     node.step(&mut again);

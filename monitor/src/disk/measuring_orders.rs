@@ -1,4 +1,4 @@
-//! What the measuring thread shares with the rest of the agent.
+//! The data that the measuring thread shares with the rest of the agent.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,16 +15,17 @@ pub struct Shared {
     pub watchdog: Arc<Watchdog>,
 }
 
-/// Orders to the thread. The thread takes each `Option` and set when it acts on it.
+/// Orders to the thread. The thread takes each `Option` and set when it carries the order out.
 #[derive(Debug, Default)]
 pub struct Orders {
     pub workloads: Option<Vec<WorkloadPlaces>>,
     pub prioritized: BTreeSet<String>,
-    /// Measurements that began before this are to be repeated.
+    /// Measurements that began before this time must be repeated.
     pub remeasure_since: Option<Monotonic>,
     pub is_pressed: bool,
     pub is_stopping: bool,
-    /// The thread has no work and acts on new orders at once. Otherwise it works, or pauses to stay within its budget, and reads them later.
+    /// Whether the thread has no work, and carries new orders out at once. Otherwise it works, or pauses to stay within its
+    /// budget, and reads them later.
     pub is_idle: bool,
 }
 
@@ -34,14 +35,15 @@ impl Shared {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps; wakes early and returns false only when the thread is to exit.
+    /// Sleeps. Returns early, with false, only if the thread must exit.
     pub fn sleep(&self, duration: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), duration, |orders| !orders.is_stopping);
         let (orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !orders.is_stopping
     }
 
-    /// Waits at most for `duration` for an order that the thread has not taken. `is_pressed` is the pressure that the thread knows.
+    /// Waits at most for `duration` for an order that the thread has not taken. `is_pressed` is the pressure that the thread
+    /// knows.
     pub fn wait_for_orders(&self, duration: Duration, is_pressed: bool) {
         let is_unchanged = |orders: &mut Orders| {
             let is_new = orders.workloads.is_some()

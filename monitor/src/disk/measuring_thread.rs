@@ -21,30 +21,31 @@ use super::workload_places::WorkloadPlaces;
 use crate::config::DiskUsageOptions;
 use crate::units::Monotonic;
 
-/// Files and steps between two reads of the clocks. A step may read as many files as this.
+/// The number of files and steps between two reads of the clocks. One step may read as many files as this.
 const ENTRIES: u64 = 256;
 const STEPS: u32 = 64;
 /// How often a measurement under way publishes its partial result.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// The same under pressure: the workload that fills the disk stands out long before its last file is found.
+/// The same interval under pressure: the workload that fills the disk stands out long before its last file is found.
 const PUBLISH_INTERVAL_PRESSED: Duration = Duration::from_millis(200);
 /// How often a measurement under way reads the orders and yields if necessary.
 const ORDERS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long one workload is measured before another gets its turn.
 const TIME_SLICE: Duration = Duration::from_secs(2);
-/// After an order to remeasure, due workloads precede suspended ones for this much longer: small ones finish before a victim is chosen…
+/// After an order to remeasure, due workloads precede suspended ones for this long, so that small ones finish before a victim is
+/// chosen.
 const REMEASURE_CREDIT: Duration = Duration::from_secs(4);
-/// …but only this often, so that suspended measurements finish too.
+/// The credit is granted only this often, so that suspended measurements finish as well.
 const REMEASURE_CREDIT_INTERVAL: Duration = Duration::from_secs(10);
-/// Suspended measurements at a time; each has some thirty open files and a MiB at most.
+/// Limit of suspended measurements. Each has about thirty open files, and at most one MiB.
 const MAX_SUSPENDED: usize = 7;
 /// Orders that arrive within this time are read together.
 const MIN_WAIT: Duration = Duration::from_millis(50);
-/// The wait when there is nothing to measure.
+/// The wait when no measurement is due.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// The part of the budget that the throttle uses; the rest is for costs that the thread causes elsewhere, and for the last step.
+/// The part of the budget that the throttle uses. The rest covers costs of the thread elsewhere, and the last step.
 const BUDGET_PART: f64 = 0.98;
-/// Each degradation is a line of the log and of the summary.
+/// Limit of degradations. Each is a line of the log and of the summary.
 const MAX_DEGRADATIONS: usize = 16;
 
 #[derive(Debug)]
@@ -58,15 +59,15 @@ pub(super) struct Thread {
     recount: Recount,
     throttle: Throttle,
     buffer: Box<[MaybeUninit<u8>]>,
-    /// Measurements interrupted for others, resumed in turn. Each is brought to its end, because a partial result can only rise.
+    /// Interrupted measurements, resumed in turn. Each is completed, because a partial result can only rise.
     suspended: VecDeque<Measurement>,
-    /// How long resumed measurements ran lately, and how long new ones: when both kinds wait, they share the time equally.
+    /// How long resumed and new measurements ran recently. If both kinds wait, they share the time equally.
     resumed_for: Duration,
     begun_for: Duration,
-    /// When the last remeasure credit was granted, and whether the current measurement is to yield for it.
+    /// When the last credit for remeasuring was granted, and whether the current measurement must yield for it.
     credited: Monotonic,
     is_credited: bool,
-    /// Until then other workloads precede prioritized ones.
+    /// Until this time other workloads precede prioritized ones.
     others_until: Monotonic,
     usages: Usages,
 }
@@ -117,7 +118,7 @@ impl Thread {
         }
     }
 
-    /// Takes the orders; false when the thread is to exit.
+    /// Takes the orders. Returns false if the thread must exit.
     fn take_orders(&mut self) -> bool {
         let (workloads, prioritized, remeasure_since, is_pressed) = {
             let mut orders = self.shared.lock();
@@ -188,7 +189,7 @@ impl Thread {
         measurement
     }
 
-    /// Measures until the measurement is complete, another workload has precedence, or the thread is to exit.
+    /// Measures until the measurement is complete, another workload has precedence, or the thread must exit.
     fn measure(&mut self, mut measurement: Measurement, turn: Turn) {
         let begun = Monotonic::now();
         let (mut published, mut orders_taken) = (begun, begun);
@@ -228,7 +229,7 @@ impl Thread {
         }
     }
 
-    /// Whether another workload has precedence: a prioritized one at once, any other after a time slice.
+    /// Returns whether another workload has precedence: a prioritized one at once, any other one after a time slice.
     fn is_to_yield(&self, turn: Turn, ran: Duration, now: Monotonic) -> bool {
         if self.suspended.len() >= MAX_SUSPENDED {
             return false;
@@ -241,7 +242,7 @@ impl Thread {
         }
     }
 
-    /// Accounts for a turn. After a prioritized workload the others have precedence for as long as it ran.
+    /// Accounts for the time of a measurement. After a prioritized workload the others have precedence for as long as it ran.
     fn account(&mut self, turn: Turn, begun: Monotonic, now: Monotonic) {
         let ran = now.since(begun);
         match turn {
@@ -249,7 +250,7 @@ impl Thread {
             Turn::Begun => self.begun_for += ran,
             Turn::Resumed => self.resumed_for += ran,
         }
-        // Time in which only one kind had work gives the other kind no credit.
+        // Time in which only one kind had work is no credit for the other kind.
         let both = self.begun_for.min(self.resumed_for);
         self.begun_for = self.begun_for.saturating_sub(both).min(TIME_SLICE);
         self.resumed_for = self.resumed_for.saturating_sub(both).min(REMEASURE_CREDIT);
@@ -347,7 +348,7 @@ impl Thread {
         }
     }
 
-    /// Pauses for the cost of the last work; false when the thread is to exit.
+    /// Pauses for the cost of the last work. Returns false if the thread must exit.
     fn pause(&mut self) -> bool {
         while let Some(delay) = self.throttle.delay(thread_cpu(), Monotonic::now()) {
             if !self.sleep(delay) {
@@ -357,7 +358,7 @@ impl Thread {
         true
     }
 
-    /// Sleeps; wakes early and returns false only when the thread is to exit.
+    /// Sleeps. Returns early, with false, only if the thread must exit.
     fn sleep(&self, duration: Duration) -> bool {
         self.shared.watchdog.idle();
         self.shared.sleep(duration)

@@ -1,7 +1,8 @@
 //! Measures what each workload keeps on the node's disks: writable layers, logs and volumes, in bytes and in inodes.
 //!
-//! The kernel does not count this unless project quotas are on. A separate thread finds the places of each workload, reads their quotas or
-//! walks their directories slowly, and publishes the results with their age. The loop only reads the last result.
+//! The kernel does not count disk usage per workload unless project quotas are on. A separate thread finds the places of each
+//! workload, reads their quotas or walks their directories slowly, and publishes the results with their age. The loop only reads
+//! the last result.
 
 mod container_mounts;
 mod cpu_throttle;
@@ -31,7 +32,8 @@ pub use host_files::Roots;
 pub use measured_usage::{Effort, Held, Part, PartUsage, Source, Usage, Usages};
 pub use workload_places::{Layer, WorkloadPlaces};
 
-/// Whether the filesystem of a path, resolved in the mounts of the machine's init, counts project quotas; `None` if that is unknown.
+/// Returns whether the filesystem of a path counts project quotas; `None` if that is unknown. The path is resolved in the mounts
+/// of the machine's init.
 pub fn project_quotas(proc: &Path, path: &Path) -> Option<bool> {
     let directory = host_files::Host::of_init(proc).open(path).ok()?;
     project_quota::is_counting(directory.as_fd())

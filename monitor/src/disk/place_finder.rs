@@ -1,5 +1,5 @@
-//! Finds the places of a workload without the runtime or the API server: pods by the UID in their cgroup's path, writable layers by the
-//! roots of the containers' processes.
+//! Finds the places of a workload without the runtime or the API server. The path of a pod's cgroup contains the pod's UID. The
+//! roots of the containers' processes show the writable layers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::workloads::PodUid;
 
 /// Filesystems in memory, which never hang.
 const MEMORY: [&str; 3] = ["tmpfs", "hugetlbfs", "ramfs"];
-/// Limit of volumes, of containers with logs, and of pods with logs. A node runs a few hundred pods.
+/// Limit of volumes, of containers with logs, and of pods with logs. A node runs only a few hundred pods.
 const MAX_NAMES: usize = 4096;
-/// Limit for one workload.
+/// Limit of places of one workload.
 const MAX_PLACES: usize = 512;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Finder {
         Self { watchdog, ..Self::on(Host::of_init(&roots.proc), roots) }
     }
 
-    /// Creates a finder for a host whose files are elsewhere.
+    /// Creates a finder for a host whose files are in another directory.
     pub fn on(host: Host, roots: Roots) -> Self {
         Self { host, roots, overlays: Overlays::default(), watchdog: Arc::default() }
     }
@@ -87,8 +87,8 @@ impl Finder {
         found
     }
 
-    /// Returns the kubelet's directory of pods. The configured nodefs path may be the kubelet's directory. Evaluated on each call, because
-    /// a kubelet may start later.
+    /// Returns the kubelet's directory of pods, which may be in the configured nodefs path. Looks at each call, because a kubelet
+    /// may start later.
     fn pods(&self) -> PathBuf {
         let configured = self.roots.node.as_ref().map(|node| node.join("pods"));
         let is_there = |pods: &PathBuf| self.host.open(pods).is_ok();
@@ -98,10 +98,10 @@ impl Finder {
     fn names(&self, path: &Path, found: &mut Found) -> Vec<String> {
         match self.host.names(path, MAX_NAMES) {
             Ok(names) => names,
-            // There are none, or they have been removed.
+            // The directory does not exist, or has been removed.
             Err(Errno::NOENT | Errno::NOTDIR) => Vec::new(),
             Err(errno) => {
-                // Names the root, so that the message is logged once and not for every pod.
+                // The message names the root directory, so that it is logged once and not for every pod.
                 let roots = [Some(&self.roots.kubelet), self.roots.node.as_ref(), Some(&self.roots.pod_logs)];
                 let root = roots.into_iter().flatten().find(|root| path.starts_with(root));
                 let path = root.map_or(path, |root| root).display();
@@ -129,7 +129,8 @@ impl Finder {
                     found.places.push(Place { part, path });
                     continue;
                 }
-                // `medium: Memory` and huge pages are mounted filesystems. Any other mounted filesystem may hang, so it is not touched.
+                // Volumes with `medium: Memory` and huge pages are mounted filesystems. Any other mounted filesystem may hang, so
+                // it is not accessed.
                 let mounted = mounted.get_or_insert_with(|| Mounted::below(&self.roots.proc, uid));
                 let part = match mounted.at(&format!("{plugin}/{name}")) {
                     Some((kind, _)) if MEMORY.contains(&kind) => Part::MemoryVolume { name },
@@ -141,7 +142,7 @@ impl Finder {
                         ));
                         continue;
                     }
-                    // It has just been unmounted, or the kernel cannot tell what is mounted there and nothing is.
+                    // The volume has just been unmounted, or the kernel cannot report mounts and nothing is mounted.
                     None => Part::Volume { name },
                 };
                 found.places.push(Place { part, path });
@@ -156,7 +157,7 @@ impl Finder {
     }
 
     fn find_logs(&self, uid: &str, found: &mut Found) {
-        // Names are NAMESPACE_NAME_UID; neither namespace nor name can contain an underscore.
+        // The directories are called NAMESPACE_NAME_UID. Neither the namespace nor the name can contain an underscore.
         let is_its = |name: &String| name.rsplit_once('_').is_some_and(|(_, of)| of == uid);
         for directory in self.names(&self.roots.pod_logs, found).iter().filter(|name| is_its(name)) {
             let directory = self.roots.pod_logs.join(directory);
@@ -168,7 +169,7 @@ impl Finder {
     }
 }
 
-/// The mounts of init on the volumes of a pod: type and device by `PLUGIN/NAME`.
+/// Init's mounts on the volumes of a pod: type and device by `PLUGIN/NAME`.
 #[derive(Debug, Default)]
 struct Mounted(HashMap<PathBuf, (String, String)>);
 
@@ -176,7 +177,7 @@ impl Mounted {
     fn below(proc: &Path, uid: &str) -> Self {
         let mut mounted = Self::default();
         let below = format!("/{uid}/volumes/");
-        // If this fails, the volume's directory is walked, which enters no mount.
+        // If this fails, the directory of the volume is walked. The walk enters no mount.
         let _unreadable = read(&of_init(proc), MAX_MOUNTINFO_BYTES, |mount| {
             let name = mount.mount_point.split_once(&below).map(|(_, name)| unescaped(name));
             // Of several mounts at one place the last one is visible.

@@ -10,7 +10,7 @@ use crate::workloads::{Kind, Workload};
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
 
-/// A node in a directory, as a kubelet and a runtime leave it.
+/// The files of a node in a directory, as the kubelet and the runtime create them.
 struct Node {
     root: tempfile::TempDir,
 }
@@ -128,11 +128,11 @@ fn all_places_of_a_pod_are_found() {
 #[test]
 fn a_hidden_root_is_found_by_another_process_or_reported() {
     let hidden = "501 500 0:77 / / rw - tmpfs tmpfs rw\n";
-    // The process hides the overlay with another mount.
+    // The process hides the overlay behind another mount.
     let node = Node::new();
     node.process("user:[2]", &format!("{OVERLAY}{hidden}"));
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
-    // The process has left the mount namespace, and its parent has not.
+    // The process has left the mount namespace, but its parent has not.
     let node = Node::new();
     node.process("user:[2]", hidden);
     fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n11\n").unwrap();
@@ -181,11 +181,11 @@ fn an_overlay_mounted_by_a_process_is_not_trusted() {
     let found = node.find(Vec::new());
     assert_eq!(layer_of(&found), None);
     assert_eq!(found.missing.len(), 1, "{:?}", found.missing);
-    // The host's mounts count, whatever the process reports about the same overlay.
+    // The host's mounts count, whatever mounts the process shows for the same overlay.
     let node = Node::new();
     node.process("user:[2]", &OVERLAY.replace("/s/12/fs", "/etc"));
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
-    // Without a user namespace only the runtime can have mounted it. The runtime may hide its mounts (OpenShift).
+    // Without a user namespace, only the runtime can have mounted the overlay. The runtime may hide its mounts (OpenShift).
     let node = Node::new();
     node.process("user:[1]", &own.replace("/etc", "/s/12/fs"));
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
@@ -204,7 +204,7 @@ fn other_roots_are_reported_as_missing() {
         assert_eq!(layer_of(&found), None, "{mountinfo}");
         assert!(found.missing.iter().any(|text| text.contains(problem)), "{:?}", found.missing);
     }
-    // As c/storage mounts it.
+    // The directories of this overlay are relative, as c/storage mounts it.
     let node = Node::new();
     fs::create_dir_all(node.path("/var/lib/containers/storage/overlay/id/diff")).unwrap();
     let own = OVERLAY.replace("/s/12/fs", "id/diff");
@@ -229,7 +229,7 @@ fn mounts_over_volumes_are_recognized_without_touching() {
     assert_eq!(at("remote"), Some(("fuse.rclone", "0:61")));
     assert_eq!(at("re mote"), Some(("ext4", "8:1")));
     assert_eq!(at("cache"), None);
-    // The test machine has procfs mounted below its root.
+    // The machine that runs the tests has procfs mounted below its root.
     let root = Host::at("/".into()).open(Path::new("/")).unwrap();
     if is_mounted(&root, "proc").is_none() {
         writeln!(std::io::stderr(), "SKIPPED: needs openat2 (Linux 5.6)").unwrap();

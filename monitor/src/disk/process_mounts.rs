@@ -1,4 +1,4 @@
-//! Reads the `mountinfo` of processes, line by line, because a process that may mount can make the file arbitrarily long.
+//! Reads the `mountinfo` of processes line by line, because a process that may mount can make the file very long.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use crate::node::mountinfo::Mount;
 
 const ROOM: usize = 16 * 1024;
 
-/// Returns the `mountinfo` of the machine's init, or the agent's own if that is inaccessible.
+/// Returns the path of init's `mountinfo`, or of the agent's own if that is inaccessible.
 pub fn of_init(proc: &Path) -> PathBuf {
     let init = proc.join("1/mountinfo");
     if init.exists() { init } else { proc.join("self/mountinfo") }
 }
 
-/// Passes the mounts in the first `most` bytes of a file to `take`; false when there are more.
+/// Passes the mounts in the first `most` bytes of a file to `take`. Returns false if there are more.
 pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io::Result<bool> {
     let mut file = BufReader::with_capacity(ROOM, std::fs::File::open(path)?.take(most));
     let (mut line, mut left) = (Vec::new(), most);
@@ -21,7 +21,7 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
         line.clear();
         let length = file.read_until(b'\n', &mut line)?;
         left = left.saturating_sub(length as u64);
-        // Half a line could name another directory than the whole line.
+        // A truncated line could name another directory than the whole line.
         let is_cut_off = left == 0 && line.last() != Some(&b'\n');
         if length == 0 || is_cut_off {
             return Ok(left > 0);
@@ -32,7 +32,8 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
     }
 }
 
-/// Returns the type of a filesystem without the part that a user can choose (`fuse.ANYTHING`), so that messages can be deduplicated.
+/// Returns the type of a filesystem without the part that a user can choose (`fuse.ANYTHING`), so that messages can be
+/// deduplicated.
 pub fn plain(kind: &str) -> &str {
     kind.split('.').next().unwrap_or(kind)
 }
@@ -41,7 +42,7 @@ pub fn plain(kind: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// A container of containerd 1.6 (Linux 6.12), shortened, as the container sees it.
+    /// The mounts in a container of containerd 1.6 (Linux 6.12), shortened.
     const CONTAINER: &str = "\
 500 480 0:51 / / rw,relatime master:7 - overlay overlay rw,lowerdir=/s/1/fs,upperdir=/s/12/fs,workdir=/s/12/work
 nonsense

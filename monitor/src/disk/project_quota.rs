@@ -30,12 +30,13 @@ struct Attributes {
     padding: [u8; 8],
 }
 
-/// The id of a project; 0 is no project.
+/// The id of a project. The id 0 means no project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProjectId(pub u32);
 
-/// Returns the project that contains everything below a directory and, as far as is visible here, nothing else: the directory is the
-/// project's root, or directly inside the root (CRI-O sets the project on the directory above a container's writable layer).
+/// Returns the project that contains everything below a directory and, as far as the agent can see, nothing else. The directory
+/// is the root of the project, or directly inside the root: CRI-O sets the project on the directory above a container's writable
+/// layer.
 pub fn project_of(directory: BorrowedFd<'_>) -> Option<ProjectId> {
     let project = inherited(directory)?;
     let above = open_directory(directory, c"..").ok()?;
@@ -54,11 +55,11 @@ fn inherited(directory: BorrowedFd<'_>) -> Option<ProjectId> {
     (attributes.project != 0 && attributes.flags & INHERITS != 0).then_some(ProjectId(attributes.project))
 }
 
-/// Whether the filesystem of a directory counts projects; `None` if that is unknown (no `CAP_SYS_ADMIN`, Linux before 5.14). Asks for
-/// project 0, to which all files without a project belong.
+/// Returns whether the filesystem of a directory counts projects; `None` if that is unknown (no `CAP_SYS_ADMIN`, Linux before
+/// 5.14). The check reads project 0, to which all files without a project belong.
 pub fn is_counting(directory: BorrowedFd<'_>) -> Option<bool> {
     match charged(directory, ProjectId(0)) {
-        // xfs returns this for an empty project.
+        // xfs returns `ENOENT` for an empty project.
         Ok(_) | Err(Errno::NOENT) => Some(true),
         Err(Errno::SRCH) => Some(false),
         Err(_) => None,
@@ -69,7 +70,8 @@ pub fn is_counting(directory: BorrowedFd<'_>) -> Option<bool> {
 /// not count projects, with `ENOSYS` on older kernels, and with `EPERM` without `CAP_SYS_ADMIN`.
 pub fn charged(directory: BorrowedFd<'_>, project: ProjectId) -> Result<Held, Errno> {
     match quota(directory.as_raw_fd(), project) {
-        // xfs returns this when it does not count projects (`xfs_fs_get_dqblk`). A kernel without the call does not check the descriptor.
+        // xfs returns `ENOSYS` if it does not count projects (`xfs_fs_get_dqblk`). A kernel without the call does not check the
+        // descriptor.
         Err(Errno::NOSYS) if quota(-1, project) == Err(Errno::BADF) => Err(Errno::SRCH),
         answer => answer,
     }
@@ -88,18 +90,18 @@ fn quota(fd: RawFd, project: ProjectId) -> Result<Held, Errno> {
     Ok(Held { bytes: Bytes(quota.dqb_curspace), inodes: quota.dqb_curinodes })
 }
 
-/// The places of each project, by filesystem. The quota of a project that two places share describes neither of them.
+/// The places of each project, by filesystem. If two places share a project, its quota is the usage of neither.
 #[derive(Debug, Default)]
 pub struct Claims {
     holders: HashMap<(DeviceId, ProjectId), Vec<(String, PathBuf)>>,
 }
 
 impl Claims {
-    /// Records that a place of a workload has the project. Returns whether it is the only one known.
+    /// Records that a place of a workload has the project. Returns whether it is the only known place.
     pub fn is_sole(&mut self, device: DeviceId, project: ProjectId, workload: &str, place: &Path) -> bool {
         let holders = self.holders.entry((device, project)).or_default();
         let is_known = holders.iter().any(|(of, path)| of == workload && path == place);
-        // Two places are enough to know that the project is shared.
+        // Two places suffice to show that the project is shared.
         if !is_known && holders.len() < 2 {
             holders.push((workload.to_owned(), place.to_owned()));
         }

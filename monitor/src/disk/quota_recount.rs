@@ -1,4 +1,4 @@
-//! Reads project quotas again between two measurements: that costs a few system calls and no walk.
+//! Reads project quotas again between two measurements. This costs a few system calls and no walk.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -12,11 +12,11 @@ use super::project_quota::{Claims, ProjectId, charged, project_of};
 use crate::kernel::DeviceId;
 use crate::units::{CgroupId, Monotonic};
 
-/// The minimum interval…
+/// The minimum interval between two recounts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// …and its multiple of the cost: all of it takes at most a thousandth of a CPU.
+/// The interval is also at least this multiple of the cost: recounts take at most a thousandth of a CPU.
 const FACTOR: u32 = 1000;
-/// The same while a filesystem is running full.
+/// The minimum interval while a filesystem is running full.
 const PRESSED: Duration = Duration::from_millis(200);
 const PRESSED_FACTOR: u32 = 50;
 
@@ -31,11 +31,11 @@ pub struct QuotaPlace {
 }
 
 impl QuotaPlace {
-    /// Returns its usage; `None` when the place has changed.
+    /// Returns the usage of the place; `None` if the place has changed.
     fn held(&self, host: &Host, claims: &mut Claims, workload: &str) -> Option<Held> {
         let top = host.open(&self.path).ok()?;
         let directory = readable(&top).ok()?;
-        // Both may have changed: another volume of the same name, or a project removed or shared.
+        // The directory may be another volume of the same name now, and the project may be removed or shared.
         let is_same = device(&status(&top).ok()?) == self.device && project_of(directory.as_fd()) == Some(self.project);
         if !is_same || !claims.is_sole(self.device, self.project, workload, &self.path) {
             return None;
@@ -53,7 +53,7 @@ pub struct Recount {
 
 impl Recount {
     pub fn set(&mut self, workload: &str, id: CgroupId, mut quota_places: Vec<QuotaPlace>) {
-        // In the order of the parts of a usage; two layers of one container keep the order in which they were found.
+        // The places have the order of the parts of a usage. Two layers of one container keep the order in which they were found.
         quota_places.sort_by(|a, b| a.part.cmp(&b.part));
         if quota_places.is_empty() {
             self.by_workload.remove(workload);
@@ -71,7 +71,7 @@ impl Recount {
         self.by_workload.keys().cloned().collect()
     }
 
-    /// Returns how long the next recount can wait; `None` when there is nothing to read.
+    /// Returns how long the next recount can wait; `None` if there is no quota to read.
     pub fn due(&self, now: Monotonic, is_pressed: bool) -> Option<Duration> {
         if self.by_workload.is_empty() {
             return None;
@@ -92,7 +92,7 @@ impl Recount {
         };
         let mut parts = known.parts.clone();
         let mut of_quota: Vec<&mut PartUsage> = parts.iter_mut().filter(|part| part.source == Source::Quota).collect();
-        // A partial result has other parts.
+        // A partial result has other parts than the places.
         if !of_quota.iter().map(|part| &part.part).eq(quota_places.iter().map(|place| &place.part)) {
             return Refreshed::Unknown;
         }
@@ -110,7 +110,7 @@ impl Recount {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refreshed {
     Known(Usage),
-    /// A place has changed: the workload has to be measured again.
+    /// A place has changed, so the workload must be measured again.
     Changed,
     /// The workload has no known quotas.
     Unknown,
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(due(&recount, 6, false), Some(Duration::from_secs(9)));
         assert_eq!(due(&recount, 5, true), Some(Duration::from_millis(500)));
         recount.set("a", CgroupId(1), Vec::new());
-        assert_eq!(due(&recount, 5, true), None, "nothing wakes the thread where there is no quota");
+        assert_eq!(due(&recount, 5, true), None, "without a quota nothing wakes the thread");
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         };
         let known = Usage::new(CgroupId(1), vec![part.clone()], Monotonic(0), true);
         let refreshed = |known: &Usage| recount.refreshed(&Host::at("/".into()), &mut Claims::default(), "a", known);
-        assert_eq!(refreshed(&known), Refreshed::Changed, "the volume is not there");
+        assert_eq!(refreshed(&known), Refreshed::Changed, "the volume does not exist");
         assert_eq!(refreshed(&Usage { id: CgroupId(2), ..known.clone() }), Refreshed::Unknown);
         let walked = PartUsage { source: Source::Walk, ..part };
         assert_eq!(refreshed(&Usage::new(CgroupId(1), vec![walked], Monotonic(0), true)), Refreshed::Unknown);

@@ -1,4 +1,4 @@
-//! Chooses the workload to measure next, and how long the others wait.
+//! Chooses the next workload to measure, and computes how long the thread can wait.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,29 +6,30 @@ use std::time::Duration;
 use super::workload_places::WorkloadPlaces;
 use crate::units::Monotonic;
 
-/// An unremarkable workload is measured at this interval while that is cheap…
+/// The interval of measurements of an ordinary workload while they are cheap.
 const QUIET: Duration = Duration::from_secs(60);
-/// …and all of them together take at most a thousandth of a CPU…
+/// Measurements of ordinary workloads together take at most a thousandth of a CPU.
 const QUIET_FACTOR: u32 = 1000;
-/// …but growing files give no event, so this is the maximum interval, without and with a known limit of disk usage.
+/// The maximum interval, without and with a known limit of disk usage. It is needed because growing files generate no event.
 const LONGEST_QUIET: Duration = Duration::from_secs(15 * 60);
 const LONGEST_QUIET_LIMITED: Duration = Duration::from_secs(2 * 60);
-/// A workload with a limit is measured as often as limits are checked while that is cheap…
+/// The interval for a workload with a limit while measurements are cheap. It equals the interval at which limits are checked.
 const QUIET_LIMITED: Duration = Duration::from_secs(10);
-/// …and all of them together take at most a five-hundredth of a CPU, in equal parts.
+/// Measurements of all workloads with a limit take at most a five-hundredth of a CPU, in equal parts.
 const QUIET_LIMITED_FACTOR: u32 = 500;
-/// A workload whose inode counters rise is measured again after this, and after a multiple of its duration, so that the others get their
-/// turn.
+/// The interval for a workload whose inode counters rise. It is at least a multiple of the duration of a measurement, so that the
+/// others are measured as well.
 const PRIORITIZED: Duration = Duration::from_secs(2);
 const PRIORITIZED_FACTOR: u32 = 3;
-/// While a filesystem is running full, all workloads are measured again and again. This ends when no victim was to be chosen for this long.
+/// While a filesystem is running full, all workloads are measured repeatedly. This ends when no victim had to be chosen for this
+/// long.
 const PRESSED_FOR: Duration = Duration::from_secs(60);
 const PRESSED: Duration = Duration::from_secs(5);
 const PRESSED_FACTOR: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Later writes may not be included.
+    /// When the measurement began. Later writes may not be included.
     pub began: Monotonic,
     pub at: Monotonic,
     /// The duration, including pauses.
@@ -40,7 +41,7 @@ pub struct Timing {
 struct Entry {
     places: WorkloadPlaces,
     is_prioritized: bool,
-    /// Its measurement is running or suspended.
+    /// Whether its measurement is running or suspended.
     is_begun: bool,
     last: Option<Timing>,
 }
@@ -59,7 +60,7 @@ pub enum Next {
 pub struct Schedule {
     entries: BTreeMap<String, Entry>,
     pressed: Option<Monotonic>,
-    /// Workloads whose measurement began before this are due.
+    /// Workloads whose measurement began before this time are due.
     invalidated: Monotonic,
 }
 
@@ -88,7 +89,7 @@ impl Schedule {
         self.pressed.is_some()
     }
 
-    /// Whether a filesystem is running full and a victim may be chosen by disk usage.
+    /// Returns whether a filesystem is running full and a victim may be chosen by disk usage.
     pub fn is_pressed(&self, now: Monotonic) -> bool {
         self.pressed.is_some_and(|since| now.since(since.max(self.invalidated)) < PRESSED_FOR)
     }
@@ -98,12 +99,12 @@ impl Schedule {
         self.invalidated = self.invalidated.max(since);
     }
 
-    /// Whether the workload is still to be measured.
+    /// Returns whether the workload is still to be measured.
     pub fn contains(&self, places: &WorkloadPlaces) -> bool {
         self.entries.get(&places.workload).is_some_and(|entry| entry.places.id == places.id)
     }
 
-    /// Records the begin of a measurement. Later changes prioritize the workload again.
+    /// Records the start of a measurement. Later changes prioritize the workload again.
     pub fn begin(&mut self, workload: &str) {
         if let Some(entry) = self.entries.get_mut(workload) {
             (entry.is_prioritized, entry.is_begun) = (false, true);
@@ -120,8 +121,8 @@ impl Schedule {
         self.entries.values().filter(|entry| entry.last.is_none()).count()
     }
 
-    /// Returns the workload to begin next: a prioritized one, unless `others_first`; then one that was never measured; then the one that is
-    /// due longest.
+    /// Returns the next workload: a prioritized one, unless `others_first`; then one without a measurement; then the one that has
+    /// been due for the longest time.
     pub fn next(&self, now: Monotonic, others_first: bool) -> Next {
         let cost: Duration = self.entries.values().filter_map(|entry| entry.last).map(|last| last.cpu).sum();
         let quiet = QUIET.max(cost.saturating_mul(QUIET_FACTOR)).min(LONGEST_QUIET);
@@ -132,7 +133,8 @@ impl Schedule {
         let soonest = |entries: &mut dyn Iterator<Item = &Entry>| {
             entries
                 .map(|entry| (due(entry), entry))
-                // Of workloads due at the same time the smallest comes first: a large tree must not delay them.
+                // Of workloads that are due at the same time, the one with the fastest measurement comes first: a large tree must
+                // not delay the others.
                 .min_by_key(|(at, entry)| (*at, entry.last.map(|last| last.took)))
                 .map(|(at, entry)| (at, entry.places.clone()))
         };
@@ -228,13 +230,13 @@ mod tests {
         schedule.done("a", timing(100, 60, 300_000));
         schedule.done("b", timing(100, 60, 200_000));
         assert_eq!(whose(&schedule, 110), "wait 490");
-        // Three seconds would require an hour: too long for growing files, and much too long with a limit.
+        // Three seconds would require an hour, which is too long for growing files, and even more so with a limit.
         schedule.done("a", timing(100, 60, 3_000_000));
         assert_eq!(whose(&schedule, 110), "wait 890");
         schedule.set_workloads(vec![places("a", 1), WorkloadPlaces { is_limited: true, ..places("b", 1) }]);
         assert_eq!(whose(&schedule, 110), "wait 110");
         schedule.done("b", timing(100, 60, 20_000));
-        assert_eq!(whose(&schedule, 110), "wait 10", "it is cheap by itself, whatever the others cost");
+        assert_eq!(whose(&schedule, 110), "wait 10", "its own measurement is cheap, whatever the others cost");
         assert_eq!(whose(&Schedule::default(), 0), "nothing");
     }
 
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn prioritized_workloads_precede_but_not_always() {
+    fn prioritized_workloads_leave_time_for_the_others() {
         let mut schedule = schedule(&["a", "b", "c"]);
         schedule.prioritize("c");
         schedule.prioritize("unknown");
@@ -262,7 +264,7 @@ mod tests {
         schedule.done("c", timing(10, 8, 100));
         assert_eq!(whose(&schedule, 10), "a");
         schedule.prioritize("c");
-        assert_eq!(whose(&schedule, 10), "a", "it took eight seconds: the others have 24");
+        assert_eq!(whose(&schedule, 10), "a", "it took eight seconds, so the others have 24");
         schedule.done("a", timing(11, 1, 100));
         schedule.done("b", timing(12, 1, 100));
         assert_eq!(whose(&schedule, 12), "wait 22");
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_without_a_choice_of_victim_subsides() {
+    fn pressure_ends_when_no_victim_is_chosen() {
         let mut schedule = schedule(&["a"]);
         let set_pressure = |schedule: &mut Schedule, at| schedule.set_pressure(true, Monotonic(at * SECOND));
         set_pressure(&mut schedule, 100);
@@ -319,7 +321,7 @@ mod tests {
         schedule.prioritize("a");
         schedule.set_workloads(vec![places("a", 1), places("b", 1)]);
         assert_eq!(whose(&schedule, 5), "nothing");
-        // It began before the invalidation, so it is due again when it ends.
+        // The measurement began before the invalidation, so the workload is due again when it ends.
         schedule.done("a", timing(9, 6, 100));
         assert_eq!(whose(&schedule, 9), "prioritized a");
     }
@@ -333,7 +335,7 @@ mod tests {
         schedule.invalidate(Monotonic(4 * SECOND));
         assert_eq!(whose(&schedule, 6), "a");
         schedule.done("a", timing(7, 1, 100));
-        assert_eq!(whose(&schedule, 7), "b", "it was done after, and begun before");
+        assert_eq!(whose(&schedule, 7), "b", "it ended after the invalidation, and began before");
         schedule.done("b", timing(8, 1, 100));
         assert_eq!(whose(&schedule, 8), "wait 59");
     }

@@ -1,4 +1,4 @@
-//! Disk usage in the format of the kubelet's Summary API, on which ranking and local-storage limits work.
+//! Disk usage in the format of the kubelet's Summary API, which ranking and the limits of local storage read.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,9 @@ use super::measured_usage::{Held, Part, Usage};
 use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, PodReference, PodStats, VolumeStats};
 
 impl Usage {
-    /// Returns the disk part of a pod's statistics. `name_of` maps the runtime's id of a container to its name; a container without a name
-    /// is counted under its id. A lower bound is used as the value: a limit below it is exceeded in any case.
+    /// Returns the disk part of a pod's statistics. `name_of` maps the runtime's id of a container to its name. A container
+    /// without a name is counted under its id. A lower bound is used as the value, because it exceeds a limit below it in any
+    /// case.
     pub fn statistics(&self, uid: &str, name_of: impl Fn(&str) -> Option<String>) -> PodStats {
         let mut containers: BTreeMap<String, ContainerStats> = BTreeMap::new();
         let mut volumes = Vec::new();
@@ -42,7 +43,7 @@ impl Usage {
     }
 }
 
-/// A restarted container has two layers, until the first is garbage collected.
+/// Sums the layers of a container. A restarted container has two until the first is garbage collected.
 fn sum(known: Option<FsUsage>, held: Held) -> FsUsage {
     let known = known.unwrap_or_default();
     FsUsage {
@@ -102,7 +103,7 @@ mod tests {
         let shown: Vec<_> =
             stats.containers.iter().map(|it| (it.name.as_str(), bytes(it.rootfs), bytes(it.logs))).collect();
         assert_eq!(shown, [("2d", Some(5), None), ("app", Some(30), Some(10))]);
-        assert_eq!(bytes(stats.ephemeral_storage), Some(246), "memory is no disk");
+        assert_eq!(bytes(stats.ephemeral_storage), Some(246), "volumes in memory do not count");
         assert_eq!(stats.pod_ref.uid, "u");
     }
 

@@ -1,4 +1,4 @@
-//! Detects a stalled measuring thread: a filesystem that does not answer blocks it for ever.
+//! Detects a stalled measuring thread. A filesystem that does not answer blocks the thread for ever.
 
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::units::Monotonic;
 
-/// A disk that works is never this slow.
+/// No working disk takes this long.
 const STALL_AFTER: Duration = Duration::from_secs(60);
 
 /// The thread's activity, visible to other threads.
@@ -15,7 +15,7 @@ pub struct Watchdog(Mutex<Activity>);
 
 #[derive(Debug, Default)]
 struct Activity {
-    /// `None` while the thread is idle.
+    /// When the thread last made progress; `None` while it is idle.
     at: Option<Monotonic>,
     place: String,
 }

@@ -1,4 +1,4 @@
-//! The places where a workload keeps files.
+//! The places where a workload stores files.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::workloads::{Kind, PodUid, Workload};
 /// Volumes of a pod that are on the node's own disk and are removed with the pod (`eviction-semantics.md` §5), by the kubelet's name of the
 /// plugin.
 pub const LOCAL_VOLUMES: [&str; 3] = ["kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"];
-/// Limit of init's `mountinfo`: a node has some thousand mounts.
+/// Limit of init's `mountinfo`. A node has about a thousand mounts.
 pub const MAX_MOUNTINFO_BYTES: u64 = 32 << 20;
 
 /// A writable layer that the runtime has reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
     pub container: String,
-    /// The upper directory, in the mounts of the machine's init.
+    /// The upper directory in the mounts of the machine's init.
     pub directory: PathBuf,
 }
 
-/// A workload to measure, and what is known about it.
+/// A workload to measure, with the known facts about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadPlaces {
     pub workload: String,
@@ -30,16 +30,17 @@ pub struct WorkloadPlaces {
     /// The directory of its cgroup, which lists its processes.
     pub cgroup: PathBuf,
     pub pod: Option<PodUid>,
-    /// The known writable layers; others are searched for.
+    /// The known writable layers. The finder searches for other layers.
     pub layers: Vec<Layer>,
-    /// Its disk usage has a known limit. It is measured more often, because growing files give no event.
+    /// Whether its disk usage has a known limit. It is then measured more often, because growing files generate no event.
     pub is_limited: bool,
-    /// Its project quotas are reliable: no process in it can move files to another project.
+    /// Whether its project quotas are reliable, because no process in it can move files to another project.
     pub trusts_quotas: bool,
 }
 
 impl WorkloadPlaces {
-    /// Returns what is to be measured of a workload; `None` if its files cannot be located: a plain service may write anywhere.
+    /// Returns the places of a workload to measure; `None` if its files cannot be located: a service outside Kubernetes may write
+    /// anywhere.
     pub fn of(workload: &Workload, hierarchy: &Path) -> Option<Self> {
         let places = || Self {
             workload: workload.name.clone(),
@@ -53,7 +54,7 @@ impl WorkloadPlaces {
         Self::has(workload).then(places)
     }
 
-    /// Whether the files of a workload of this kind can be located.
+    /// Returns whether the files of a workload of this kind can be located.
     pub fn has(workload: &Workload) -> bool {
         match workload.kind {
             Kind::Pod(_) | Kind::Container(_) => true,
@@ -69,15 +70,15 @@ pub struct Place {
     pub path: PathBuf,
 }
 
-/// The filesystems on which the open files of a container's processes can be.
+/// The filesystems that may hold open files of a container's processes.
 #[derive(Debug, Default)]
 pub struct VisibleMounts {
-    /// The device of its own overlay, shared with no other container.
+    /// The device of the container's own overlay. No other container has it.
     pub layer: Option<(String, Part)>,
     pub mounts: HashMap<u64, Part>,
-    /// Ids of mounts that show something else.
+    /// Ids of the mounts that show other files.
     pub others: HashSet<u64>,
-    /// The pod's volumes by device, for mounts that are not visible any more.
+    /// The pod's volumes by device, for mounts that are no longer visible.
     pub volumes: Vec<(String, Part)>,
 }
 
@@ -88,7 +89,7 @@ pub struct Found {
     pub views: Vec<(Container, VisibleMounts)>,
     pub volumes: Vec<(String, Part)>,
     pub missing: BTreeSet<String>,
-    /// Containers without a readable process: most likely they have just exited.
+    /// The number of containers without a readable process. Most likely they have just exited.
     pub unreadable: usize,
 }
 

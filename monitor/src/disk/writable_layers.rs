@@ -11,27 +11,28 @@ use super::workload_places::{Found, LOCAL_VOLUMES, MAX_MOUNTINFO_BYTES, Place, V
 use crate::node::mountinfo::Mount;
 use crate::workloads::PodUid;
 
-/// Where runtimes keep overlays that they mount by a relative path (c/storage does for an image with very many layers).
+/// The directories in which runtimes keep overlays that they mount by a relative path (c/storage does so for an image with very
+/// many layers).
 const STORES: [&str; 3] = [
     "/var/lib/containers/storage/overlay",
     "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots",
     "/var/lib/docker/overlay2",
 ];
-/// Limit for the whole machine.
+/// Limit of overlays on the whole machine.
 const MAX_OVERLAYS: usize = 16 * 1024;
 
-/// The overlays mounted in init's namespace, by device. A process can make its own overlay look like its root (in a user namespace, Linux
-/// 5.11); these are the overlays that the machine's own programs mounted.
+/// The overlays mounted in init's namespace, by device. These are the overlays that the machine's own programs mounted. A process
+/// in a user namespace can make its own overlay look like its root (Linux 5.11).
 #[derive(Debug, Default)]
 pub struct Overlays {
     upper: HashMap<String, PathBuf>,
-    /// Whether the overlays were read for the current workload: an overlay missing then is not looked up twice.
+    /// Whether the overlays were read for the current workload. An overlay that is missing then is not looked up again.
     is_fresh: bool,
 }
 
 impl Overlays {
-    /// Returns the upper directory that init reports for an overlay. Reads the mounts again when the process reports another one, because
-    /// the kernel reuses device numbers.
+    /// Returns the upper directory that init shows for an overlay. Reads the mounts again if the process shows another one,
+    /// because the kernel reuses device numbers.
     fn find(&mut self, proc: &Path, root: &Root) -> Option<&PathBuf> {
         if !self.is_fresh && self.upper.get(&root.device) != root.upper.as_ref() {
             self.is_fresh = true;
@@ -49,14 +50,14 @@ impl Overlays {
         self.upper.get(&root.device)
     }
 
-    /// Finds the writable layers of a workload's containers, and what their processes see.
+    /// Finds the writable layers of a workload's containers, and the mounts that their processes see.
     pub fn find_layers(&mut self, host: &Host, proc: &Path, wanted: &WorkloadPlaces, found: &mut Found) {
         let init = InitNamespaces::of(proc);
         self.is_fresh = false;
         let volume = |mount: &Mount<'_>| wanted.pod.as_ref().and_then(|PodUid(uid)| volume(mount, uid));
         for container in containers(&wanted.cgroup) {
             let view = mount_view(proc, &init, &container, volume);
-            // The container has most likely exited, and then has no open files either.
+            // The container has most likely exited. It then has no open files either.
             if !view.is_readable {
                 found.unreadable += 1;
                 if container.processes.is_empty() {
@@ -88,9 +89,10 @@ impl Overlays {
         }
     }
 
-    /// Returns the device of a container's overlay and, unless the layer is known, its upper directory. The machine's init must know the
-    /// overlay, because a process could mount one that names any directory. If the runtime hides its mounts from init, the view of a
-    /// container without a user namespace is trusted: a process that could mount an overlay there could do anything else too.
+    /// Returns the device of a container's overlay and, unless the layer is known, its upper directory. The machine's init must
+    /// know the overlay, because a process could mount an overlay that names any directory. If the runtime hides its mounts from
+    /// init, the view of a container without a user namespace is trusted: a process that can mount an overlay there can do
+    /// anything else as well.
     fn layer(
         &mut self,
         host: &Host,

@@ -1,11 +1,11 @@
 //! Messages of the Container Runtime Interface, `runtime.v1` (Kubernetes 1.23, containerd 1.6, CRI-O 1.20), with the fields that the agent
 //! needs. Decoding skips other fields, which keeps the lists of a busy node small. Field numbers are those of kubernetes/cri-api.
 //!
-//! A message of which only field 1 is needed is that field's type, which prost encodes so: `String` for `ImageSpec`,
-//! `FilesystemIdentifier`, `ContainerAttributes` and requests that only name an object, `bool` for `StatusRequest`, `u64` for
-//! `UInt64Value`; a message of which nothing is needed is `()`.
+//! If only field 1 of a message is needed, the message has the type of that field, which prost encodes the same way: `String` for
+//! `ImageSpec`, `FilesystemIdentifier`, `ContainerAttributes` and requests that only name an object; `bool` for `StatusRequest`;
+//! `u64` for `UInt64Value`. A message without a needed field is `()`.
 //!
-//! Written by hand: the only crate with all of them generated has not followed tonic for two years.
+//! The messages are written by hand, because the only crate with generated ones has not followed tonic for two years.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,14 +23,14 @@ pub const CONTAINER_CREATED: i32 = 0;
 pub const CONTAINER_RUNNING: i32 = 1;
 pub const CONTAINER_EXITED: i32 = 2;
 
-/// The answer to each of the calls that list; the lists name dead objects, too.
+/// The answer to each call that lists objects. A list includes dead objects.
 #[derive(Clone, PartialEq, Message)]
 pub struct List<T: Message + Default + Debug> {
     #[prost(message, repeated, tag = 1)]
     pub items: Vec<T>,
 }
 
-/// Declares messages; behind each field are its kind and number, as in `#[prost]`.
+/// Declares messages. Each field is followed by its kind and number, as in `#[prost]`.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = ($($prost:tt)+),)+ })+) => { $(
         $(#[$doc])*
@@ -45,7 +45,7 @@ messages! {
     VersionResponse {
         runtime_name: String = (string, tag = 2),
         runtime_version: String = (string, tag = 3),
-        /// Version of the interface: `v1`.
+        /// The version of the interface: `v1`.
         runtime_api_version: String = (string, tag = 4),
     }
 
@@ -57,20 +57,20 @@ messages! {
         name: String = (string, tag = 1),
         uid: String = (string, tag = 2),
         namespace: String = (string, tag = 3),
-        /// Number of the pod's earlier sandboxes.
+        /// The number of the pod's earlier sandboxes.
         attempt: u32 = (uint32, tag = 4),
     }
 
     PodSandbox {
         id: String = (string, tag = 1),
         metadata: Option<PodSandboxMetadata> = (message, optional, tag = 2),
-        /// `SANDBOX_READY` or something else.
+        /// `SANDBOX_READY` or another value.
         state: i32 = (int32, tag = 3),
         /// Nanoseconds since 1970.
         created_at: i64 = (int64, tag = 4),
-        /// The pod's, and the kubelet's own.
+        /// The labels of the pod, and the kubelet's own.
         labels: Texts = (btree_map = "string, string", tag = 5),
-        /// The pod's, as the kubelet knows them.
+        /// The annotations of the pod, as the kubelet knows them.
         annotations: Texts = (btree_map = "string, string", tag = 6),
     }
 
@@ -85,13 +85,13 @@ messages! {
     }
 
     PodSandboxStatus {
-        /// `SANDBOX_READY` or something else.
+        /// `SANDBOX_READY` or another value.
         state: i32 = (int32, tag = 3),
     }
 
     ContainerMetadata {
         name: String = (string, tag = 1),
-        /// Number of earlier containers of this name.
+        /// The number of earlier containers of this name.
         attempt: u32 = (uint32, tag = 2),
     }
 
@@ -99,33 +99,33 @@ messages! {
         id: String = (string, tag = 1),
         pod_sandbox_id: String = (string, tag = 2),
         metadata: Option<ContainerMetadata> = (message, optional, tag = 3),
-        /// As requested.
+        /// The image as requested.
         image: Option<String> = (message, optional, tag = 4),
-        /// As resolved.
+        /// The image as resolved.
         image_ref: String = (string, tag = 5),
         state: i32 = (int32, tag = 6),
         /// Nanoseconds since 1970.
         created_at: i64 = (int64, tag = 7),
-        /// The kubelet's name the pod, also when the sandbox was removed.
+        /// The kubelet's labels name the pod, even if the sandbox was removed.
         labels: Texts = (btree_map = "string, string", tag = 8),
-        /// The kubelet's contain the grace period.
+        /// The kubelet's annotations contain the grace period.
         annotations: Texts = (btree_map = "string, string", tag = 9),
         /// Empty before Kubernetes 1.30.
         image_id: String = (string, tag = 10),
     }
 
     ContainerFilter {
-        /// Empty: any.
+        /// Empty selects any sandbox.
         pod_sandbox_id: String = (string, tag = 3),
     }
 
     ListContainersRequest {
-        /// None: all.
+        /// `None` selects all containers.
         filter: Option<ContainerFilter> = (message, optional, tag = 1),
     }
 
     Mount {
-        /// Of an image volume; since Kubernetes 1.31.
+        /// The image of an image volume; since Kubernetes 1.31.
         image: Option<String> = (message, optional, tag = 9),
     }
 
@@ -174,7 +174,7 @@ messages! {
         repo_tags: Vec<String> = (string, repeated, tag = 2),
         /// Names with a digest.
         repo_digests: Vec<String> = (string, repeated, tag = 3),
-        /// Bytes, with layers shared with other images; compressed in some runtimes.
+        /// Bytes, including layers shared with other images. In some runtimes this is the compressed size.
         size: u64 = (uint64, tag = 4),
         /// Excluded from garbage collection; since Kubernetes 1.23, containerd 1.7.
         pinned: bool = (bool, tag = 8),
@@ -186,15 +186,15 @@ messages! {
 
     FilesystemUsage {
         fs_id: Option<String> = (message, optional, tag = 2),
-        /// By the runtime alone.
+        /// Bytes, as the runtime counts them.
         used_bytes: Option<u64> = (message, optional, tag = 3),
-        /// By the runtime alone.
+        /// Inodes, as the runtime counts them.
         inodes_used: Option<u64> = (message, optional, tag = 4),
     }
 
     ImageFsInfoResponse {
         image_filesystems: Vec<FilesystemUsage> = (message, repeated, tag = 1),
-        /// Of writable layers; since Kubernetes 1.29.
+        /// The filesystems of writable layers; since Kubernetes 1.29.
         container_filesystems: Vec<FilesystemUsage> = (message, repeated, tag = 2),
     }
 

@@ -1,4 +1,4 @@
-//! Calls to a runtime over its Unix socket, each with a timeout.
+//! Calls a runtime over its Unix socket. Each call has a timeout.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use tonic_prost::ProstCodec;
 
 use super::cri;
 
-/// Bytes, as in the kubelet: enough for thousands of containers.
+/// Limit in bytes, as in the kubelet. It is enough for thousands of containers.
 const LARGEST_ANSWER: usize = 16 << 20;
 const REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// Timeout of a stop after its grace period.
+/// How long a stop may take after its grace period.
 const STOP_TIME: Duration = Duration::from_secs(15);
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("cannot connect to {}: {reason}", socket.display())]
@@ -49,7 +49,7 @@ impl CallError {
         matches!(self, Self::Refused { .. })
     }
 
-    /// Returns whether the object to stop or remove does not exist.
+    /// Returns whether the call failed because the object to stop or remove does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { is_missing: true, .. })
     }
@@ -97,7 +97,7 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(socket: &Path, timeout: Duration) -> Result<Self, CallError> {
-        // A plain connection first: tonic's error does not contain the kernel's.
+        // A plain connection is tried first, because tonic's error does not contain the kernel's.
         let unreachable = |reason: String| CallError::Unreachable { socket: socket.to_owned(), reason };
         UnixStream::connect(socket).await.map_err(|error| unreachable(error.to_string()))?;
         let path = socket.to_owned();
@@ -105,7 +105,7 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // The URI is not used: the connector has the path.
+        // tonic needs a URI but does not use it: the connector has the path.
         let endpoint = Endpoint::from_static("http://localhost").connect_timeout(timeout);
         let connected = tokio::time::timeout(timeout, endpoint.connect_with_connector(connector)).await;
         match connected {
@@ -155,7 +155,7 @@ impl Client {
         self.call("/runtime.v1.RuntimeService/Version", ()).await
     }
 
-    /// Returns the verbose status, which is not specified.
+    /// Returns the verbose status, whose format is not specified.
     pub(super) async fn status(&self) -> Result<cri::StatusResponse, CallError> {
         self.call("/runtime.v1.RuntimeService/Status", true).await
     }
@@ -216,7 +216,7 @@ impl Client {
         self.send("/runtime.v1.ImageService/RemoveImage", request, REMOVAL_TIME).await
     }
 
-    /// Calls a service of containerd beyond CRI.
+    /// Calls a service of containerd outside CRI.
     pub(super) async fn change(
         &self,
         call: &'static str,
@@ -229,7 +229,7 @@ impl Client {
     }
 }
 
-/// Returns `ListImages` of `/runtime.v1.ImageService/ListImages`.
+/// Returns the name of a call: `ListImages` of `/runtime.v1.ImageService/ListImages`.
 fn name_of(call: &'static str) -> &'static str {
     call.rsplit('/').next().unwrap_or(call)
 }

@@ -1,4 +1,4 @@
-//! Since when sandboxes and containers are dead. Runtimes report that of containers only, by the wall clock.
+//! Determines since when sandboxes and containers are dead. Runtimes report this only for containers, by the wall clock.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ pub(super) struct Deaths {
 }
 
 impl Deaths {
-    /// Sets `dead_since` of all dead objects. `at` and `wall` are the same time on two clocks.
+    /// Sets `dead_since` of all dead objects. `at` and `wall` are the same moment on two clocks.
     pub(super) fn note(
         &mut self,
         sandboxes: &mut [Sandbox],
@@ -38,8 +38,8 @@ impl Deaths {
         self.observed = Some(at);
     }
 
-    /// An object that was not dead at the last observation has died since, whatever the wall clock says. At the first observation the
-    /// reported time counts, or else the time of creation, as in the kubelet.
+    /// Returns since when an object is dead. If it was alive at the last observation, it has died since, whatever the wall clock
+    /// shows. At the first observation the reported time counts, or else the time of creation, as in the kubelet.
     fn first(&self, ended: Option<UnixNanos>, created: Option<UnixNanos>, at: Monotonic, wall: UnixNanos) -> Monotonic {
         let monotonic = |then: UnixNanos| {
             let ago = u64::try_from(wall.0.saturating_sub(then.0)).unwrap_or(0);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    /// An hour since boot, two hours since 1970.
+    /// The time of both clocks: an hour since boot, and two hours since 1970.
     const AT: Monotonic = Monotonic(3600 * SECOND);
     const WALL: UnixNanos = UnixNanos(7200 * 1_000_000_000);
 

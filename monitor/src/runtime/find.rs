@@ -1,4 +1,4 @@
-//! Finds the runtime's socket and checks that it answers.
+//! Finds the runtime's socket, and checks that the runtime answers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,9 +30,9 @@ const NO_SUCH_INTERFACE: &str = "does not speak runtime.v1: its CRI plugin is sw
 pub(super) struct Found {
     pub(super) client: Client,
     pub(super) socket: PathBuf,
-    /// `containerd 1.6.20`.
+    /// Name and version: `containerd 1.6.20`.
     pub(super) name: String,
-    /// The image of sandboxes, if the runtime reports it.
+    /// The image of sandboxes, if the runtime reports one.
     pub(super) sandbox_image: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Found {
         State::Up { runtime: self.name.clone(), socket: self.socket.clone() }
     }
 
-    /// Waits until the space of removed containers is free. Other runtimes than containerd free it by themselves.
+    /// Waits until the space of removed containers is free. Runtimes other than containerd free it by themselves.
     pub(super) async fn free_removed(&self) -> Result<(), CallError> {
         if !self.name.starts_with("containerd") {
             return Ok(());
@@ -53,7 +53,7 @@ impl Found {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// `containerd`, `cri-o`.
+    /// The name: `containerd`, `cri-o`.
     pub name: String,
     pub version: String,
     /// Version of the Container Runtime Interface: `v1`.
@@ -61,13 +61,13 @@ pub struct Identity {
     pub stores: Stores,
 }
 
-/// Asks a socket for its runtime, once.
+/// Connects once to a socket, and returns which runtime answers.
 ///
 /// # Errors
-/// When no runtime answers there, or it has no `runtime.v1`.
+/// When no runtime answers there, or the runtime has no `runtime.v1`.
 pub async fn identify(socket: &Path, timeout: Duration) -> Result<Identity, String> {
     let reason = |error: CallError| match error {
-        // The caller knows the socket.
+        // The error omits the socket, because the caller knows it.
         CallError::Unreachable { reason, .. } => reason,
         error if error.is_unknown_call() => NO_SUCH_INTERFACE.to_owned(),
         error => error.to_string(),
@@ -85,14 +85,14 @@ pub async fn identify(socket: &Path, timeout: Duration) -> Result<Identity, Stri
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// None of the usual sockets exists: a machine without containers.
+    /// None of the usual sockets exists: the machine has no container runtime.
     Absent,
-    /// A runtime cannot be used; why, and what to do about it.
+    /// A runtime cannot be used. The text has the reason and what to do about it.
     Unusable(String),
 }
 
 impl Missing {
-    /// Returns the reason on a machine that had a runtime before.
+    /// Returns the reason for a machine that had a runtime before.
     pub(super) fn or_gone(self) -> Self {
         match self {
             Self::Absent => Self::Unusable(
@@ -113,9 +113,9 @@ impl Missing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sockets {
     None,
-    /// This socket, whether it exists now or not.
+    /// This socket, even if it does not exist now.
     This(PathBuf),
-    /// One of these, or there is no runtime.
+    /// The first of these with a runtime. If none has one, the machine has no runtime.
     AnyOf(Vec<PathBuf>),
 }
 
@@ -129,8 +129,8 @@ impl From<&RuntimeEndpoint> for Sockets {
     }
 }
 
-/// Finds a runtime that answers. A restarting runtime removes its socket for a moment, so the socket `before` stays in use; a runtime that
-/// has pods takes its place only if it `may_move`.
+/// Finds a runtime that answers. A restarting runtime removes its socket for a moment, so the socket `before` stays in use.
+/// Another runtime with pods replaces it only if the search `may_move`.
 pub(super) async fn find(
     sockets: &Sockets,
     before: Option<&Path>,
@@ -149,8 +149,8 @@ pub(super) async fn find(
     }
 }
 
-/// Returns the first runtime that has pods, else the first that answers, else the first error. Docker's containerd may answer beside the
-/// runtime of the kubelet.
+/// Returns the first runtime with pods, else the first that answers, else the first error. Docker's containerd may answer beside
+/// the kubelet's runtime.
 pub(super) async fn first_of(sockets: &[PathBuf], timeout: Duration) -> Result<Found, Missing> {
     let mut missing = Missing::Absent;
     let mut answering = Vec::new();
@@ -181,7 +181,7 @@ pub(super) async fn first_of(sockets: &[PathBuf], timeout: Duration) -> Result<F
     if chosen < answering.len() { Ok(answering.swap_remove(chosen)) } else { Err(missing) }
 }
 
-/// Returns a runtime at another socket than `this` that has pods.
+/// Returns a runtime with pods at another socket than `this`.
 pub(super) async fn with_pods(sockets: &[PathBuf], this: &Path, timeout: Duration) -> Option<Found> {
     let real = |socket: &Path| socket.canonicalize().unwrap_or_else(|_| socket.to_owned());
     for socket in distinct(sockets).into_iter().filter(|socket| real(socket) != real(this)) {
@@ -203,7 +203,7 @@ async fn has_pods(found: &Found) -> bool {
     found.client.sandboxes().await.is_ok_and(|sandboxes| !sandboxes.is_empty())
 }
 
-/// Returns the sockets that exist, each once: `/var/run` is usually a link to `/run`.
+/// Returns the existing sockets without duplicates: `/var/run` is usually a link to `/run`.
 fn distinct(sockets: &[PathBuf]) -> Vec<PathBuf> {
     let mut seen = Vec::new();
     let mut distinct = Vec::new();
@@ -222,7 +222,7 @@ async fn connect(socket: &Path, timeout: Duration) -> Result<Found, String> {
     let client = Client::connect(socket, timeout).await.map_err(|error| with_fix(socket, &error))?;
     let version = client.version().await.map_err(|error| with_fix(socket, &error))?;
     let name = format!("{} {}", version.runtime_name, version.runtime_version);
-    // Optional: only needed where the runtime does not pin the sandbox image.
+    // The status is optional. It is needed only if the runtime does not pin the sandbox image.
     let status = client.status().await.ok();
     let sandbox_image =
         status.and_then(|status| status.info.get("config").and_then(|json| text_in(json, "sandboxImage")));

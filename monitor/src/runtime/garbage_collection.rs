@@ -1,4 +1,4 @@
-//! Collects garbage: removes one object at a time, each checked again right before, until enough is free.
+//! Collects garbage until enough is free. Removes one object at a time, and checks each again immediately before.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::units::{Bytes, Monotonic};
 
 /// A runtime may free the space of an image a moment after it has answered.
 const SETTLING: Duration = Duration::from_millis(100);
-/// Timeout of estimates, which are only logged.
+/// Timeout of estimates, which are only for the log.
 const ESTIMATING: Duration = Duration::from_secs(1);
-/// Timeout of a measurement; then the disk hangs.
+/// Timeout of a measurement. A measurement that takes longer counts as a hanging disk.
 const MEASURING: Duration = Duration::from_secs(5);
-/// Observations until the details of all containers are known; each takes some seconds at most.
+/// The most observations until the details of all containers are known. Each takes a few seconds at most.
 const OBSERVATIONS: usize = 10;
 
 #[derive(Debug, Clone)]
@@ -44,11 +44,11 @@ impl From<CallError> for Stop {
     }
 }
 
-/// Measures on a thread of its own, which a hanging disk may block for ever. Empty after that.
+/// Measures on its own thread, which a hanging disk may block for ever. The gauge is empty after that.
 struct Gauge(Option<IsEnough>);
 
 impl Gauge {
-    /// Measures; an error unless the collection has to continue.
+    /// Measures. Returns an error unless the collection must continue.
     async fn read(&mut self) -> Result<(), Stop> {
         let hangs =
             || Stop::Interrupted(format!("the free space of the disk is not known within {} s", MEASURING.as_secs()));
@@ -104,7 +104,7 @@ impl Collection {
             let mut steps = plan::containers(&snapshot, self.ages, Monotonic::now());
             self.estimate(&mut steps).await;
             self.remove_each(steps, &mut gauge, collected).await?;
-            // Observed again: sandboxes that have just lost their last container are garbage now.
+            // The second observation is needed because sandboxes that have just lost their last container are garbage now.
             let snapshot = self.observe().await?.snapshot;
             let steps = plan::sandboxes(&snapshot, self.ages, Monotonic::now(), &none);
             self.remove_each(steps, &mut gauge, collected).await?;
@@ -135,7 +135,8 @@ impl Collection {
         Ok(seen)
     }
 
-    /// Removes one after the other, and measures after each. An object that the runtime cannot remove does not stop the others.
+    /// Removes the objects one after the other, and measures after each. An object that the runtime cannot remove does not stop
+    /// the collection.
     async fn remove_each(&self, steps: Vec<Step>, gauge: &mut Gauge, collected: &mut Collected) -> Result<(), Stop> {
         for step in steps {
             let is_image = matches!(step.target, Target::Image { .. });
@@ -163,12 +164,12 @@ impl Collection {
         Ok(())
     }
 
-    /// Removes an object if it is still garbage; returns whether it was.
+    /// Removes an object if it is still garbage. Returns whether it was.
     async fn remove_one(&self, step: &Step) -> Result<bool, CallError> {
         let client = &self.found.client;
         match &step.target {
             Target::Container { id, log } => {
-                // A runtime kills a running container that it is to remove.
+                // The check is needed because a runtime kills a running container that it is ordered to remove.
                 let status = client.container(id).await?;
                 if status.is_none_or(|status| container_state(status.state) != ContainerState::Exited) {
                     return Ok(false);
@@ -186,7 +187,7 @@ impl Collection {
                 if !is_dead || !client.containers(Some(id)).await?.iter().all(|other| other.pod_sandbox_id != *id) {
                     return Ok(false);
                 }
-                // Stopping tears down the network; the kubelet, too, stops a sandbox before it removes it.
+                // Stopping removes the network. The kubelet also stops a sandbox before it removes it.
                 client.stop_sandbox(id).await?;
                 client.remove_sandbox(id).await?;
             }
@@ -200,7 +201,7 @@ impl Collection {
         Ok(true)
     }
 
-    /// Returns whether a container uses the image now. A container without details may have it mounted.
+    /// Returns whether a container uses the image now. A container without known details may have mounted it.
     async fn is_used(&self, client: &Client, id: &str) -> Result<bool, CallError> {
         let Some(image) = client.images().await?.into_iter().find(|image| image.id == id) else { return Ok(true) };
         let containers = client.containers(None).await?;
@@ -210,12 +211,12 @@ impl Collection {
         Ok(image.pinned || !are_known(&containers) || is_among(&used_images(&containers), id, &names))
     }
 
-    /// Estimates what removing containers frees: logs, and writable layers if the runtime reports them.
+    /// Estimates how much the removal of containers frees: logs, and writable layers if the runtime reports them.
     async fn estimate(&self, steps: &mut [Step]) {
         if steps.iter().all(|step| !matches!(step.target, Target::Container { .. })) {
             return;
         }
-        // The runtime may have to walk directories, under disk pressure.
+        // For this call the runtime may walk directories, which takes long under disk pressure.
         let stats = match tokio::time::timeout(ESTIMATING, self.found.client.container_stats()).await {
             Ok(Ok(stats)) => stats,
             Ok(Err(_)) | Err(_) => Vec::new(),

@@ -1,9 +1,9 @@
 //! The garbage of a snapshot, in the order of its removal. Pure.
 //!
-//! Dead containers first, from the oldest; then dead sandboxes without containers; then unused images, from the least recently used
-//! (`eviction-semantics.md` §4). The newest dead container of each name and a pod's newest sandbox stay: by them the kubelet decides
-//! whether to run the pod again (`kuberuntime_gc.go`). Only the API server knows whether the pod was deleted: after a reboot, before the
-//! kubelet or the network is up, all pods look finished.
+//! Dead containers come first, from the oldest; then dead sandboxes without containers; then unused images, from the least
+//! recently used (`eviction-semantics.md` §4). The newest dead container of each name and the newest sandbox of each pod are
+//! kept: from them the kubelet decides whether to run the pod again (`kuberuntime_gc.go`). Only the API server knows whether the
+//! pod was deleted. After a reboot, before the kubelet or the network is up, all pods look finished.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -24,11 +24,11 @@ pub enum Garbage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
-    /// Since the death of a container or sandbox.
+    /// The least age of garbage since the death of a container or sandbox.
     pub container: Duration,
-    /// Since an image was first seen.
+    /// The least age of garbage since an image was first seen.
     pub image: Duration,
-    /// Keep each pod's newest containers and sandbox, by which a kubelet decides.
+    /// Whether to keep each pod's newest containers and sandbox, from which the kubelet decides.
     pub keep_newest: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Step {
     pub target: Target,
     /// `namespace/pod/container#attempt`, or the name of the image.
     pub name: String,
-    /// An estimate: layers that an image shares with others stay.
+    /// An estimate. Layers that the image shares with other images are not freed.
     pub frees: Option<Bytes>,
 }
 
@@ -86,7 +86,7 @@ pub fn plan(snapshot: &Snapshot, what: &[Garbage], ages: Ages, now: Monotonic) -
     steps
 }
 
-/// Returns dead containers that are not needed, from the first that ended.
+/// Returns dead containers that are not needed. The container that ended first comes first.
 pub(super) fn containers(snapshot: &Snapshot, ages: Ages, now: Monotonic) -> Vec<Step> {
     let is_garbage = |container: &&Container| {
         container.state == ContainerState::Exited
@@ -111,7 +111,8 @@ fn is_superseded(container: &Container, snapshot: &Snapshot) -> bool {
     !container.name.is_empty() && snapshot.containers_of(&pod.uid).any(is_newer)
 }
 
-/// Returns whether the container's sandbox was removed, which the kubelet does only for deleted pods, or is long dead and not needed.
+/// Returns whether the container's sandbox was removed (the kubelet removes only sandboxes of deleted pods), or has long been
+/// dead and is not needed.
 fn is_left_over(container: &Container, snapshot: &Snapshot, ages: Ages, now: Monotonic) -> bool {
     let sandbox = snapshot.sandboxes.iter().find(|sandbox| sandbox.id == container.sandbox);
     let is_needed = ages.keep_newest && sandbox.is_some() && container.pod.is_some();
@@ -134,7 +135,7 @@ fn step_of(container: &Container) -> Step {
     }
 }
 
-/// Returns dead sandboxes without containers other than those in `removed`, from the oldest.
+/// Returns dead sandboxes whose containers are all in `removed`, from the oldest.
 pub(super) fn sandboxes(snapshot: &Snapshot, ages: Ages, now: Monotonic, removed: &HashSet<String>) -> Vec<Step> {
     let is_empty = |sandbox: &Sandbox| {
         snapshot.containers.iter().all(|container| container.sandbox != sandbox.id || removed.contains(&container.id))
@@ -159,7 +160,8 @@ pub(super) fn sandboxes(snapshot: &Snapshot, ages: Ages, now: Monotonic, removed
     garbage.into_iter().map(step).collect()
 }
 
-/// Returns images that no container uses, other than those in `removed`: never used ones first, then by last use, then the largest.
+/// Returns images that no container uses, except containers in `removed`. Never used images come first, then the others by last
+/// use, then the largest.
 pub(super) fn images(snapshot: &Snapshot, ages: Ages, now: Monotonic, removed: &HashSet<String>) -> Vec<Step> {
     let used = used_images(snapshot.containers.iter().filter(|container| !removed.contains(&container.id)));
     let is_garbage = |image: &&Image| {

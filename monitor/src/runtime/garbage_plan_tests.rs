@@ -15,7 +15,7 @@ fn pod(name: &str) -> PodRef {
     PodRef { namespace: "ns".to_owned(), name: name.to_owned(), uid: PodUid(name.to_owned()) }
 }
 
-/// Dead for this many seconds, or alive.
+/// Makes a sandbox that has been dead for this many seconds, or that is alive.
 fn sandbox(name: &str, dead: Option<u64>) -> Sandbox {
     Sandbox {
         id: name.to_owned(),
@@ -76,7 +76,7 @@ fn all_at(snapshot: &Snapshot, ages: Ages) -> Vec<String> {
 
 #[test]
 fn the_newest_container_of_a_name_stays() {
-    // A completed job beside a running sidecar: without its container the kubelet would run it again.
+    // The job has completed beside a running sidecar. Without the job's container the kubelet would run the job again.
     let snapshot = of(
         vec![sandbox("a", None)],
         vec![
@@ -105,8 +105,8 @@ fn superseded_containers_need_no_age() {
     assert_eq!(all(&snapshot), ["a1"]);
 }
 
-/// After a reboot, before the kubelet has made anything anew, all pods look as if they were over: by what is left of a job that has
-/// completed the kubelet knows that it has.
+/// After a reboot, before the kubelet has created new sandboxes, all pods look finished. The kubelet knows from the remaining
+/// objects of a job that the job has completed.
 #[test]
 fn the_newest_sandbox_of_a_pod_stays() {
     let of_job = |sandbox: Sandbox| Sandbox { pod: pod("job"), ..sandbox };
@@ -148,7 +148,7 @@ fn the_container_that_ended_first_is_removed_first() {
 }
 
 #[test]
-fn containers_that_may_run_are_no_garbage() {
+fn containers_that_may_run_are_not_garbage() {
     for state in [ContainerState::Created, ContainerState::Running, ContainerState::Unknown] {
         let stuck = Container { state, ..container("x", "a", "x", 1, Some(900)) };
         let newer = container("y", "a", "x", 2, None);

@@ -1,4 +1,4 @@
-//! Which images containers use. Pure.
+//! Determines which images containers use. Pure.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub(super) fn is_among(used: &HashSet<&str>, id: &str, names: &[String]) -> bool
     used.contains(digest(id)) || names.iter().any(|name| used.contains(name.as_str()) || used.contains(digest(name)))
 }
 
-/// Returns the bare digits of `sha256:…` and `name@sha256:…`: containerd writes the algorithm before an id, CRI-O does not.
+/// Returns the digits of `sha256:…` and `name@sha256:…`. containerd writes the algorithm before an id, CRI-O does not.
 fn digest(name: &str) -> &str {
     let digest = name.split_once('@').map_or(name, |(_, digest)| digest);
     digest.strip_prefix("sha256:").unwrap_or(digest)

@@ -1,4 +1,4 @@
-//! The logs of containers, which a runtime writes and its client has to remove.
+//! The logs of containers. The runtime writes them, and its client must remove them.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -12,19 +12,20 @@ use crate::units::Bytes;
 
 /// The kubelet's directory of logs.
 const ROOT: &str = "/var/log/pods";
-/// The machine's root directory, as runtimes see it.
+/// The root directory of the machine, as runtimes see it.
 const MACHINE: &str = "/proc/1/root";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Root {
-    /// Its path in runtimes' answers.
+    /// The path of the directory in answers of the runtime.
     name: PathBuf,
     /// The root directory that the path is relative to.
     tree: PathBuf,
 }
 
 impl Root {
-    /// Returns the machine's directory, or the agent's own if the machine's is not visible: a container has other mounts.
+    /// Returns the machine's directory, or the agent's own if the machine's is not visible. A container has other mounts than the
+    /// machine.
     pub(super) fn of_machine() -> Self {
         let is_seen = Path::new(MACHINE).join(".").exists();
         Self { name: PathBuf::from(ROOT), tree: PathBuf::from(if is_seen { MACHINE } else { "/" }) }
@@ -39,7 +40,7 @@ impl Root {
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         let tree = rustix::fs::openat(CWD, &self.tree, DIRECTORY, Mode::empty())?;
         let below = self.name.strip_prefix("/").unwrap_or(&self.name);
-        // Linux 5.6.
+        // openat2(2) exists since Linux 5.6.
         rustix::fs::openat2(tree, below, DIRECTORY, Mode::empty(), ResolveFlags::IN_ROOT)
     }
 }
@@ -53,7 +54,7 @@ pub(super) fn size(root: &Root, log: &Path) -> Bytes {
         if let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         {
-            // Blocks of 512 bytes on any filesystem (`man 3 stat`).
+            // The blocks have 512 bytes on any filesystem (`man 3 stat`).
             bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
         }
         Ok(())
@@ -78,7 +79,7 @@ pub(super) fn remove(root: &Root, log: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Calls `each` for `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz` of `…/0.log`.
+/// Calls `each` for the files of `…/0.log`: `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz`.
 fn each_file(
     root: &Root,
     log: &Path,
@@ -101,7 +102,7 @@ fn each_file(
 fn below<'p>(root: &Path, log: &'p Path) -> Option<(&'p Path, &'p OsStr)> {
     let inside = log.strip_prefix(root).ok()?;
     let is_plain = inside.components().all(|component| matches!(component, Component::Normal(_)));
-    // A file directly in the root is no container's log.
+    // A file directly in the root is not the log of a container.
     let parent = inside.parent().filter(|parent| is_plain && !parent.as_os_str().is_empty())?;
     Some((parent, inside.file_name()?))
 }

@@ -1,7 +1,8 @@
-//! The container runtime (containerd, CRI-O), reached over its socket by the Container Runtime Interface, `runtime.v1`.
+//! The container runtime (containerd, CRI-O). The agent calls it over its socket by the Container Runtime Interface,
+//! `runtime.v1`.
 //!
-//! A thread of its own does the calls: the loop sends orders, receives events, and reads the last snapshot without waiting. A runtime
-//! that is down, slow or restarting is a state with a reason; the thread reconnects by itself.
+//! A separate thread makes the calls. The loop sends orders, receives events, and reads the last snapshot without waiting. A
+//! runtime that is down, slow or restarting is a state with a reason; the thread reconnects by itself.
 
 mod containerd;
 mod cri;
@@ -40,14 +41,14 @@ pub use runtime_snapshot::{
 };
 pub use runtime_state::{CAPABILITY, State, View};
 
-/// Orders that may wait for the thread.
+/// Limit of orders in the queue.
 const WAITING: usize = 64;
-/// Bytes of stack: HTTP/2 in a debug build needs most of it; unused pages cost nothing.
+/// Bytes of stack. HTTP/2 in a debug build needs most of it; unused pages cost nothing.
 const STACK: usize = 1 << 20;
-/// Threads that measure disks: one may hang with its disk, and the next still measures.
+/// Threads that measure disks. If one hangs with its disk, the other still measures.
 const MEASURING: usize = 2;
 
-/// Observes the runtime once, for commands without a loop. Takes as long as the runtime does, at most the timeout for each call.
+/// Observes the runtime once, for commands without a loop. Waits for the runtime, for each call at most the timeout.
 pub fn observe_once(options: RuntimeOptions) -> std::io::Result<View> {
     if options.endpoint == RuntimeEndpoint::Off {
         return Ok(View { state: State::Off, ..View::default() });
@@ -56,12 +57,12 @@ pub fn observe_once(options: RuntimeOptions) -> std::io::Result<View> {
     Ok(runtime.block_on(runtime_thread::observe_once(options)))
 }
 
-/// The order queue is full, or there is no thread.
+/// The error of an order that cannot be queued: the queue is full, or there is no thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the thread that talks to the container runtime takes no more orders: its queue is full, or it has ended")]
 pub struct NotTaken;
 
-/// Reads what the runtime thread observed last; never waits.
+/// Reads the latest view of the runtime thread without waiting.
 #[derive(Debug, Clone)]
 pub struct Viewer(Arc<Shared>);
 
@@ -71,7 +72,7 @@ impl Viewer {
     }
 }
 
-/// The loop's end of the runtime thread, which ends when this is dropped.
+/// The loop's handle of the runtime thread. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub struct Runtime {
     orders: Option<mpsc::Sender<Order>>,
@@ -80,8 +81,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts the thread, unless the options switch the runtime off. Call it before the loop raises its own priority, which threads
-    /// inherit.
+    /// Starts the thread, unless the options switch the runtime off. The caller calls this before it raises the loop's priority,
+    /// because threads inherit it.
     pub fn start(options: RuntimeOptions) -> std::io::Result<Self> {
         let sockets = Sockets::from(&options.endpoint);
         Self::start_with(options, sockets, Root::of_machine())
@@ -111,12 +112,12 @@ impl Runtime {
         Ok(Self { orders: Some(orders), events, shared })
     }
 
-    /// Returns the last view; never waits.
+    /// Returns the latest view without waiting.
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
     }
 
-    /// Returns a handle that reads the last view.
+    /// Returns a handle that reads the latest view.
     pub fn viewer(&self) -> Viewer {
         Viewer(Arc::clone(&self.shared))
     }
@@ -135,7 +136,8 @@ impl Runtime {
         self.send(Order::Collect(order))
     }
 
-    /// Orders a pod to be stopped; [`Event::Stopped`] follows, at most some 30 s after its grace period. Static pods are refused.
+    /// Orders the thread to stop a pod. [`Event::Stopped`] follows at most about 30 s after the grace period. Static pods are
+    /// refused.
     pub fn stop_pod(&self, order: StopOrder) -> Result<(), NotTaken> {
         self.send(Order::Stop(order))
     }
@@ -148,7 +150,7 @@ impl Runtime {
     pub async fn event(&mut self) -> Event {
         match self.events.recv().await {
             Some(event) => event,
-            // The thread has ended.
+            // The thread has ended, so no event will follow.
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Observes a runtime, and remembers what it does not report: since when objects exist, and when images were last used.
+//! Observes a runtime. Remembers what the runtime does not report: since when objects exist, and when images were last used.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -11,22 +11,22 @@ use super::image_use::{are_known, is_among, used_images};
 use super::runtime_snapshot::{self as snapshot, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
 use crate::units::{Bytes, Monotonic};
 
-/// Time for the calls about single containers, of which a node may have hundreds; the rest follows at the next observation.
+/// The time for calls about single containers, of which a node may have hundreds. The next observation makes the remaining calls.
 const DETAILS_TIME: Duration = Duration::from_secs(2);
-/// Time until a container without an answer is asked about again, after the others.
+/// How long the agent waits before it asks again about a container without an answer. Such containers come last.
 const SLOW_RETRY: Duration = Duration::from_secs(30);
 /// The last part of the name of sandbox images from any registry.
 const SANDBOX_IMAGE_NAME: &str = "pause";
 
-/// Keeps what is known of existing objects from one observation to the next.
+/// Keeps the known facts about existing objects from one observation to the next.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     images: HashMap<String, Seen>,
-    /// Images of the first observation may have existed for any time.
+    /// Whether there was an observation. Images of the first one may have existed for any time.
     has_observed: bool,
     deaths: Deaths,
     details: HashMap<String, (ContainerState, Details)>,
-    /// Containers that the runtime did not answer about, and when.
+    /// The containers without an answer from the runtime, and when the agent asked about them.
     slow: HashMap<String, Instant>,
     sandbox_image: Option<String>,
 }
@@ -37,25 +37,25 @@ struct Seen {
     used: Option<Monotonic>,
 }
 
-/// A snapshot and what it lacks.
+/// A snapshot, and what is missing in it.
 #[derive(Debug)]
 pub(super) struct Observation {
     pub(super) snapshot: Snapshot,
     /// Details of some containers are missing for lack of time.
     pub(super) is_cut_short: bool,
-    /// Why unused images cannot be determined.
+    /// The reason why unused images cannot be determined.
     pub(super) keeps_images: Option<&'static str>,
 }
 
 impl Observer {
-    /// Lists everything. Fails only if a list fails: a single container may be stuck.
+    /// Lists all objects. Fails only if a list fails, because a single container may be stuck.
     pub(super) async fn observe(&mut self, client: &Client, runtime: &str) -> Result<Observation, CallError> {
         let listed = client.sandboxes().await?;
         let containers = client.containers(None).await?;
         let images = client.images().await?;
         let stores = match client.filesystems().await {
             Ok(answer) => snapshot::stores(answer),
-            // Optional: the stores can be found otherwise.
+            // The stores are optional, because they can be found otherwise.
             Err(error) if error.is_refusal() => Stores::default(),
             Err(error) => return Err(error),
         };
@@ -83,7 +83,8 @@ impl Observer {
         self.sandbox_image = image;
     }
 
-    /// Fills in details; returns false if the time was not enough for all. Containers without an answer come last, and not each time.
+    /// Fills in details. Returns false if the time was not sufficient for all. Containers without an answer come last, and not
+    /// each time.
     pub(super) async fn ask_details(&mut self, client: &Client, containers: &mut [Container]) -> bool {
         let listed: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         self.details.retain(|id, _| listed.contains(id.as_str()));
@@ -121,7 +122,8 @@ impl Observer {
         true
     }
 
-    /// Finds the image that sandboxes are made of; returns whether it is known. containerd 1.6 does not pin it, and no container uses it.
+    /// Finds the image of sandboxes. Returns whether it is known. containerd 1.6 does not pin this image, and no container uses
+    /// it.
     async fn find_sandbox_image(&mut self, client: &Client, sandboxes: &[Sandbox], images: &[cri::Image]) -> bool {
         if self.sandbox_image.is_some() || images.iter().any(is_pinned_sandbox_image) {
             return true;
@@ -161,13 +163,14 @@ impl Observer {
     }
 }
 
-/// Returns whether the image is a pinned sandbox image, as in containerd 2 and CRI-O; they may pin other images, too.
+/// Returns whether the image is a pinned sandbox image, as in containerd 2 and CRI-O. These runtimes may pin other images as
+/// well.
 fn is_pinned_sandbox_image(image: &cri::Image) -> bool {
     let names = || image.repo_tags.iter().chain(&image.repo_digests);
     image.pinned && names().any(|name| last_part(name).contains(SANDBOX_IMAGE_NAME))
 }
 
-/// Returns `pause` of `registry.k8s.io/pause:3.9` and of `registry:5000/a/pause@sha256:…`.
+/// Returns the last part of a name: `pause` of `registry.k8s.io/pause:3.9` and of `registry:5000/a/pause@sha256:…`.
 fn last_part(name: &str) -> &str {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let last = name.rsplit('/').next().unwrap_or(name);

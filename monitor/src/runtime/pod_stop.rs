@@ -1,4 +1,4 @@
-//! Stops a pod: all containers at once, with their grace period, then the sandboxes. Removes what is left, if ordered.
+//! Stops a pod: all containers at once with their grace period, then the sandboxes. Removes the objects if the order asks for it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct StopTask {
     pub(super) sandboxes: Vec<String>,
 }
 
-/// Carries the order out. A removal affects only sandboxes that do not run, and those in `had`.
+/// Carries out the order. Removes only sandboxes that do not run, and those in `had`.
 pub(super) async fn stop(found: Found, logs: Root, order: StopOrder, had: Vec<String>) -> StopTask {
     let begun = Monotonic::now();
     let mut touched = Vec::new();
@@ -44,7 +44,7 @@ async fn try_stop(
     }
     touched.extend(sandboxes.iter().map(|sandbox| sandbox.id.clone()));
     let stopped = match stop_all(client, &sandboxes, order.grace).await {
-        // A container that was killed meanwhile cannot be stopped (`ttrpc: closed`), but is removed with its sandbox.
+        // The runtime cannot stop a container that was killed meanwhile (`ttrpc: closed`), but removes it with its sandbox.
         Err(StopError::Failed(error)) if order.remove && error.is_refusal() => 0,
         stopped => stopped?,
     };
@@ -55,7 +55,7 @@ async fn try_stop(
     Ok(stopped)
 }
 
-/// Lists the pod's sandboxes now: an earlier snapshot may be outdated.
+/// Lists the pod's sandboxes again, because an earlier snapshot may be outdated.
 async fn sandboxes_of(client: &Client, uid: &PodUid) -> Result<Vec<Sandbox>, StopError> {
     let sandboxes = client.sandboxes().await?.into_iter().filter_map(snapshot::sandbox);
     let sandboxes: Vec<Sandbox> = sandboxes.filter(|sandbox| sandbox.pod.uid == *uid).collect();
@@ -89,7 +89,7 @@ async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Re
             Ok(Ok(())) => stopped += 1,
             Ok(Err(error)) if error.is_missing() => {}
             Ok(Err(error)) => failed = Some(error),
-            // Impossible here: no task is aborted or panics.
+            // This cannot happen, because no task is aborted or panics.
             Err(_) => {}
         }
     }

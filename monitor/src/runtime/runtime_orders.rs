@@ -10,7 +10,7 @@ use super::cri_client::CallError;
 use super::garbage_plan::{Garbage, Step, Target};
 use super::runtime_state::State;
 
-/// Items of a collection that are listed; the others are only counted.
+/// Limit of listed items of a collection. The other items are only counted.
 const LISTED: usize = 64;
 
 /// A message of the runtime thread to the loop.
@@ -29,13 +29,13 @@ pub(super) enum Order {
     Stop(StopOrder),
 }
 
-/// Measures again; returns true when enough is free. Called on a thread that may block, before the first removal and after each.
+/// Measures again. Returns true if enough is free. Called on a thread that may block, before the first removal and after each.
 pub type IsEnough = Box<dyn FnMut() -> bool + Send>;
 
 pub struct CollectOrder {
     /// Containers are removed before images.
     pub what: Vec<Garbage>,
-    /// List only.
+    /// Whether to list the garbage without removing it.
     pub dry_run: bool,
     pub is_enough: IsEnough,
 }
@@ -50,11 +50,11 @@ impl fmt::Debug for CollectOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CollectEnd {
     Enough,
-    /// Nothing is left to collect, and not enough is free.
+    /// All garbage is collected, and still not enough is free.
     #[default]
     Exhausted,
     Listed,
-    /// The runtime or a disk does not answer; the text says why.
+    /// The runtime or a disk does not answer. The text is the reason.
     Interrupted(String),
 }
 
@@ -76,7 +76,7 @@ pub struct Collected {
     /// The first 64 items that were removed, in order.
     pub steps: Vec<Step>,
     pub counts: Counts,
-    /// The estimate of what was freed.
+    /// The estimated space that was freed.
     pub frees: Bytes,
     /// The first 64 items that the runtime did not remove, and why.
     pub refused: Vec<(Step, String)>,
@@ -94,7 +94,7 @@ pub struct Counts {
 }
 
 impl Collected {
-    /// Returns the result of an order that could not start.
+    /// Returns the result of an order that could not be started.
     pub(crate) fn interrupted(reason: String) -> Self {
         Self { end: CollectEnd::Interrupted(reason), ..Self::default() }
     }
@@ -123,11 +123,11 @@ impl Collected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopOrder {
     pub uid: PodUid,
-    /// Time between SIGTERM and SIGKILL; zero: SIGKILL at once.
+    /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
-    /// Also remove its sandboxes with their writable layers and logs: those that do not run, and those that the pod had when it was last
-    /// ordered to stop. Sandboxes that the kubelet has made since stay. While the runtime is down the removal is pending; when it is
-    /// done, another [`Stopped`] follows.
+    /// Whether to remove its sandboxes with their writable layers and logs as well: those that do not run, and those that the pod
+    /// had when it was last ordered to stop. Sandboxes that the kubelet has created since are kept. While the runtime is down the
+    /// removal is pending; another [`Stopped`] follows when it is done.
     pub remove: bool,
 }
 
@@ -149,7 +149,7 @@ pub enum StopError {
 pub struct Stopped {
     pub uid: PodUid,
     pub remove: bool,
-    /// The number of containers that were stopped.
+    /// The number of stopped containers, or the reason of the failure.
     pub result: Result<usize, StopError>,
     pub took: Duration,
 }

@@ -1,4 +1,4 @@
-//! A runtime's sandboxes, containers and images at one moment, made from its messages.
+//! The sandboxes, containers and images of a runtime at one moment, converted from its messages.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 pub struct UnixNanos(pub i64);
 
 impl UnixNanos {
-    /// Zero stands for no time.
+    /// Converts a time of the runtime, where zero means no time.
     fn given(nanos: i64) -> Option<Self> {
         (nanos > 0).then_some(Self(nanos))
     }
@@ -38,14 +38,14 @@ pub struct PodRef {
 pub struct Sandbox {
     pub id: String,
     pub pod: PodRef,
-    /// The pod's, without those that name the pod.
+    /// The labels of the pod, without those that name the pod.
     pub labels: Arc<Texts>,
     /// Number of the pod's earlier sandboxes.
     pub attempt: u32,
-    /// It runs; a dead sandbox never runs again.
+    /// Whether the sandbox runs. A dead sandbox never runs again.
     pub is_ready: bool,
     pub created: Option<UnixNanos>,
-    /// The pod comes from a file on the node, or is the mirror of one that does: it is never stopped.
+    /// Whether the pod comes from a file on the node, or is the mirror pod of such a pod. Such a pod is never stopped.
     pub is_static: bool,
     pub dead_since: Option<Monotonic>,
 }
@@ -71,22 +71,22 @@ pub struct Container {
     pub attempt: u32,
     pub state: ContainerState,
     pub created: Option<UnixNanos>,
-    /// The pod's grace period, if the kubelet has annotated it.
+    /// The grace period of the pod, if the kubelet has annotated it.
     pub grace: Option<Duration>,
     /// Names, digests and ids of its image.
     pub images: Vec<String>,
     pub dead_since: Option<Monotonic>,
-    /// From a call about this container; none: the call was not made yet.
+    /// The details from a call about this container; `None` before the call.
     pub details: Option<Details>,
 }
 
-/// What stays the same while a container is in one state.
+/// The facts that do not change while a container is in one state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Details {
     pub started: Option<UnixNanos>,
     pub finished: Option<UnixNanos>,
     pub exit_code: i32,
-    /// `Completed`, `Error`, `OOMKilled`.
+    /// The reason: `Completed`, `Error`, `OOMKilled`.
     pub reason: String,
     pub log: Option<PathBuf>,
     pub limits: Limits,
@@ -106,31 +106,31 @@ pub struct Image {
     pub id: String,
     /// Names with a tag, then names with a digest.
     pub names: Vec<String>,
-    /// With layers that other images share.
+    /// The size, including layers that other images share.
     pub size: Bytes,
-    /// The runtime has pinned it, or sandboxes are made of it.
+    /// Whether the runtime has pinned the image, or sandboxes use it.
     pub is_pinned: bool,
-    /// A container uses it, dead or alive.
+    /// Whether a container uses the image, dead or alive.
     pub is_used: bool,
-    /// None: the image existed at the first observation.
+    /// When the image was first seen; `None` if it existed at the first observation.
     pub first_seen: Option<Monotonic>,
     pub last_used: Option<Monotonic>,
 }
 
 impl Image {
-    /// Returns the first name, or the id.
+    /// Returns the first name of the image, or its id.
     pub fn name(&self) -> &str {
         self.names.first().unwrap_or(&self.id)
     }
 }
 
-/// A runtime's directories, which are seldom mount points, and their use.
+/// The directories of a runtime and their usage. They are seldom mount points.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stores {
     pub image: Option<PathBuf>,
-    /// Of writable layers, if the runtime distinguishes them.
+    /// The directory of writable layers, if the runtime distinguishes it.
     pub container: Option<PathBuf>,
-    /// As the runtime counts.
+    /// The usage of images, as the runtime counts it.
     pub image_used: Option<Bytes>,
     pub image_inodes: Option<u64>,
 }
@@ -140,9 +140,9 @@ pub struct Snapshot {
     pub at: Monotonic,
     /// Name and version: `containerd 1.6.20`.
     pub runtime: String,
-    /// Dead ones, too.
+    /// All sandboxes, including dead ones.
     pub sandboxes: Vec<Sandbox>,
-    /// Dead ones, too.
+    /// All containers, including dead ones.
     pub containers: Vec<Container>,
     pub images: Vec<Image>,
     pub stores: Stores,
@@ -168,7 +168,7 @@ impl Snapshot {
     }
 }
 
-/// Converts a sandbox of a list; none: it has no id or UID.
+/// Converts a sandbox of a list; `None` if it has no id or UID.
 pub(super) fn sandbox(message: cri::PodSandbox) -> Option<Sandbox> {
     let cri::PodSandbox { id, metadata, state, created_at, mut labels, annotations } = message;
     let cri::PodSandboxMetadata { name, uid, namespace, attempt } = metadata?;
@@ -192,7 +192,7 @@ pub(super) fn sandbox(message: cri::PodSandbox) -> Option<Sandbox> {
     })
 }
 
-/// Converts a container of a list; none: it has no id.
+/// Converts a container of a list; `None` if it has no id.
 pub(super) fn container(message: cri::Container, sandboxes: &[Sandbox]) -> Option<Container> {
     let cri::Container {
         id,
@@ -258,7 +258,7 @@ pub(super) fn details(message: cri::ContainerStatus) -> Details {
         limits: Limits {
             memory: above_zero(linux.memory_limit_in_bytes).map(Bytes),
             cpu_millis,
-            // The kubelet writes 2, the minimum, for no request.
+            // Without a request the kubelet writes 2, the minimum.
             cpu_request_millis: above_zero(linux.cpu_shares)
                 .filter(|shares| *shares > 2)
                 .map(|shares| shares.saturating_mul(1000) / 1024),

@@ -65,7 +65,7 @@ fn a_container_without_sandbox_has_its_pod_from_labels() {
 }
 
 #[test]
-fn no_limit_is_none() {
+fn a_missing_limit_is_none() {
     let none = cri::LinuxContainerResources { cpu_period: 0, cpu_quota: -1, cpu_shares: 2, memory_limit_in_bytes: 0 };
     let resources = Some(cri::ContainerResources { linux: Some(none) });
     let status = cri::ContainerStatus { resources, log_path: "relative".to_owned(), ..Default::default() };

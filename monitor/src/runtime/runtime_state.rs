@@ -13,7 +13,7 @@ pub const CAPABILITY: &str = "container runtime";
 /// Whether the runtime answers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum State {
-    /// The first observation is not finished.
+    /// The first observation is not finished yet.
     #[default]
     Looking,
     /// The configuration switches the runtime off.
@@ -25,7 +25,7 @@ pub enum State {
         socket: PathBuf,
     },
     Down {
-        /// The failure, and what to do about it.
+        /// The failure, and what the operator can do about it.
         reason: String,
         since: Monotonic,
     },
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Returns the degradation while the runtime is down.
+    /// Returns the degradation if the runtime is down.
     pub fn degradation(&self) -> Option<String> {
         match self {
             Self::Looking | Self::Off | Self::Absent | Self::Up { .. } => None,
@@ -55,19 +55,19 @@ impl State {
 #[derive(Debug, Clone, Default)]
 pub struct View {
     pub state: State,
-    /// None unless the runtime is up.
+    /// The snapshot; `None` unless the runtime is up.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Kept while the runtime is down.
+    /// The stores. They are kept while the runtime is down.
     pub stores: Stores,
 }
 
-/// The view under its lock, which is held only while pointers are copied.
+/// The view under a lock. The lock is held only while pointers are copied.
 #[derive(Debug, Default)]
 pub(super) struct Shared(Mutex<View>);
 
 impl Shared {
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
-        // No code panics under this lock; a poisoned view would still be whole.
+        // No code panics under this lock. Even a poisoned view would be consistent.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -83,7 +83,7 @@ impl Shared {
         self.with(|view| view.snapshot = None);
     }
 
-    /// Sets the state. Returns whether it is news; another reason of the same outage is none.
+    /// Sets the state. Returns whether it is a new state. Another reason of the same outage does not count as new.
     pub(super) fn set_state(&self, state: State) -> bool {
         self.with(|view| match (&mut view.state, state) {
             (State::Down { reason, since: _ }, State::Down { reason: newer, .. }) => {

@@ -1,4 +1,4 @@
-//! The thread that talks to the runtime: observes it at intervals, carries out orders, and reconnects.
+//! The thread that calls the runtime. It observes the runtime at intervals, carries out orders, and reconnects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::runtime_state::{Shared, View};
 use super::stopped_pods::{PendingRemoval, StoppedPods};
 use crate::config::RuntimeOptions;
 
-/// Age of a snapshot without pressure.
+/// The interval of snapshots without pressure.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
-/// Age of a snapshot under pressure.
+/// The interval of snapshots under pressure.
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(10);
-/// Time until an incomplete snapshot is completed.
+/// The time until the thread completes an incomplete snapshot.
 const COMPLETION_INTERVAL: Duration = Duration::from_secs(1);
-/// A runtime that restarts is back within a second or two.
+/// The first retry. A restarting runtime is back within a second or two.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// Failed observations, some three minutes, after which another runtime may have taken this one's place.
+/// The number of failed observations, about three minutes, after which another runtime may have replaced this one.
 const GIVEN_UP: u32 = 10;
 
 enum Done {
     Observed(Box<Result<(Found, Observation), Missing>>),
     Collected(Collected),
-    /// With the number of earlier attempts.
+    /// The result of a stop, with the number of earlier attempts.
     Stopped(Box<StopTask>, u32),
 }
 
@@ -47,19 +47,19 @@ pub(super) struct Worker {
     events: mpsc::UnboundedSender<Event>,
     observer: Arc<Mutex<Observer>>,
     found: Option<Found>,
-    /// The socket where it last answered.
+    /// The socket at which the runtime last answered.
     last_socket: Option<PathBuf>,
-    /// The machine has, or should have, a runtime.
+    /// Whether the machine has, or should have, a runtime.
     was_there: bool,
     stopped_pods: StoppedPods,
     tasks: JoinSet<Done>,
     is_observing: bool,
     is_collecting: bool,
     is_pressed: bool,
-    /// Failed observations in a row.
+    /// The number of failed observations in a row.
     failures: u32,
     next_observation: Instant,
-    /// An observation that is needed after the one under way.
+    /// The time of an observation that is needed after the one under way.
     again: Option<Instant>,
 }
 
@@ -104,7 +104,7 @@ impl Worker {
                 Some(done) = self.tasks.join_next() => {
                     match done {
                         Ok(done) => self.finish(done),
-                        // A task has panicked: the next one must not wait for it for ever.
+                        // A task has panicked. The next one must not wait for it for ever.
                         Err(_) => (self.is_observing, self.is_collecting) = (false, false),
                     }
                 }
@@ -172,7 +172,7 @@ impl Worker {
             self.stopped_pods.retry(order, attempts);
         } else {
             self.stopped_pods.forget(&order.uid);
-            // A pod that is unknown at a retry was removed by an earlier attempt.
+            // An unknown pod at a retry was removed by an earlier attempt.
             if attempts > 0 && matches!(stopped.result, Err(StopError::Unknown)) {
                 stopped.result = Ok(0);
             }
@@ -266,7 +266,7 @@ impl Worker {
     }
 }
 
-/// Observes once, without a thread.
+/// Observes once in the calling thread.
 pub(super) async fn observe_once(options: RuntimeOptions) -> View {
     let sockets = Sockets::from(&options.endpoint);
     let search = Search { sockets, before: None, may_move: false, timeout: options.timeout };
@@ -303,7 +303,7 @@ async fn observe(
                 return observe_found(other, &mut observer).await;
             }
             Ok(seen) => return Ok((found, seen)),
-            // The runtime was restarted, perhaps as another version, or is down: connect again.
+            // The runtime was restarted, perhaps as another version, or is down. The thread connects again.
             Err(CallError::Broken { .. }) => {}
             Err(error) => return Err(Missing::Unusable(format!("{}: {error}", found.name))),
         }

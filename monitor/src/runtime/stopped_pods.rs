@@ -1,6 +1,7 @@
-//! Pods that were ordered to stop: the sandboxes that they had then, and removals that are pending.
+//! Pods that were ordered to stop: the sandboxes that they had at that time, and removals that are pending.
 //!
-//! The kubelet may restart a pod under the same UID as soon as its sandbox is dead: the new sandbox must not be removed with the old ones.
+//! The kubelet may restart a pod under the same UID as soon as its sandbox is dead. The new sandbox must not be removed with the
+//! old ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use super::runtime_orders::StopOrder;
 use super::runtime_snapshot::Snapshot;
 use crate::workloads::cgroup_path::PodUid;
 
-/// Pods that are kept, the latest.
+/// Limit of remembered pods. The latest ones are kept.
 const MOST: usize = 256;
-/// Attempts at a removal by a runtime that answers.
+/// Limit of attempts at a removal while the runtime answers.
 const ATTEMPTS: u32 = 5;
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -21,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(super) struct PendingRemoval {
     pub(super) order: StopOrder,
     pub(super) attempts: u32,
-    /// None: now.
+    /// When the removal is due; `None` means now.
     pub(super) due: Option<Instant>,
 }
 
@@ -38,7 +39,7 @@ impl StoppedPods {
         self.seen = snapshot.sandboxes.iter().map(|sandbox| (sandbox.pod.uid.clone(), sandbox.id.clone())).collect();
     }
 
-    /// The pod is ordered to stop.
+    /// Notes that a pod is ordered to stop.
     pub(super) fn stopping(&mut self, uid: &PodUid) {
         let seen = self.seen.iter().filter(|(pod, _)| pod == uid).map(|(_, id)| id.clone()).collect();
         self.stopped.retain(|(pod, _)| pod != uid);
@@ -48,7 +49,7 @@ impl StoppedPods {
         }
     }
 
-    /// Adds sandboxes that the stop has found.
+    /// Adds sandboxes that were found while stopping the pod.
     pub(super) fn had(&mut self, uid: &PodUid, ids: Vec<String>) {
         if let Some((_, known)) = self.stopped.iter_mut().find(|(pod, _)| pod == uid) {
             known.extend(ids);
@@ -60,7 +61,7 @@ impl StoppedPods {
         self.stopped.iter().find(|(pod, _)| pod == uid).map(|(_, ids)| ids.clone()).unwrap_or_default()
     }
 
-    /// The removal is finished, or was refused.
+    /// Forgets a removal that is finished or was refused.
     pub(super) fn forget(&mut self, uid: &PodUid) {
         self.stopped.retain(|(pod, _)| pod != uid);
     }
@@ -78,12 +79,12 @@ impl StoppedPods {
         true
     }
 
-    /// Postpones a removal that has failed now.
+    /// Postpones a removal that has just failed.
     pub(super) fn retry(&mut self, order: StopOrder, attempts: u32) -> bool {
         self.postpone(PendingRemoval { order, attempts: attempts + 1, due: Some(Instant::now() + RETRY) })
     }
 
-    /// The runtime is down, which explains the failures: all removals are due as soon as it answers.
+    /// Makes all removals due as soon as the runtime answers. The failures are explained by the runtime being down.
     pub(super) fn runtime_down(&mut self) {
         self.pending.iter_mut().for_each(|pending| pending.due = None);
     }
@@ -118,7 +119,7 @@ mod tests {
             assert!(!pods.retry(order, ATTEMPTS));
         }
         assert_eq!((pods.sandboxes_of(&uid(0)), pods.sandboxes_of(&uid(10))), (Vec::new(), vec!["s".to_owned()]));
-        assert!(pods.take_due().is_empty() && pods.next_due().is_some(), "each has failed just now");
+        assert!(pods.take_due().is_empty() && pods.next_due().is_some(), "each removal has just failed");
         pods.runtime_down();
         assert_eq!(pods.take_due().len(), MOST);
         assert!(pods.take_due().is_empty() && pods.next_due().is_none());

@@ -1,4 +1,4 @@
-//! The thread against a runtime on a real socket that answers, is away, is slow, or misbehaves.
+//! Tests the thread against a runtime on a real socket. The runtime answers, is down, is slow, or misbehaves.
 
 mod finding;
 mod orders;
@@ -15,7 +15,7 @@ use crate::workloads::cgroup_path::PodUid;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory for a socket and logs.
+/// The directory of a socket and of logs.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -31,7 +31,7 @@ impl Place {
         self.0.path().join("pods")
     }
 
-    /// No least ages, and a short timeout.
+    /// Returns options without least ages, and with a short timeout.
     fn options(&self) -> RuntimeOptions {
         RuntimeOptions {
             endpoint: RuntimeEndpoint::Unix(self.socket()),
@@ -50,7 +50,7 @@ impl Place {
         Runtime::start_with(options, sockets, Root::at(&self.logs())).unwrap()
     }
 
-    /// As `endpoint: auto` does, with this socket among the usual ones.
+    /// Starts as with `endpoint: auto`, with this socket among the usual ones.
     fn start_auto(&self, others: &[PathBuf]) -> Runtime {
         let sockets = Sockets::AnyOf([&[self.socket()], others].concat());
         Runtime::start_with(self.options(), sockets, Root::at(&self.logs())).unwrap()
@@ -110,7 +110,7 @@ fn everything(is_enough: impl FnMut() -> bool + Send + 'static) -> CollectOrder 
     CollectOrder { what, dry_run: false, is_enough: Box::new(is_enough) }
 }
 
-/// A running pod with a restarted container, a pod with a new sandbox, and five images, one of them in use.
+/// Makes a running pod with a restarted container, a pod with a new sandbox, and five images, one of them in use.
 fn node() -> Has {
     let mut has = Has::default();
     has.info.insert("config".to_owned(), r#"{"sandboxImage":"registry.k8s.io/pause:3.9"}"#.to_owned());
@@ -313,7 +313,7 @@ fn an_order_during_an_observation_causes_another() {
     snapshot(&runtime);
     runtime.observe().unwrap();
     std::thread::sleep(Duration::from_millis(150));
-    // The list of pods is already answered.
+    // The runtime has already answered the list of pods.
     fake.has().pod("new", true);
     runtime.observe().unwrap();
     until("the new pod", || runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 4));
@@ -332,7 +332,8 @@ fn a_command_observes_once() {
     assert_eq!(observe_once(off).unwrap().state, State::Off);
 }
 
-/// CPU time of the calling thread: 0.2 % of a CPU at one observation a minute are 120 ms, and this build is not optimized.
+/// Limits the CPU time of the calling thread. 0.2 % of a CPU at one observation a minute are 120 ms, and this build is not
+/// optimized.
 #[test]
 fn observing_a_busy_node_costs_little() {
     let place = Place::new();
@@ -357,7 +358,7 @@ fn observing_a_busy_node_costs_little() {
         let found = find::find(&Sockets::from(&endpoint), None, false, PATIENCE).await.unwrap();
         let mut observer = observer::Observer::default();
         let mut costs = [Duration::ZERO; 2];
-        // On a busy machine one observation may not have time for all.
+        // On a busy machine one observation may not have time for all containers.
         let mut observations = 0;
         while observer.observe(&found.client, &found.name).await.unwrap().is_cut_short {
             observations += 1;

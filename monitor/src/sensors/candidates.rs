@@ -58,7 +58,7 @@ impl Sensors {
             let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
             return OtherUsage { resource, used, request: None };
         }
-        // A restarted pod keeps its name and cgroup but not its disk usage. A measurement that hangs is out of date.
+        // A restarted pod keeps its name and cgroup, but not its disk usage. A measurement that hangs is out of date.
         let is_of_now = |usage: &DiskUsage| {
             let id = tracked.map(|it| it.workload().id);
             self.disk.missing().is_none() && !id.is_some_and(|id| self.disk.was_evicted_since(id, usage.at))

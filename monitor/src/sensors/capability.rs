@@ -1,10 +1,10 @@
-//! Something that the agent can miss and still run.
+//! A capability that the agent may lack and still run.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capability {
-    /// As logs, `/readyz` and metrics call it; unique.
+    /// The unique name in logs, `/readyz` and metrics.
     pub name: &'static str,
-    /// What the agent does without it.
+    /// What the agent does without the capability.
     pub effect: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The control plane as the loop knows it: its last view, and whether the node is in maintenance.
+//! The control plane as the loop knows it: the latest view, and whether the node is in maintenance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::units::{Monotonic, format_go_duration};
 
 /// Node facts older than this do not defer soft evictions: the maintenance may have ended.
 const NODE_FACTS_LIMIT: Duration = Duration::from_secs(600);
-/// Soft evictions wait this long for the first node facts while no request was answered.
+/// Until a request is answered, soft evictions wait this long for the first node facts.
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -19,13 +19,13 @@ pub struct ControlPlane {
     begun: Monotonic,
 }
 
-/// Whether soft evictions wait for the control plane.
+/// Whether the control plane defers soft evictions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SoftEvictions {
     Allowed,
     /// The node is in maintenance, or the API server has not answered yet.
     Deferred,
-    /// The node was in maintenance, as of this long ago; they are allowed.
+    /// The node was in maintenance this long ago. Soft evictions are allowed.
     Outdated(Duration),
 }
 
@@ -39,12 +39,12 @@ impl ControlPlane {
         self.viewer.is_there()
     }
 
-    /// Returns the last view; never waits.
+    /// Returns the latest view without waiting.
     pub fn view(&self) -> View {
         self.viewer.view()
     }
 
-    /// Takes the latest facts of the node's object. Returns them, and whether the maintenance has changed.
+    /// Takes the latest facts of the node object. Returns them, and whether the maintenance has changed.
     pub fn take_node(&mut self) -> (Arc<NodeFacts>, bool) {
         let node = self.view().node;
         let before = std::mem::replace(&mut self.node, Arc::clone(&node));
@@ -61,7 +61,7 @@ impl ControlPlane {
         }
     }
 
-    /// Returns the reason why soft evictions wait.
+    /// Returns the reason why soft evictions are deferred.
     pub fn why_deferred(&self, now: Monotonic) -> String {
         match node_maintenance(&self.view(), self.begun, now) {
             NodeMaintenance::Active(reason) => reason,
@@ -71,7 +71,7 @@ impl ControlPlane {
         }
     }
 
-    /// Returns the reason why the API server cannot be asked now.
+    /// Returns the reason why no request can be sent to the API server now.
     pub fn why_put_off(&self) -> String {
         let view = self.view();
         match &view.state {
@@ -100,7 +100,7 @@ enum NodeMaintenance {
     None,
     /// The node is in maintenance, for this reason.
     Active(String),
-    /// The node was in maintenance, as of this long ago.
+    /// The node was in maintenance this long ago.
     Outdated(Duration),
     /// The agent has just started, and the API server has not answered yet.
     Unknown,
@@ -108,7 +108,7 @@ enum NodeMaintenance {
 
 fn node_maintenance(view: &View, begun: Monotonic, now: Monotonic) -> NodeMaintenance {
     let waits_for = match (&view.state, view.node_as_of, &view.node.degradation) {
-        // The pods are read, the node object is not, and its watch reports no error.
+        // The agent has read the pods but not the node object, and the watch of the node reports no error.
         (State::Up, None, None) => NODE_FACTS_LIMIT,
         (State::Looking, None, None) => FIRST_ANSWER,
         _ => Duration::ZERO,

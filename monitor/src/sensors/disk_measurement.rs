@@ -1,4 +1,4 @@
-//! Steers the thread that measures what workloads keep on disks: which workloads, which first, and how urgently.
+//! Tells the thread that measures disk usage which workloads to measure, in which order, and how urgently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::workloads::{PodSpecs, PodUid, Workload, WorkloadTree};
 use super::disk_usage_by_role::{Roles, disk_usage, is_limited, report, trusts_quotas};
 use super::figure_report::DiskUsageReport;
 
-/// How often new or removed storage limits of pods are looked for.
+/// How often the agent looks for new or removed storage limits of pods.
 const LIMITS_EVERY: Duration = Duration::from_secs(10);
 
-/// Evictions are remembered this long; by then every workload has a new measurement.
+/// How long evictions are remembered. Within this time every workload gets a new measurement.
 const EVICTED_KEPT: Duration = Duration::from_secs(600);
 
-/// What the decision asks of the measurement.
+/// What the decision needs from the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskDemand {
     /// A threshold or a limit of local storage is decided by disk usage.
@@ -34,15 +34,15 @@ pub struct DiskMeasurement {
     walker: Arc<Walker>,
     roles: Roles,
     workloads: Vec<CgroupId>,
-    /// Passed to the thread last: cgroup, whether it is limited, whether its quotas are believed.
+    /// The workloads last passed to the thread: cgroup, whether the workload is limited, whether its quotas are reliable.
     wanted: Vec<(CgroupId, bool, bool)>,
     wanted_at: Option<Monotonic>,
     is_needed: bool,
     is_pressed: bool,
     is_urgent: bool,
-    /// Why no workload is being measured.
+    /// The reason why no workload is being measured.
     missing: Option<String>,
-    /// When a workload was evicted last. A restarted workload has the same name and cgroup but not the earlier usage.
+    /// The time of each workload's last eviction. A restarted workload has the same name and cgroup, but not the earlier usage.
     evicted: HashMap<CgroupId, Monotonic>,
 }
 
@@ -62,19 +62,19 @@ impl DiskMeasurement {
         }
     }
 
-    /// Returns all figures without waiting.
+    /// Returns the usages of all workloads without waiting.
     pub fn usages(&self) -> Arc<Usages> {
         self.walker.usages()
     }
 
-    /// Returns what a workload keeps, by role of the filesystem; nothing while it is unknown.
+    /// Returns the disk usage of a workload by role of the filesystem; nothing while it is unknown.
     pub fn usage(&self, workload: &str) -> Option<DiskUsage> {
         let usages = self.walker.usages();
         usages.by_workload.get(workload).map(|usage| disk_usage(usage, self.roles))
     }
 
-    /// Returns what a pod keeps as the Summary API has it, and when the oldest part was measured. `name_of` returns the name of a
-    /// container by the runtime's id.
+    /// Returns the disk usage of a pod in the format of the Summary API, and when its oldest part was measured. `name_of` maps
+    /// the runtime's id of a container to the container's name.
     pub fn pod_stats(
         &self,
         (pod, workload, id): (&PodUid, &str, CgroupId),
@@ -84,7 +84,7 @@ impl DiskMeasurement {
         usages.get(workload, id).map(|usage| (usage.statistics(&pod.0, name_of), usage.at))
     }
 
-    /// Has a workload measured before others.
+    /// Has a workload measured before the others.
     pub fn hurry(&self, workload: &str) {
         self.walker.prioritize(workload);
     }
@@ -104,17 +104,17 @@ impl DiskMeasurement {
         report(&self.walker.usages(), now)
     }
 
-    /// Returns why the figures are out of date.
+    /// Returns the reason why the figures are out of date.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Takes note of whether the node has `DiskPressure`. Returns whether that has changed.
+    /// Sets whether the node has `DiskPressure`. Returns whether that has changed.
     pub fn set_pressure(&mut self, is_pressed: bool) -> bool {
         std::mem::replace(&mut self.is_pressed, is_pressed) != is_pressed
     }
 
-    /// Passes on the urgency, and takes note of whether the thread hangs.
+    /// Passes the urgency to the thread, and notes whether the thread hangs.
     pub(super) fn steer(&mut self, is_urgent: bool, roles: Roles, now: Monotonic) {
         self.roles = roles;
         if is_urgent != self.is_urgent {
@@ -124,7 +124,7 @@ impl DiskMeasurement {
         self.missing = self.walker.stall_reason(now);
     }
 
-    /// Has all candidates measured while that is needed.
+    /// Has all candidates measured while a decision needs their disk usage.
     pub(super) fn want(
         &mut self,
         is_needed: bool,
@@ -158,7 +158,8 @@ impl DiskMeasurement {
         }
     }
 
-    /// Whether the figures of all candidates are at most `tolerated` older than `since`. `renew` has all of them measured anew.
+    /// Returns whether the figures of all candidates are at most `tolerated` older than `since`. `renew` has all candidates
+    /// measured again.
     pub(super) fn is_measured(&self, since: Monotonic, tolerated: Duration, renew: bool, tree: &WorkloadTree) -> bool {
         if renew {
             self.walker.remeasure(since);

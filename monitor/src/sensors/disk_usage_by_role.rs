@@ -1,4 +1,4 @@
-//! What a workload keeps on each filesystem, as decisions and reports want it. Pure.
+//! The disk usage of a workload on each filesystem, in the form that decisions and reports use. Pure.
 
 use std::sync::Arc;
 
@@ -15,41 +15,41 @@ use crate::workloads::pod::Volume;
 
 use super::figure_report::{DiskUsageReport, KeptReport};
 
-/// The filesystems on which workloads are measured. A device that is not known is assumed to be the right one.
+/// The filesystems on which workloads are measured. A part matches any device while the device of its role is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roles {
-    /// Holds logs and volumes.
+    /// The filesystem of logs and volumes.
     pub(super) node: Option<DeviceId>,
-    /// Holds writable layers.
+    /// The filesystem of writable layers.
     pub(super) container: Option<DeviceId>,
 }
 
 impl Roles {
     pub fn at<'p>(place: impl Fn(Role) -> Option<&'p Place>) -> Self {
         let device = |role| place(role).and_then(device);
-        // Writable layers are where the images are unless a container filesystem was found.
+        // Writable layers are on the filesystem of the images unless a container filesystem was found.
         Self { node: device(Role::Node), container: device(Role::Container).or_else(|| device(Role::Image)) }
     }
 
-    /// Whether a part lies on the filesystem of its role.
+    /// Returns whether a part is on the filesystem of its role.
     pub fn holds(&self, part: &PartUsage) -> bool {
         let role = if matches!(part.part, Part::WritableLayer { .. }) { self.container } else { self.node };
         role.is_none_or(|device| device == part.device)
     }
 }
 
-/// Returns the device number of a filesystem's files; nothing where files have other numbers than their mount.
+/// Returns the device number of the files on a filesystem; nothing where files have other numbers than their mount.
 pub(super) fn device(place: &Place) -> Option<DeviceId> {
     let (major, minor) = place.device.split_once(':').filter(|_| !MANY_DEVICES.contains(&place.kind.as_str()))?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(DeviceId(major << 20 | minor))
 }
 
-/// Each subvolume or layer of these has a device number of its own.
+/// On these filesystems each subvolume or layer has its own device number.
 const MANY_DEVICES: [&str; 3] = ["btrfs", "bcachefs", "overlay"];
 
-/// Sums up what a workload keeps on the filesystems of the roles. Parts on another disk (`/var/log` may be one) are left out, since
-/// evicting the workload frees nothing on this one.
+/// Sums the disk usage of a workload on the filesystems of the roles. Parts on another disk (`/var/log` may be one) are omitted,
+/// because evicting the workload does not free space on these filesystems.
 pub(super) fn disk_usage(usage: &Usage, roles: Roles) -> DiskUsage {
     let sum = |is_wanted: &dyn Fn(&Part) -> bool| {
         let parts = usage.parts.iter().filter(|part| is_wanted(&part.part) && roles.holds(part));
@@ -87,7 +87,7 @@ pub(super) fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
     }
 }
 
-/// Whether no process of a pod can change what its project quota counts.
+/// Returns whether no process of a pod can change what its project quota counts.
 pub fn trusts_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
     match quotas {
         ProjectQuotas::Isolated => pod.is_some_and(|pod| pod.spec.host_users == Some(false)),
@@ -96,7 +96,7 @@ pub fn trusts_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
     }
 }
 
-/// Whether a pod has a limit of local storage.
+/// Returns whether a pod has a limit of local storage.
 pub(super) fn is_limited(pod: &Pod) -> bool {
     let has_size = |volume: &Volume| volume.empty_dir.as_ref().is_some_and(|it| it.size_limit.is_some());
     pod.spec.volumes.iter().any(has_size) || pod.ephemeral_storage_limit().is_some()

@@ -30,7 +30,7 @@ const fn taken(bytes: u64, inodes: u64) -> Taken {
 }
 
 #[test]
-fn parts_are_summed_up_as_the_usage_table_has_them() {
+fn parts_are_summed_up_as_in_the_usage_table() {
     let expected = DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
     assert_eq!(disk_usage(&usage(OTHER), Roles::default()), expected);
     let roles = Roles { node: Some(DISK), container: Some(DISK) };
@@ -79,5 +79,5 @@ fn usage_is_reported_by_source() {
     let by_workload = [(Arc::from("w"), Arc::new(usage))].into();
     let found = report(&Usages { by_workload, ..Usages::default() }, Monotonic(3_000_000_007)).kept;
     let shown: Vec<_> = found.iter().map(|it| (it.source, it.bytes.0, it.inodes, it.age.as_secs())).collect();
-    assert_eq!(shown, [("walk", 1204, 8, 3), ("quota", 30, 2, 1)], "memory is no disk");
+    assert_eq!(shown, [("walk", 1204, 8, 3), ("quota", 30, 2, 1)], "volumes in memory do not count");
 }

@@ -1,4 +1,4 @@
-//! The eBPF side: events of the ring buffer, and the aggregate maps.
+//! The eBPF programs as the loop sees them: the events of the ring buffer, and the aggregate maps.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use crate::units::CgroupId;
 
 /// The most events decoded per turn.
 const EVENTS_PER_TURN: usize = 4096;
-/// Room for the OOM kills of one turn; a ring of the usual size holds few more.
+/// The initial capacity for the OOM kills of one turn. A ring buffer of the usual size holds few more.
 const OOM_KILLS_EXPECTED: usize = 256;
 
-/// Direct reclaim begins: the event that wakes the loop, and counts reclaim stalls.
+/// The tracepoint at the begin of direct reclaim. Its program wakes the loop and counts reclaim stalls.
 pub(super) const DIRECT_BEGIN: &str = "vmscan:mm_vmscan_direct_reclaim_begin";
 
 #[derive(Debug)]
@@ -21,11 +21,11 @@ pub struct KernelEvents {
     kernel: Kernel,
     events: Vec<Event>,
     oom_kills: Vec<OomKill>,
-    /// The ring buffer holds more than one turn decodes.
+    /// The ring buffer has more events than one turn decodes.
     has_more: bool,
 }
 
-/// The aggregate maps, read at one time.
+/// The counters of the aggregate maps, read together.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub cgroups: Vec<(CgroupId, CgroupCounters)>,
@@ -42,7 +42,7 @@ impl KernelEvents {
         self.kernel.report()
     }
 
-    /// Returns when the ring buffer has events; never without programs. Cancel-safe.
+    /// Returns when the ring buffer has events. Never returns without programs. Cancel-safe.
     pub async fn readable(&mut self) {
         self.kernel.readable().await;
     }
@@ -56,12 +56,12 @@ impl KernelEvents {
         self.has_more
     }
 
-    /// Lends the decoded events, and the buffers that they are in, to the caller.
+    /// Gives the decoded events to the caller, with their buffers.
     pub fn take(&mut self) -> (Vec<Event>, Vec<OomKill>) {
         (std::mem::take(&mut self.events), std::mem::take(&mut self.oom_kills))
     }
 
-    /// Takes the buffers back, so that none is allocated per turn.
+    /// Takes the buffers back, so that no turn allocates new ones.
     pub fn give_back(&mut self, mut events: Vec<Event>, mut oom_kills: Vec<OomKill>) {
         events.clear();
         oom_kills.clear();
@@ -90,7 +90,7 @@ impl KernelEvents {
         self.kernel.kswapd()
     }
 
-    /// Returns what each attached program has cost.
+    /// Returns the run time of each attached program.
     pub fn statistics(&self) -> Vec<ProbeStatistics> {
         let mut statistics = Vec::new();
         self.kernel.statistics(&mut statistics);
@@ -103,7 +103,7 @@ impl KernelEvents {
         accounts.of(EventKind::DirectReclaim).map_or(0, |account| account.generated + account.suppressed)
     }
 
-    /// Returns the OOM kills that the ring buffer had no room for.
+    /// Returns the number of OOM kills that were lost to a full ring buffer.
     pub(super) fn lost_oom_kills(&mut self) -> u64 {
         let accounts = self.kernel.accounts();
         accounts.of(EventKind::OomKill).map_or(0, |account| account.lost)
@@ -114,12 +114,12 @@ impl KernelEvents {
         self.kernel.forget_cgroups(cgroups);
     }
 
-    /// Passes on what the programs logged: seldom anything, and slow to fetch.
+    /// Writes the log messages of the programs to the log. The programs seldom log, and fetching the messages is slow.
     pub fn flush_logs(&mut self) {
         self.kernel.flush_logs();
     }
 
-    /// Whether the programs count inodes on filesystems of a type.
+    /// Returns whether the programs count inodes on filesystems of a type.
     pub(super) fn counts_inodes_of(&self, kind: &str) -> bool {
         match kind {
             "ext4" => self.report().has("ext4:ext4_allocate_inode"),

@@ -1,11 +1,11 @@
-//! What the sensors know about the node, as plain values for reports.
+//! The node's figures as plain values for reports.
 
 use std::time::Duration;
 
 use crate::config::{PressureKind, PressureResource, PressureScope, Semantics};
 use crate::units::{Bytes, Signal};
 
-/// The figures beside the state of the thresholds. A figure that cannot be read is absent.
+/// The figures of a report, except the states of thresholds. A figure that cannot be read is absent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FiguresReport {
     /// The corrections of `MemAvailable`, by name.
@@ -19,12 +19,12 @@ pub struct FiguresReport {
     pub disk_usage: DiskUsageReport,
 }
 
-/// A signal as thresholds are compared with it, in the signal's unit.
+/// A signal with the value that thresholds are compared with, in the signal's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalReport {
     pub signal: Signal,
     pub available: i64,
-    /// The base of percentages.
+    /// The value that percentages refer to.
     pub capacity: i64,
 }
 
@@ -32,7 +32,7 @@ pub struct SignalReport {
 pub struct RoleReport {
     /// `nodefs`, `imagefs` or `containerfs`.
     pub role: &'static str,
-    /// As `major:minor`.
+    /// The device as `major:minor`.
     pub device: String,
     pub mount_point: String,
     pub kind: String,
@@ -42,11 +42,11 @@ pub struct RoleReport {
 pub struct SwapReport {
     pub total: Bytes,
     pub free: Bytes,
-    /// Read back since boot.
+    /// Memory read back from swap since boot.
     pub read: Bytes,
-    /// Since boot.
+    /// Memory written to swap since boot.
     pub written: Bytes,
-    /// Over the last seconds.
+    /// The read rate over the last seconds.
     pub read_per_second: f64,
     pub written_per_second: f64,
 }
@@ -62,11 +62,11 @@ pub struct PressureReport {
     pub total: Duration,
 }
 
-/// When a signal reaches zero at its present rate.
+/// The time until a signal reaches zero at its present rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExhaustionReport {
     pub signal: &'static str,
-    /// Infinite for a signal that does not fall.
+    /// Seconds until zero. Infinite for a signal that does not fall.
     pub seconds: f64,
     /// Seconds until the nearest threshold of each kind (`hard`, `soft`); zero for a threshold that is met.
     pub thresholds: Vec<(&'static str, f64)>,
@@ -74,31 +74,31 @@ pub struct ExhaustionReport {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FilesystemReport {
-    /// As `major:minor`.
+    /// The device as `major:minor`.
     pub device: String,
     pub mount_point: String,
     pub kind: String,
-    /// All inodes, and the free ones; `None` where the filesystem does not count inodes (btrfs).
+    /// The numbers of all inodes and of free inodes; `None` where the filesystem does not count inodes (btrfs).
     pub inodes: Option<(u64, u64)>,
-    /// Inodes made minus inodes removed, per second.
+    /// Inodes created minus inodes removed, per second.
     pub growth: Option<f64>,
-    /// Seconds until no inode is left; infinite without growth.
+    /// Seconds until no inode is free. Infinite without growth.
     pub seconds: Option<f64>,
-    /// The workloads that make the most inodes, with inodes per second.
+    /// The workloads that create the most inodes, with inodes per second.
     pub makers: Vec<(String, f64)>,
 }
 
-/// Memory of the node, under both semantics.
+/// Memory of the node under both semantics.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryReport {
-    /// The base of percentages.
+    /// The value that percentages refer to.
     pub capacity: Bytes,
     pub mem_total: Bytes,
     pub mem_available: Bytes,
-    /// What `MemAvailable` counts wrongly, by name.
+    /// The amounts that `MemAvailable` counts wrongly, by name.
     pub corrections: Vec<(&'static str, Bytes)>,
     pub corrected: Bytes,
-    /// Of the root cgroup, like the two figures below.
+    /// The usage of the root cgroup. The two figures below are also of the root cgroup.
     pub usage: Bytes,
     pub inactive_file: Bytes,
     pub working_set: Bytes,
@@ -106,7 +106,7 @@ pub struct MemoryReport {
 }
 
 impl MemoryReport {
-    /// Returns the figure that is compared with thresholds under these semantics.
+    /// Returns the figure that thresholds are compared with under these semantics.
     pub fn available(&self, semantics: Semantics) -> Bytes {
         match semantics {
             Semantics::Corrected => self.corrected,
@@ -115,10 +115,10 @@ impl MemoryReport {
     }
 }
 
-/// The source of a signal's events.
+/// The source by which the agent observes a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceReport {
-    /// A signal of thresholds, or a counter of the eBPF programs.
+    /// A signal with thresholds, or a counter of the eBPF programs.
     pub signal: &'static str,
     /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
     pub source: &'static str,
@@ -128,9 +128,9 @@ pub struct SourceReport {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DiskUsageReport {
     pub kept: Vec<KeptReport>,
-    /// Files examined since the start.
+    /// The number of files examined since the start.
     pub walked: u64,
-    /// How often quotas were read again between two measurements.
+    /// How often project quotas were read again between two measurements.
     pub recounts: u64,
     /// The CPU time of all measurements.
     pub cpu: Duration,

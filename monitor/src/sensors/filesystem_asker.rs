@@ -1,4 +1,4 @@
-//! What the filesystem thread derives from its answers: the layout, the rates, and when to ask again.
+//! Derives from the answers of the filesystems: the layout, the rates, and when to call statfs again.
 
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use crate::units::{Bytes, Monotonic, Resource, Signal};
 
 use super::numbers::float;
 
-/// The shortest wait: statfs for all three roles takes some 20 us, and no disk fills in less.
+/// The shortest wait. statfs for all three roles takes about 20 us, and no disk fills in less than this wait.
 pub(super) const FLOOR: Duration = Duration::from_millis(50);
-/// While a threshold is crossed, to see it recover.
+/// The wait while a threshold is crossed, to notice the recovery.
 pub(super) const CROSSED: Duration = Duration::from_millis(500);
-/// A good disk's write speed per second. fallocate reserves space faster than that, and is noticed afterwards.
+/// The assumed write speed per second, that of a fast disk. fallocate reserves space faster; the agent notices that afterwards.
 const ASSUMED_BYTES: Bytes = Bytes(2 << 30);
-/// Inodes that one busy task makes per second; where many tasks do, the eBPF programs' counters correct this.
+/// The assumed number of inodes that one busy task creates per second. Where many tasks do, the counters of the eBPF programs
+/// correct the rate.
 const ASSUMED_INODES: f64 = 20_000.0;
-/// An answer older than this is discarded: the disk hangs.
+/// An answer older than this is discarded, because its disk hangs.
 pub(super) const STALE: Duration = Duration::from_secs(30);
 
 /// The answers of one round.
@@ -36,7 +37,7 @@ impl Answers {
         self.samples.iter().find(|sample| sample.role == role)
     }
 
-    /// Returns when a signal's value was sampled.
+    /// Returns when the value of a signal was sampled.
     pub(super) fn at(&self, signal: Signal) -> Option<Monotonic> {
         let of_signal = |sample: &&FsSample| signals(sample.role).contains(&signal);
         self.samples.iter().find(of_signal).map(|sample| sample.at)
@@ -47,7 +48,7 @@ impl Answers {
     }
 }
 
-/// Returns the signals that these filesystems have: a filesystem without a limit of inodes has no inode signal.
+/// Returns the signals of these filesystems. A filesystem without a limit of inodes has no inode signal.
 pub fn values(samples: &[FsSample]) -> Vec<SignalValue> {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut values = Vec::with_capacity(2 * samples.len());
@@ -74,27 +75,27 @@ pub(super) const fn signals(role: Role) -> [Signal; 2] {
     }
 }
 
-/// What the loop asks of the thread. Only the latest order of each kind is kept, since the thread may be blocked for long.
+/// The loop's orders to the thread. Only the latest order of each kind is kept, because the thread may be blocked for long.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Orders {
-    /// Where the container runtime has its stores.
+    /// The directories of the container runtime's stores.
     pub(super) hints: Option<FilesystemHints>,
-    /// Inodes made per second, by device, as the eBPF programs count them.
+    /// Inodes created per second, by device, as the eBPF programs count them.
     pub(super) growth: Vec<(String, f64)>,
-    /// Other thresholds, and the longest time between two rounds.
+    /// The new thresholds, and the longest time between two rounds.
     pub(super) policy: Option<(Policy, Duration)>,
-    /// Asks all filesystems now.
+    /// Whether to call statfs for all filesystems now.
     pub(super) asks_now: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Answer {
     Given(Result<FsSample, NoSample>),
-    /// The filesystem has blocked an abandoned thread since then.
+    /// The filesystem has blocked an abandoned thread since this time.
     Blocked(Monotonic),
 }
 
-/// The device last found for each role.
+/// The last known device of each role.
 #[derive(Debug, Default)]
 struct Devices([Option<String>; Role::ALL.len()]);
 
@@ -114,7 +115,7 @@ impl Devices {
     }
 }
 
-/// State that a replaced thread passes on to its successor.
+/// The state that a replaced thread leaves to its successor.
 #[derive(Debug)]
 pub(super) struct Asker {
     configured: FilesystemPaths,
@@ -123,7 +124,7 @@ pub(super) struct Asker {
     ceiling: Duration,
     rates: Vec<(Signal, FallRate)>,
     devices: Devices,
-    /// The layout found last; the next fields are its thresholds and which of them are crossed.
+    /// The last known layout. The next fields are its thresholds and which of them are crossed.
     layout: Option<Layout>,
     armed: Vec<Armed>,
     crossed: Vec<(bool, bool)>,
@@ -148,8 +149,8 @@ impl Asker {
         Choice::of(role, &self.configured, &self.hints)
     }
 
-    /// Combines the answers of one round. The layout changes only where a filesystem was found or is certainly absent: a filesystem that
-    /// cannot be asked now is assumed to be where it was.
+    /// Combines the answers of one round. The layout changes only if a filesystem was found or is certainly absent. A filesystem
+    /// that does not answer keeps its place in the layout.
     pub(super) fn combine(&mut self, answers: Vec<(Role, Answer)>, before: &Answers, now: Monotonic) -> Answers {
         let mut found = Answers::default();
         for (role, answer) in answers {
@@ -174,7 +175,7 @@ impl Asker {
         found
     }
 
-    /// Sets the device of a role. On another device the rates start anew.
+    /// Sets the device of a role. A new device restarts the rates.
     fn set_device(&mut self, role: Role, device: &str) {
         let known = self.devices.of(role);
         if known.as_deref() == Some(device) {
@@ -228,7 +229,7 @@ impl Asker {
             self.policy = policy;
             self.ceiling = ceiling.max(FLOOR);
             self.armed = arm(&self.policy, latest.layout);
-            // Indexed by threshold, so that the next round counts as a change.
+            // The list is indexed by threshold. Clearing it makes the next round count as a change.
             self.crossed.clear();
         }
         for (device, per_second) in orders.growth {

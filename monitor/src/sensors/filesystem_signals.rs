@@ -1,4 +1,4 @@
-//! The signals of the filesystems: the thread's latest answers, the layout they show, and what is missing of them.
+//! The signals of the filesystems: the latest answers of the thread, the layout, and the reasons for missing signals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use super::filesystem_thread::FilesystemThread;
 
 pub use super::filesystem_asker::values;
 
-/// The eBPF programs' inode counters are passed to the thread this often, when the loop is awake anyway.
+/// How often the inode counters of the eBPF programs are passed to the thread. The loop does not wake for this.
 const GROWTH_EVERY: Duration = Duration::from_secs(1);
 
-/// All filesystem signals at once.
+/// The name of the capability that stands for all filesystem signals.
 const ALL: &str = "filesystems";
 const EFFECT: &str = "the signal is not observed";
 
 #[derive(Debug)]
 pub struct FilesystemSignals {
     thread: FilesystemThread,
-    /// The latest answers that are not out of date.
+    /// The latest answers, without those that are out of date.
     answers: Arc<Answers>,
-    /// Why the answers are out of date.
+    /// The reason why the answers are out of date.
     hangs: Option<String>,
     layout: Layout,
-    /// By capability, why a threshold cannot be evaluated.
+    /// The reasons why a threshold cannot be evaluated, by capability.
     missing: Vec<(&'static str, String)>,
     is_reconfigured: bool,
     growth_passed: Option<Monotonic>,
 }
 
 impl FilesystemSignals {
-    /// Starts the thread. To be called before the loop raises its own priority, which threads inherit.
+    /// Starts the thread. The caller calls this before it raises the loop's priority, because threads inherit it.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -54,14 +54,14 @@ impl FilesystemSignals {
         })
     }
 
-    /// Sets where the container runtime has its stores; may be called again when that changes.
+    /// Sets the directories of the container runtime's stores. May be called again when they change.
     pub fn hint(&self, hints: FilesystemHints) {
         self.thread.hint(hints);
     }
 
     pub(super) fn reconfigure(&mut self, config: &MonitorConfig) {
         self.thread.reconfigure(config);
-        // Which capabilities are missing depends on the thresholds.
+        // The missing capabilities depend on the thresholds.
         self.is_reconfigured = true;
     }
 
@@ -83,12 +83,12 @@ impl FilesystemSignals {
         self.thread.changed().await;
     }
 
-    /// Has all filesystems asked now, because space may have been freed.
+    /// Has statfs called for all filesystems now, because space may have been freed.
     pub fn ask_now(&self) {
         self.thread.ask_now();
     }
 
-    /// Takes in the thread's latest answers. Returns the layout when it has changed. A thread that a filesystem blocks is replaced.
+    /// Takes the thread's latest answers. Returns the layout if it has changed. Replaces a thread that a filesystem blocks.
     pub(super) fn observe(&mut self, thresholds: &[Threshold], now: Monotonic) -> Option<Layout> {
         self.thread.replace_blocked(now);
         let hangs = self.thread.hangs(now);
@@ -107,7 +107,8 @@ impl FilesystemSignals {
         }
         self.is_reconfigured = false;
         self.answers = answers;
-        // As configured: a threshold on nodefs alone needs no containerfs, although it is copied to it.
+        // These are the configured thresholds: a threshold on nodefs alone needs no containerfs, although the armed thresholds
+        // include a copy for it.
         self.missing = missing(&self.answers, |signal| thresholds.iter().any(|it| it.signal == signal));
         let layout = self.answers.layout;
         (std::mem::replace(&mut self.layout, layout) != layout).then_some(layout)
@@ -133,12 +134,12 @@ impl FilesystemSignals {
         }
     }
 
-    /// Whether the eBPF programs' inode counters are to be read now.
+    /// Returns whether the inode counters of the eBPF programs are due to be read.
     pub(super) fn is_growth_due(&self, now: Monotonic) -> bool {
         self.growth_passed.is_none_or(|at| now.since(at) >= GROWTH_EVERY)
     }
 
-    /// Passes on how many inodes per second are made on each device.
+    /// Passes the number of inodes created per second on each device to the thread.
     pub(super) fn pass_growth(&mut self, growth: Vec<(String, f64)>, now: Monotonic) {
         self.growth_passed = Some(now);
         if !growth.is_empty() {
@@ -157,7 +158,7 @@ impl FilesystemSignals {
     }
 }
 
-/// Returns why filesystems lack signals that have a threshold, by capability.
+/// Returns the reasons why signals with a threshold are missing, by capability.
 fn missing(answers: &Answers, is_armed: impl Fn(Signal) -> bool) -> Vec<(&'static str, String)> {
     let mut missing = Vec::new();
     for role in Role::ALL {

@@ -49,9 +49,9 @@ fn a_read_only_filesystem_has_no_signal() {
     assert_eq!(reasons, [("nodefs.available", reason.clone()), ("nodefs.inodesFree", reason)]);
 }
 
-/// A filesystem without a size (the initramfs) or read-only is not a full disk.
+/// A filesystem that has no size (the initramfs) or is read-only does not count as a full disk.
 #[test]
-fn a_filesystem_that_cannot_fill_is_no_pressure() {
+fn a_filesystem_that_cannot_fill_causes_no_pressure() {
     use crate::eviction::{State, assess};
     let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
     let hard =

@@ -1,4 +1,4 @@
-//! The thread that calls statfs on the node's filesystems: a disk that hangs must not block the loop.
+//! The thread that calls statfs on the node's filesystems. A disk that hangs does not block the loop.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ use crate::units::Monotonic;
 
 use super::filesystem_asker::{Answer, Answers, Asker, FLOOR, Orders, STALE};
 
-/// How long the agent's start waits for the first answers, so that the first observation has all signals.
+/// How long the agent waits at its start for the first answers, so that the first observation has all signals.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);
 /// A thread that a filesystem blocks for this long is abandoned, and a new thread asks the other filesystems.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
 
-/// Calls statfs. Each thread has an instance of its own, since a thread that hangs keeps it.
+/// Calls statfs. Each thread has its own instance, because a thread that hangs keeps the instance.
 trait StatfsCaller: std::fmt::Debug + Send + Sync {
     fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample>;
     fn boxed_clone(&self) -> Box<dyn StatfsCaller>;
@@ -35,14 +35,14 @@ impl StatfsCaller for Statfs {
     }
 }
 
-/// Which thread asks which filesystem.
+/// The thread on duty, and the filesystem that it waits for.
 #[derive(Debug)]
 struct Duty {
     /// The number of the thread on duty; a thread of an earlier number ends when statfs returns.
     shift: u64,
-    /// The role whose filesystem it waits for, and since when.
+    /// The role of the filesystem that the thread waits for, and since when.
     asking: Option<(Role, Monotonic)>,
-    /// When it asks next.
+    /// When the next round is due.
     due: Monotonic,
     /// Roles whose filesystems still block abandoned threads.
     held: Vec<(Role, Monotonic)>,
@@ -55,7 +55,7 @@ struct Shared {
     answers: Mutex<Arc<Answers>>,
     duty: Mutex<Duty>,
     wake: Condvar,
-    /// Locked by the thread on duty, never while statfs blocks it.
+    /// The thread on duty holds this lock, but never while statfs may block it.
     asker: Mutex<Asker>,
     changed: Notify,
 }
@@ -88,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The loop's handle of the thread, which ends with it.
+/// The loop's handle of the thread. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub(super) struct FilesystemThread {
     shared: Arc<Shared>,
@@ -96,7 +96,7 @@ pub(super) struct FilesystemThread {
 }
 
 impl FilesystemThread {
-    /// Starts the thread, and waits at most half a second for its first answers.
+    /// Starts the thread. Waits at most half a second for the first answers.
     pub(super) fn start(config: &MonitorConfig) -> std::io::Result<Self> {
         Self::start_with(config, Box::new(Statfs::new(&config.proc_root)))
     }
@@ -120,13 +120,13 @@ impl FilesystemThread {
         self.shared.answers()
     }
 
-    /// Returns when a threshold is crossed, in either direction or still, or the layout has changed. Cancel-safe.
+    /// Returns when a threshold becomes, stays or ceases to be crossed, or when the layout has changed. Cancel-safe.
     pub(super) async fn changed(&self) {
         self.shared.changed.notified().await;
     }
 
-    /// Abandons a thread that a filesystem has blocked for too long, and starts another. An abandoned thread keeps its role from being
-    /// asked, so there is at most one thread more than there are roles.
+    /// Abandons a thread that a filesystem has blocked for too long, and starts another. No other thread calls statfs for the
+    /// role of an abandoned thread, so there is at most one thread more than there are roles.
     pub(super) fn replace_blocked(&self, now: Monotonic) {
         let mut duty = lock(&self.shared.duty);
         let Some((role, since)) = duty.asking.filter(|(_, since)| now.since(*since) > BLOCKED_AFTER) else { return };
@@ -142,10 +142,10 @@ impl FilesystemThread {
         }
     }
 
-    /// Returns why the latest answers are out of date: no thread has finished a round for long.
+    /// Returns the reason why the latest answers are out of date: no thread has finished a round for a long time.
     pub(super) fn hangs(&self, now: Monotonic) -> Option<String> {
         let duty = lock(&self.shared.duty);
-        // Between two rounds no role is being asked.
+        // Between two rounds the thread waits for no role.
         let (name, since) = duty.asking.map_or(("the thread", duty.due), |(role, since)| (role.as_str(), since));
         let waited = now.since(since);
         (waited > STALE).then(|| format!("{name} has not answered for {} s: no disk signal", waited.as_secs()))
@@ -155,7 +155,7 @@ impl FilesystemThread {
         self.order(|orders| orders.hints = Some(hints));
     }
 
-    /// Sets how many inodes per second are made on these devices (`major:minor`).
+    /// Sets the number of inodes created per second on these devices (`major:minor`).
     pub(super) fn growth(&self, growth: Vec<(String, f64)>) {
         self.order(|orders| orders.growth = growth);
     }
@@ -183,7 +183,8 @@ impl Drop for FilesystemThread {
 
 /// Runs rounds until another thread replaces this one.
 fn serve(statfs: &mut dyn StatfsCaller, shift: u64, shared: &Shared, answered: Option<Sender<()>>) {
-    // A thread started later inherits the loop's priority, which is for decisions only. Lowering it is always permitted.
+    // A thread that is started later inherits the loop's priority, which is only for decisions. Lowering the priority is always
+    // permitted.
     let _kept = rustix::process::setpriority_process(None, 0);
     let mut answered = answered;
     loop {
@@ -208,7 +209,7 @@ fn serve(statfs: &mut dyn StatfsCaller, shift: u64, shared: &Shared, answered: O
         if is_change {
             shared.changed.notify_one();
         }
-        // The start of the agent waits for the first round only.
+        // At its start the agent waits only for the first round.
         if let Some(answered) = answered.take() {
             let _nobody_waits = answered.send(());
         }
@@ -218,7 +219,8 @@ fn serve(statfs: &mut dyn StatfsCaller, shift: u64, shared: &Shared, answered: O
     }
 }
 
-/// Calls statfs for a role, unless an abandoned thread still waits for it. Returns nothing when this thread was replaced meanwhile.
+/// Calls statfs for a role, unless an abandoned thread still waits for it. Returns nothing if another thread has replaced this
+/// one.
 fn ask(statfs: &mut dyn StatfsCaller, role: Role, choice: &Choice, shift: u64, shared: &Shared) -> Option<Answer> {
     {
         let mut duty = lock(&shared.duty);
@@ -241,10 +243,11 @@ fn ask(statfs: &mut dyn StatfsCaller, role: Role, choice: &Choice, shift: u64, s
     Some(Answer::Given(answer))
 }
 
-/// Waits until the next round is due or ordered. Returns nothing when this thread was replaced or has to end.
+/// Waits until the next round is due or ordered. Returns nothing if another thread has replaced this one, or if the thread must
+/// end.
 fn rest(wait: Duration, shift: u64, shared: &Shared) -> Option<Orders> {
     lock(&shared.duty).due = Monotonic::now().after(wait);
-    // However many orders arrive, rounds keep this distance.
+    // Rounds keep this distance, whatever the number of orders.
     std::thread::sleep(FLOOR.min(wait));
     let duty = lock(&shared.duty);
     let goes_on = |duty: &Duty| duty.shift == shift && !duty.has_ended;

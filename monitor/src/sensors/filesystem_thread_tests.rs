@@ -64,15 +64,15 @@ fn a_failing_filesystem_keeps_its_place_in_the_layout() {
     let there = |role| Ok(sample(role, "8:2", 1, None, 0));
     assert_eq!(combined(&mut asker, given(&there)).layout, Layout::DedicatedImageFs);
     let broken = combined(&mut asker, given(&|_| Err(NoSample::Failed("EIO".to_owned()))));
-    assert_eq!(broken.layout, Layout::DedicatedImageFs, "it has not gone anywhere");
-    assert_eq!((broken.samples.len(), broken.missing.len()), (1, 2), "but has no signal");
+    assert_eq!(broken.layout, Layout::DedicatedImageFs, "the layout keeps the filesystem");
+    assert_eq!((broken.samples.len(), broken.missing.len()), (1, 2), "without a signal");
     let gone = combined(&mut asker, given(&|_| Err(NoSample::Absent("there is no /x".to_owned()))));
     assert_eq!(gone.layout, Layout::Single);
     assert_eq!(combined(&mut asker, given(&there)).layout, Layout::DedicatedImageFs);
 }
 
 #[test]
-fn a_change_of_device_is_no_fall() {
+fn a_change_of_device_is_not_a_fall() {
     let mut asker = Asker::new(&config("evictionHard: {nodefs.available: 1Gi}"));
     let mut step = |device: &str, gib: u64, second: u64| {
         let sample = sample(Role::Node, device, gib * GIB, None, second * 1_000_000_000);
@@ -85,7 +85,7 @@ fn a_change_of_device_is_no_fall() {
     assert_eq!(step("8:2", 5, 1), Duration::from_secs(2), "4 GiB at 2 GiB a second, not at 86");
 }
 
-/// Hangs for one role until it is told to go on.
+/// Hangs for one role until the test releases it.
 #[derive(Debug, Clone)]
 struct Hanging {
     hangs: Arc<Mutex<Option<Role>>>,
@@ -134,27 +134,31 @@ fn a_hanging_filesystem_loses_only_its_own_signals() {
     let orders = std::mem::take(&mut lock(&filesystems.shared.duty).orders);
     assert_eq!(orders, Orders { growth: vec![("8:1".to_owned(), 9999.0)], asks_now: true, ..Orders::default() });
     filesystems.replace_blocked(Monotonic::now());
-    assert!(lock(&filesystems.shared.duty).held.is_empty(), "it may be slow only");
+    assert!(lock(&filesystems.shared.duty).held.is_empty(), "the filesystem may only be slow");
     let at = |seen: &Answers, role| seen.of(role).unwrap().at;
     let before = filesystems.answers();
     filesystems.replace_blocked(Monotonic::now().after(BLOCKED_AFTER + Duration::from_secs(1)));
     until(&filesystems, "the others go on", &|seen| {
         at(seen, Role::Node) > at(&before, Role::Node) && at(seen, Role::Container) > at(&before, Role::Container)
     });
-    assert_eq!(at(&filesystems.answers(), Role::Image), at(&before, Role::Image), "what it said last is not old yet");
+    assert_eq!(
+        at(&filesystems.answers(), Role::Image),
+        at(&before, Role::Image),
+        "the last answer is not out of date yet"
+    );
     assert_eq!(filesystems.hangs(Monotonic::now()), None);
-    // It is, some time later.
+    // Some time later the answer is out of date.
     lock(&filesystems.shared.duty).held[0].1 = Monotonic(0);
     until(&filesystems, "only imagefs is missing", &|seen| {
         seen.missing.first().is_some_and(|(role, reason)| *role == Role::Image && reason.contains("not answered for"))
     });
     let seen = filesystems.answers();
     assert_eq!((seen.samples.len(), seen.layout), (2, Layout::DedicatedImageFs), "{seen:?}");
-    // And back.
+    // The filesystem answers again.
     *lock(&hangs) = None;
     until(&filesystems, "it answers again", &|seen| seen.samples.len() == 3);
     assert!(lock(&filesystems.shared.duty).held.is_empty());
-    // Where no other thread could be started for long, nothing is believed.
+    // No other thread could be started for a long time, so every answer is out of date.
     let shared = Arc::new(Shared::new(Asker::new(&config("evictionHard: {nodefs.available: 1}"))));
     lock(&shared.duty).asking = Some((Role::Node, Monotonic(0)));
     let left = FilesystemThread { shared, statfs: filesystems.statfs.boxed_clone() };
@@ -186,15 +190,19 @@ fn wait_shrinks_near_a_threshold_and_crossing_wakes_the_loop() {
         let news = asker.learn(&seen, &observation);
         (news, asker.until_next(&observation))
     };
-    assert_eq!(step(90, 900_000, 0), (true, Duration::from_secs(10)), "the layout is news; the ceiling");
+    assert_eq!(
+        step(90, 900_000, 0),
+        (true, Duration::from_secs(10)),
+        "the layout has changed; the wait is the ceiling"
+    );
     assert_eq!(step(90, 900_000, 10), (false, Duration::from_secs(10)));
     assert_eq!(step(18, 900_000, 100), (false, Duration::from_secs(4)), "8 GiB at 2 GiB a second");
     assert_eq!(step(90, 70_000, 1000), (false, Duration::from_secs(1)), "20,000 inodes at 20,000 a second");
     assert_eq!(step(9, 900_000, 1001), (true, CROSSED));
-    assert_eq!(step(9, 900_000, 1002), (true, CROSSED), "for as long as it is");
+    assert_eq!(step(9, 900_000, 1002), (true, CROSSED), "repeated while it is crossed");
     let (news, wait) = step(12, 900_000, 1003);
-    assert!(news, "it has recovered");
-    assert!(wait < Duration::from_millis(100), "81 GiB were gone in a second: {wait:?}");
+    assert!(news, "the recovery wakes the loop");
+    assert!(wait < Duration::from_millis(100), "81 GiB were used in a second: {wait:?}");
 }
 
 #[test]
@@ -221,7 +229,7 @@ fn filesystems_of_this_machine_answer() {
     config.filesystems.image = Some(missing);
     config.filesystems.container = Some(directory.path().to_owned());
     let filesystems = FilesystemThread::start(&config).unwrap();
-    // On a busy machine the first answer may be late.
+    // On a busy machine the first answer may arrive late.
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while filesystems.answers().of(Role::Node).is_none() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
@@ -231,7 +239,7 @@ fn filesystems_of_this_machine_answer() {
     let [(Role::Image, reason)] = seen.missing.as_slice() else { panic!("{seen:?}") };
     assert!(reason.contains("missing") && reason.contains("filesystems.imagefs"), "{reason}");
     assert_eq!(filesystems.hangs(Monotonic::now()), None);
-    // The runtime's word, where the operator has said nothing.
+    // Without paths in the configuration, those of the runtime count.
     config.filesystems = FilesystemPaths::default();
     let filesystems = FilesystemThread::start(&config).unwrap();
     filesystems.hint(FilesystemHints { image: Some("/proc".into()), container: None });

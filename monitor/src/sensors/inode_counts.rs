@@ -1,4 +1,4 @@
-//! Inodes: how many are left on each local filesystem, how fast they are used up, and by which workloads.
+//! Inodes: how many are free on each local filesystem, how fast they are used up, and which workloads create them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::units::{CgroupId, Monotonic, float};
 use super::figure_report::FilesystemReport;
 use super::inode_thread::{InodeThread, MountedInodes};
 
-/// The filesystems are asked at most this often, however often a report is made.
+/// The shortest time between two rounds, however often a report is made.
 const INODES_AGE: Duration = Duration::from_secs(1);
-/// The workloads named for a filesystem.
+/// The number of workloads that are named for a filesystem.
 const MAKERS_SHOWN: usize = 3;
 
-/// Inodes of all local filesystems. The thread is asked only for reports.
+/// The inodes of all local filesystems. The thread calls statfs only for reports.
 #[derive(Debug)]
 pub struct InodeCounts {
     thread: InodeThread,
-    /// The round that the fields below are made of.
+    /// The round that the fields below are derived from.
     latest: Arc<MountedInodes>,
-    /// When a round was ordered.
+    /// When a round was last ordered.
     ordered: Option<Monotonic>,
-    /// The eBPF programs' counts by cgroup, since a sum over cgroups falls when a cgroup is removed.
+    /// The counts of the eBPF programs by cgroup. A sum over all cgroups would fall when a cgroup is removed.
     cgroups: HashMap<(CgroupId, DeviceId), Counted>,
     counted: Option<Monotonic>,
     /// Growth by device, from the eBPF programs' counters.
     growth: HashMap<String, SmoothRate>,
-    /// Why the inodes left are unknown.
+    /// The reason why the number of free inodes is unknown.
     missing: Option<String>,
-    /// Used inodes and growth by device, from the filesystem's own count, for filesystems without eBPF counters.
+    /// Used inodes and growth by device, from the count of the filesystem itself, for filesystems without eBPF counters.
     used: HashMap<String, (u64, SmoothRate)>,
 }
 
@@ -56,24 +56,24 @@ impl InodeCounts {
         }
     }
 
-    /// Whether any filesystem counts its inodes.
+    /// Returns whether any filesystem counts its inodes.
     pub(super) fn is_known(&self) -> bool {
         self.latest.mounted.iter().any(|(_, inodes)| inodes.is_some())
     }
 
-    /// Takes in the programs' counters for a report, and orders a round, which runs while the rest of the report is gathered.
+    /// Takes the counters of the programs for a report. Orders a round, which runs while the rest of the report is gathered.
     pub(super) fn observe_for_report(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
         self.observe(inodes, now);
         if self.ordered.is_some_and(|ordered| now.since(ordered) < INODES_AGE) {
             return;
         }
         self.ordered = Some(now);
-        // A new device makes the thread read the mounts again.
+        // For a new device the thread reads the mounts again.
         let is_new = |device: &String| !self.latest.mounted.iter().any(|(mounted, _)| mounted.device == *device);
         self.thread.order(self.growth.keys().any(is_new));
     }
 
-    /// Takes in the eBPF programs' counters.
+    /// Takes the counters of the eBPF programs.
     pub(super) fn observe(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
         let since = self.counted.replace(now).unwrap_or(now);
         let mut grown: HashMap<String, f64> = HashMap::new();
@@ -99,7 +99,7 @@ impl InodeCounts {
         }
     }
 
-    /// Takes in the thread's latest round without waiting. A round under way is in the next report.
+    /// Takes the thread's latest round without waiting. A round that is still running is for the next report.
     fn refresh(&mut self, now: Monotonic) {
         let latest = self.thread.latest();
         let missing = self.thread.hangs(now).or_else(|| latest.failure.clone());
@@ -125,7 +125,7 @@ impl InodeCounts {
         }
     }
 
-    /// Returns the devices on which inodes are made, and how many per second.
+    /// Returns the devices on which inodes are created, and how many per second.
     pub(super) fn growing(&self) -> Vec<(String, f64)> {
         let grows = |rate: &SmoothRate| rate.per_second() >= 1.0;
         self.growth
@@ -135,12 +135,12 @@ impl InodeCounts {
             .collect()
     }
 
-    /// Returns the cgroups that make inodes.
+    /// Returns the cgroups that create inodes.
     pub(super) fn growing_cgroups(&self) -> impl Iterator<Item = CgroupId> + '_ {
         self.cgroups.iter().filter(|(_, counted)| counted.rate.per_second() >= 1.0).map(|((id, _), _)| *id)
     }
 
-    /// Returns the workloads that make most inodes on a device, and how many per second.
+    /// Returns the workloads that create the most inodes on a device, and how many per second.
     fn makers(&self, device: &str, owner: impl Fn(CgroupId) -> String) -> Vec<(String, f64)> {
         let mut makers: HashMap<String, f64> = HashMap::new();
         let grows = |counted: &Counted| counted.rate.per_second() >= 0.5;
@@ -155,13 +155,13 @@ impl InodeCounts {
         makers
     }
 
-    /// Returns why the inodes left are unknown.
+    /// Returns the reason why the number of free inodes is unknown.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Describes each local filesystem. `counted` tells whether the eBPF programs count inodes on filesystems of a type, `owner` the name
-    /// of a cgroup's workload.
+    /// Describes each local filesystem. `counted` returns whether the eBPF programs count inodes on filesystems of a type.
+    /// `owner` returns the name of a cgroup's workload.
     pub(super) fn reports(
         &mut self,
         counted: impl Fn(&str) -> bool,
@@ -171,7 +171,7 @@ impl InodeCounts {
         self.refresh(now);
         let report = |(mounted, inodes): &(Mounted, Option<Inodes>)| {
             let Mounted { device, mount_point, kind } = mounted;
-            // Counts from before a filesystem began to hang are out of date.
+            // Counts from the time before a filesystem began to hang are out of date.
             let inodes = inodes.filter(|_| self.missing.is_none());
             let growth = match counted(kind) {
                 true => Some(self.growth.get(device).map_or(0.0, SmoothRate::per_second)),
@@ -206,7 +206,7 @@ mod tests {
         (CgroupId(id), DISK, InodeCounters { created, removed, evicted: 0 })
     }
 
-    /// On a busy machine the first answer may be late.
+    /// On a busy machine the first answer may arrive late.
     fn refresh_until(counts: &mut InodeCounts, is_so: impl Fn(&InodeCounts) -> bool) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         counts.refresh(Monotonic::now());
@@ -223,7 +223,7 @@ mod tests {
         let filesystems = Filesystems::new(std::path::Path::new("/proc"));
         let found =
             |counts: &InodeCounts| counts.latest.mounted.iter().map(|(mounted, _)| mounted.clone()).collect::<Vec<_>>();
-        assert_eq!(found(&counts), filesystems.mounted().unwrap(), "at the first report already");
+        assert_eq!(found(&counts), filesystems.mounted().unwrap(), "the first report has the round");
         assert_eq!(counts.missing, None);
         let first = counts.latest.at;
         counts.observe_for_report(&[], Monotonic::now());
@@ -233,7 +233,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             counts.refresh(Monotonic::now());
         }
-        // However often somebody asks.
+        // The number of reports does not matter.
         let ordered = counts.ordered;
         counts.observe_for_report(&[], ordered.unwrap().after(INODES_AGE / 2));
         assert_eq!(counts.ordered, ordered);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_inodes_made_less_inodes_removed() {
+    fn growth_is_inodes_created_minus_inodes_removed() {
         let mut counts = counts();
         for second in 0..60 {
             let of = |made: u64, removed: u64| (second * made, second * removed);
@@ -257,7 +257,7 @@ mod tests {
         let growth = counts.growth["8:1"].per_second();
         assert!((growth - 90.0).abs() < 1.0, "{growth}");
         let makers = counts.makers("8:1", |id| format!("w{}", id.0));
-        assert_eq!(makers.len(), 1, "who removes as many as it makes is none: {makers:?}");
+        assert_eq!(makers.len(), 1, "a workload that removes as many inodes as it creates is omitted: {makers:?}");
         assert!(makers[0].0 == "w7" && (makers[0].1 - 90.0).abs() < 1.0, "{makers:?}");
         assert!(counts.makers("8:2", |id| format!("w{}", id.0)).is_empty());
     }
@@ -271,7 +271,7 @@ mod tests {
         counts.observe(&[], Monotonic(2 * SECOND));
         let after = counts.growth["8:1"].per_second();
         assert!(after > 0.0 && after < before, "{before} {after}");
-        // A new one counts from its first inode on.
+        // A new cgroup counts from its first inode.
         counts.observe(&[counted(9, 500, 0)], Monotonic(3 * SECOND));
         assert!(counts.growth["8:1"].per_second() > after, "{:?}", counts.growth);
     }

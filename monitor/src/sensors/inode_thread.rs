@@ -1,4 +1,4 @@
-//! The thread that asks every local filesystem for its inodes on the loop's order: a disk that hangs must not block the loop.
+//! The thread that calls statfs on every local filesystem when the loop orders it. A disk that hangs does not block the loop.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -9,9 +9,9 @@ use crate::node::mountinfo::{Filesystems, Inodes, Mounted};
 use crate::units::Monotonic;
 
 const MOUNTS_AGE: Duration = Duration::from_secs(10);
-/// How long the agent's start waits for the first round, so that the first report has its filesystems.
+/// How long the agent waits at its start for the first round, so that the first report has its filesystems.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);
-/// A filesystem that takes longer hangs, and the previous round is out of date.
+/// After this time a filesystem counts as hanging, and the previous round as out of date.
 const STALE: Duration = Duration::from_secs(30);
 
 /// The result of one round.
@@ -21,7 +21,7 @@ pub(super) struct MountedInodes {
     pub(super) mounted: Vec<(Mounted, Option<Inodes>)>,
     pub(super) at: Monotonic,
     pub(super) mounts_read: Monotonic,
-    /// Why the mounts cannot be read.
+    /// The reason why the mounts cannot be read.
     pub(super) failure: Option<String>,
 }
 
@@ -43,20 +43,20 @@ impl MountSource for Filesystems {
 #[derive(Debug, Default)]
 struct Shared {
     inodes: Mutex<Arc<MountedInodes>>,
-    /// The mount point being asked, and since when.
+    /// The mount point that the thread waits for, and since when.
     asking: Mutex<Option<(PathBuf, Monotonic)>>,
 }
 
-/// The loop's handle of the thread, which ends with it.
+/// The loop's handle of the thread. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub(super) struct InodeThread {
-    /// Holds at most one order: whether to read the mounts again even if they were read recently.
+    /// The queue of at most one order: whether to read the mounts again even if they were read recently.
     orders: Option<SyncSender<bool>>,
     shared: Arc<Shared>,
 }
 
 impl InodeThread {
-    /// Starts the thread and its first round. Where no thread can be started, [`MountedInodes::failure`] says so for good.
+    /// Starts the thread and its first round. If no thread can be started, [`MountedInodes::failure`] has the reason permanently.
     pub(super) fn start(source: impl MountSource) -> Self {
         let shared = Arc::new(Shared::default());
         let (orders, work) = sync_channel(1);
@@ -73,7 +73,7 @@ impl InodeThread {
         Self { orders: thread.is_ok().then_some(orders), shared }
     }
 
-    /// Orders a round, unless one is ordered already.
+    /// Orders a round, unless one is already ordered.
     pub(super) fn order(&self, reads_mounts: bool) {
         match self.orders.as_ref().map(|orders| orders.try_send(reads_mounts)) {
             None | Some(Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) => {}
@@ -85,7 +85,7 @@ impl InodeThread {
         Arc::clone(&lock(&self.shared.inodes))
     }
 
-    /// Returns why the latest round is out of date: a filesystem blocks the thread.
+    /// Returns the reason why the latest round is out of date: a filesystem blocks the thread.
     pub(super) fn hangs(&self, now: Monotonic) -> Option<String> {
         let asking = lock(&self.shared.asking);
         let (mount_point, since) = asking.as_ref()?;
@@ -100,11 +100,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn serve(source: &impl MountSource, orders: &Receiver<bool>, shared: &Shared, answered: &SyncSender<()>) {
-    // The loop's priority is for decisions only; lowering it is always permitted.
+    // The loop's priority is only for decisions. Lowering the priority is always permitted.
     let _kept = rustix::process::setpriority_process(None, 0);
     let mut latest = measure(source, MountedInodes::default(), true, shared);
     *lock(&shared.inodes) = Arc::new(latest.clone());
-    // The start of the agent waits for the first round only.
+    // At its start the agent waits only for the first round.
     let _nobody_waits = answered.try_send(());
     while let Ok(reads_mounts) = orders.recv() {
         latest = measure(source, latest, reads_mounts, shared);
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::Sender;
 
-    /// Hangs at every filesystem until it is told to go on.
+    /// Hangs at every filesystem until the test releases it.
     struct Hung {
         begun: Sender<()>,
         goes_on: Receiver<()>,
@@ -159,7 +159,7 @@ mod tests {
         let thread = InodeThread::start(Hung { begun, goes_on });
         has_begun.recv().unwrap();
         assert!(thread.latest().mounted.is_empty());
-        assert_eq!(thread.hangs(Monotonic::now()), None, "it may be slow only");
+        assert_eq!(thread.hangs(Monotonic::now()), None, "the filesystem may only be slow");
         let reason = thread.hangs(Monotonic::now().after(STALE + Duration::from_secs(1))).unwrap();
         assert!(reason.contains("/hung"), "{reason}");
         let asked = std::time::Instant::now();
@@ -167,7 +167,7 @@ mod tests {
             thread.order(false);
         }
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-        // What was asked for meanwhile is one look, and no more.
+        // The orders that arrived meanwhile cause only one round.
         go_on.send(()).unwrap();
         has_begun.recv().unwrap();
         assert_eq!(thread.latest().mounted[0].1, Some(Inodes { total: 10, free: 3 }));

@@ -14,11 +14,11 @@ use super::numbers::page_size;
 
 /// The shortest time between two reads.
 const NEAR_AGE: Duration = Duration::from_millis(100);
-/// When the next threshold may be reached this soon, refaulting file pages make a difference.
+/// A threshold that may be reached this soon counts as near. Near a threshold, refaulting file pages matter.
 const NEAR: Duration = Duration::from_secs(1);
-/// The time between two reads after an event of the kernel, far from a threshold.
+/// The time between two reads after a kernel event, far from a threshold.
 const EVENT_AGE: Duration = Duration::from_secs(1);
-/// The time between two reads when nothing happens, that of housekeeping.
+/// The time between two reads without events, equal to that of housekeeping.
 const CALM_AGE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -51,23 +51,23 @@ impl KernelCounts {
         self.sample.is_some()
     }
 
-    /// Returns why the file cannot be read.
+    /// Returns the reason why the file cannot be read.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Whether to read the file now. `until_next` returns how soon a threshold may be reached.
+    /// Returns whether to read the file now. `until_next` returns how soon a threshold may be reached.
     pub fn is_due(&self, has_event: bool, until_next: impl FnOnce() -> Duration, now: Monotonic) -> bool {
         let age = self.sample.map_or(Duration::MAX, |sample| now.since(sample.at));
         age >= CALM_AGE || has_event && age >= EVENT_AGE || age >= NEAR_AGE && until_next() <= NEAR
     }
 
-    /// Whether a report has to read the file first.
+    /// Returns whether a report must read the file first.
     pub(super) fn is_old(&self, now: Monotonic) -> bool {
         self.sample.is_none_or(|sample| now.since(sample.at) >= NEAR_AGE)
     }
 
-    /// Reads the file. When that fails, what it said before is forgotten.
+    /// Reads the file. If that fails, the previous content is discarded.
     pub(super) fn read(&mut self) -> Option<VmStat> {
         let before = self.sample.take();
         let sample = match self.reader.as_mut()?.sample() {
@@ -91,7 +91,7 @@ impl KernelCounts {
         Some(sample.stat)
     }
 
-    /// Returns the memory that refaulted lately, without the cap of active file memory.
+    /// Returns the memory that refaulted recently, without the cap of active file memory.
     pub(super) fn refaulted(&self) -> Bytes {
         self.refaulting.bytes(page_size(), Bytes::MAX)
     }

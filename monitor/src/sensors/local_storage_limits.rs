@@ -1,4 +1,4 @@
-//! Pods above a limit of their own for local storage.
+//! Finds the pods that exceed a limit of their own for local storage.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::workloads::{PodSpecs, PodUid, Summary, Workload};
 
 use super::Sensors;
 
-/// A measurement older than this may be outdated: the pod may have freed space since. The kubelet's own figures may be
-/// two minutes old.
+/// An older measurement may be outdated, because the pod may have freed space since. The kubelet's own figures may be two minutes
+/// old.
 const OLDEST: Duration = Duration::from_secs(120);
 
 /// The measured disk usage of a pod.
@@ -29,7 +29,7 @@ struct Measured {
     at: Monotonic,
 }
 
-/// A pod above a limit.
+/// A pod that exceeds a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Above {
     pub workload: String,
@@ -53,7 +53,7 @@ impl Above {
 }
 
 impl Sensors {
-    /// Returns the pods above a limit, by the last measurement.
+    /// Returns the pods that exceed a limit according to the last measurement.
     pub fn above_limits(&self, policy: &Policy) -> Vec<Above> {
         if self.pods.specs().pods().is_empty() {
             return Vec::new();
@@ -69,7 +69,7 @@ impl Sensors {
         above_limits(policy, self.signals.filesystems.layout(), self.pods.specs(), measured)
     }
 
-    /// Returns the exceeded limits for the decider. Pods whose measurement is outdated are measured first.
+    /// Returns the exceeded limits for the decider. Has pods with an outdated measurement measured first.
     pub fn exceeded(&self, above: &[Above], now: Monotonic) -> Vec<LimitExceeded> {
         let exceeded = |above: &Above| {
             let is_stale = above.is_stale(now) || self.disk.was_evicted_since(above.id, above.at);
@@ -82,7 +82,7 @@ impl Sensors {
     }
 }
 
-/// Returns the pods above a limit, in the order of the pods, without critical pods.
+/// Returns the pods that exceed a limit, in the order of the pods. Critical pods are omitted.
 fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured: Vec<Measured>) -> Vec<Above> {
     let mut pods = Vec::with_capacity(measured.len());
     let mut cgroups = HashMap::with_capacity(measured.len());
@@ -94,7 +94,7 @@ fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured: Vec
     let summary = Summary { pods, ..Summary::default() };
     let evictions = local_storage::evictions(policy, layout, &active_pods(specs.pods(), &summary));
     let above = |eviction: Eviction<'_>| {
-        // A mirror pod has statistics under another UID; it is critical, and so not evicted.
+        // A mirror pod has statistics under another UID. It is critical, and therefore not evicted.
         let uid = &eviction.pod.metadata.uid;
         let (workload, id, at) = cgroups.remove(uid)?;
         let (pod, uid) = (eviction.pod.full_name(), PodUid(uid.clone()));
@@ -117,7 +117,7 @@ mod tests {
         {"metadata": {"name": "critical", "namespace": "ns", "uid": "u-3"},
          "spec": {"priority": 2000000000, "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}}]}"#;
 
-    /// A pod with `bytes` in its volume and in all.
+    /// Makes a pod with `bytes` in its volume and in total.
     fn measured(uid: &str, bytes: u64) -> Measured {
         let used = Some(bytes);
         let stats = PodStats {
@@ -152,7 +152,7 @@ mod tests {
         let off = Policy { local_storage_isolation: false, ..Policy::default() };
         assert_eq!(above(&off, all), []);
         let at_limit = vec![measured("u-1", 1 << 20)];
-        assert_eq!(above(&Policy::default(), at_limit), [], "at the limit is not above it");
+        assert_eq!(above(&Policy::default(), at_limit), [], "usage equal to the limit does not exceed it");
     }
 
     #[test]

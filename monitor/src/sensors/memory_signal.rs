@@ -1,4 +1,4 @@
-//! `memory.available` under both semantics, how fast it falls, and what `MemAvailable` counts wrongly.
+//! `memory.available` under both semantics, its rate of fall, and the amounts that `MemAvailable` counts wrongly.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,35 +16,35 @@ use crate::units::{Bytes, Monotonic, Signal};
 use super::figure_report::MemoryReport;
 use super::numbers::page_size;
 
-/// Watermarks change when a sysctl is written; on a large machine they are a long read.
+/// Watermarks change only when a sysctl is written. On a large machine reading them takes long.
 const WATERMARKS_AGE: Duration = Duration::from_secs(5);
 
-/// The sample of the last turn, while a report shows a fresh one.
+/// The sample of the last turn, kept while a report shows a new one.
 #[derive(Debug, Clone, Copy)]
 pub struct DecidedBy {
     sample: Option<MemorySample>,
     root_usage: RootUsage,
 }
 
-/// The node's memory as it was sampled last.
+/// The node's memory in the last sample.
 #[derive(Debug)]
 pub struct Memory {
     reader: MemoryReader,
     sample: Option<MemorySample>,
-    /// Read with each sample under kubelet semantics, otherwise for reports only.
+    /// Read with each sample under kubelet semantics, and otherwise only for reports.
     root_usage: RootUsage,
     details: MemDetails,
-    /// Refaulting file pages, which `MemAvailable` counts as available.
+    /// The size of refaulting file pages, which `MemAvailable` counts as available.
     correction: Bytes,
     rate: FallRate,
     slope: Slope,
-    /// Samples that were not passed on to the slope and the incident recorder; at most two per turn.
+    /// Samples not yet passed to the slope and the incident recorder; at most two per turn.
     new_samples: Vec<(Monotonic, Bytes)>,
     watermarks: Watermarks,
 }
 
 impl Memory {
-    /// `rate` is the fastest fall that is possible on this machine.
+    /// Creates the reader. `rate` is the fastest fall that is possible on this machine.
     pub fn new(reader: MemoryReader, rate: FallRate, proc_root: &Path) -> Self {
         Self {
             reader,
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// Reads a fresh sample, which stamps itself. After an error there is no sample at all.
+    /// Reads a new sample with its own time. After an error there is no sample.
     pub(super) fn read(&mut self, semantics: Semantics) -> Result<MemorySample, FileError> {
         self.sample = None;
         let sample = self.reader.sample()?;
@@ -76,7 +76,7 @@ impl Memory {
         self.sample
     }
 
-    /// Takes a fresh sample for a report, and returns what the loop decides by, to be restored afterwards.
+    /// Takes a new sample for a report. Returns the sample that the loop decides by; the caller restores it afterwards.
     pub fn show_fresh(&mut self, semantics: Semantics) -> DecidedBy {
         let decided_by = DecidedBy { sample: self.sample, root_usage: self.root_usage };
         if self.sample.is_some() && self.take_fresh(semantics).is_err() {
@@ -100,7 +100,7 @@ impl Memory {
         (self.sample, self.root_usage) = (decided_by.sample, decided_by.root_usage);
     }
 
-    /// Returns `memory.available` as the thresholds are compared with it.
+    /// Returns the value of `memory.available` that thresholds are compared with.
     pub fn value(&self, semantics: Semantics) -> Option<SignalValue> {
         let sample = self.sample?;
         let correction = match semantics {
@@ -111,7 +111,8 @@ impl Memory {
         Some(SignalValue::now(Signal::MemoryAvailable, available, sample.meminfo.total))
     }
 
-    /// Returns the figure whose fall is memory being taken. Refaulting file pages are left in: they change in steps, which are no rate.
+    /// Returns the figure that falls only when memory is allocated. It ignores refaulting file pages, which change in steps and
+    /// so have no rate.
     fn uncorrected(&self, sample: MemorySample, semantics: Semantics) -> Bytes {
         match semantics {
             Semantics::Corrected => sample.meminfo.available,
@@ -131,8 +132,8 @@ impl Memory {
         &self.slope
     }
 
-    /// Passes each new sample to `each`. The receivers may touch memory for the first time, which is slow when none is left: to be called
-    /// after an eviction, not before.
+    /// Passes each new sample to `each`. The receivers may touch memory for the first time, which is slow when no memory is free.
+    /// The caller therefore calls this after an eviction, not before.
     pub fn pass_on_samples(&mut self, mut each: impl FnMut(Monotonic, Bytes)) {
         for (at, available) in self.new_samples.drain(..) {
             self.slope.observe(available.as_f64(), at);
@@ -140,7 +141,7 @@ impl Memory {
         }
     }
 
-    /// Reads the lines of `/proc/meminfo` that no decision needs; keeps the last ones when that fails.
+    /// Reads the lines of `/proc/meminfo` that no decision needs. Keeps the previous lines if that fails.
     pub fn read_details(&mut self) -> Option<MemDetails> {
         self.details = self.reader.details().ok()?;
         Some(self.details)
@@ -150,7 +151,7 @@ impl Memory {
         &self.details
     }
 
-    /// Sets how much memory refaulted lately. Capped by the active file memory, which is read only when anything refaults.
+    /// Sets how much memory refaulted recently, capped by the active file memory. The cap is read only if any memory refaults.
     pub(super) fn correct(&mut self, refaulted: Bytes) {
         if !refaulted.is_zero() {
             self.read_details();
@@ -162,7 +163,7 @@ impl Memory {
         self.correction = Bytes::ZERO;
     }
 
-    /// Returns memory that `MemTotal` counts and nobody can be given, by name.
+    /// Returns the memory that `MemTotal` counts and that the kernel cannot hand out, by name.
     pub(super) fn corrections(&mut self, knows_refaults: bool, now: Monotonic) -> Vec<(&'static str, Bytes)> {
         let all = [
             ("hugepages", self.details.huge_pages),
@@ -194,7 +195,7 @@ impl Memory {
     }
 }
 
-/// What the kernel keeps free for itself.
+/// The memory that the kernel keeps free for itself.
 #[derive(Debug)]
 struct Watermarks {
     zoneinfo: PathBuf,

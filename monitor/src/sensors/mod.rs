@@ -1,5 +1,5 @@
-//! What the loop measures, and which capabilities it misses while doing so. Sensors return values: they log nothing, and touch neither
-//! metrics nor the API server. The loop passes the time of its turn; only a reading stamps itself.
+//! Measures the signals, and reports which capabilities are missing. Sensors return values: they log nothing, and change neither
+//! metrics nor objects of the API server. The loop passes the time of its turn; only a reading takes its own time.
 
 mod candidates;
 pub mod capability;
@@ -75,7 +75,7 @@ const DISK_USAGE: Capability = Capability::new("disk_usage", "disk usage is not 
 const WORKLOADS: Capability =
     Capability::new("workloads", "part of the cgroup tree cannot be read: the last known workloads stay known");
 
-/// Everything that the loop measures.
+/// All sensors of the loop.
 #[derive(Debug)]
 pub struct Sensors {
     pub events: KernelEvents,
@@ -92,14 +92,14 @@ pub struct Sensors {
     pub platform: Platform,
 }
 
-/// The container runtime and the control plane, as other threads observe them.
+/// The container runtime and the control plane, which other threads observe.
 #[derive(Debug)]
 pub struct Platform {
     pub runtime: runtime::Viewer,
     pub cluster: ControlPlane,
 }
 
-/// What the sensors are made of.
+/// The parts that the sensors are made of.
 #[derive(Debug)]
 pub struct SensorParts {
     pub kernel: Kernel,
@@ -115,7 +115,7 @@ pub struct SensorParts {
     pub platform: Platform,
 }
 
-/// An observation of every signal, when memory was sampled, and the layout of the filesystems if it has changed.
+/// An observation of every signal, the time of the memory sample, and the layout of the filesystems if it has changed.
 #[derive(Debug)]
 pub struct Observed {
     pub sampled: Monotonic,
@@ -143,10 +143,10 @@ impl Sensors {
         }
     }
 
-    /// Samples memory, and takes in the latest values of the other signals. `armed` are the thresholds in force.
+    /// Samples memory, and takes the latest values of the other signals. `armed` are the thresholds in force.
     ///
     /// # Errors
-    /// When memory cannot be read: nothing can be decided then.
+    /// When memory cannot be read. Then no decision is possible.
     pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
         let semantics = config.policy.semantics;
         let sample = self.memory.read(semantics)?;
@@ -177,7 +177,8 @@ impl Sensors {
         Some(until.saturating_sub(now.since(sample.at)))
     }
 
-    /// Reads the kernel's own counts, and what follows from them: the correction of available memory, and the source of reclaim events.
+    /// Reads the kernel's own counts, and updates what depends on them: the correction of available memory, and the source of
+    /// reclaim events.
     pub fn read_counts(&mut self) -> Option<VmStat> {
         let Some(stat) = self.counts.read() else {
             self.memory.clear_correction();
@@ -192,8 +193,8 @@ impl Sensors {
         Some(stat)
     }
 
-    /// Notes that a workload was evicted: its refaults are no reason to evict another, its disk usage must be measured
-    /// again, and the list of workloads is out of date.
+    /// Notes that a workload was evicted: its refaults are no reason to evict another one, its disk usage must be measured again,
+    /// and the list of workloads is out of date.
     pub fn note_evicted(&mut self, id: CgroupId, name: &str, now: Monotonic) {
         self.disk.note_evicted(id, now);
         self.disk.hurry(name);
@@ -202,36 +203,37 @@ impl Sensors {
         self.memory.clear_correction();
     }
 
-    /// Completes the OOM kills that the programs streamed, from the kernel's log. The tree is scanned at most once for all of them.
+    /// Completes the OOM kills from the programs with the kernel's log. The tree is scanned at most once for all kills.
     pub fn settle_oom_kills(&mut self, kills: &mut Vec<OomKill>, now: Monotonic) {
         self.oom_kills.settle(kills, self.workloads.tree().hierarchy(), now);
         self.workloads.scan_for(kills, now);
     }
 
-    /// Returns the held OOM kills that are to be reported now, compared with the workloads' counters when that is due.
+    /// Returns the held OOM kills that are to be reported now. Compares them with the workloads' counters when that is due.
     pub fn take_held_oom_kills(&mut self, now: Monotonic) -> Option<Attributed> {
         self.oom_kills.is_comparison_due(now).then(|| self.compare_oom_counters())
     }
 
-    /// Reads the workloads' counters, with which the next kill without a cgroup is compared, when kills are known from the log alone.
+    /// Reads the workloads' counters if the kernel's log is the only source of kills. The next kill without a cgroup is compared
+    /// with them.
     pub fn note_oom_counters(&mut self) -> Option<Attributed> {
         self.oom_kills.is_by_log().then(|| self.compare_oom_counters())
     }
 
     fn compare_oom_counters(&mut self) -> Attributed {
         let started = Monotonic::now();
-        // A workload that is new has counted kills from before it was seen: they are not new.
+        // The counter of a new workload includes kills from before its scan. Those kills are not new.
         let risen = self.workloads.tree_mut().new_oom_kills(true);
         let total = self.read_counts().and_then(|stat| stat.oom_kills);
         self.oom_kills.compare(risen, total, started)
     }
 
-    /// Returns the OOM kills by workload that only the counters in files know of. Reads many files: for reports only.
+    /// Returns the OOM kills by workload that only the counters in files have. Reads many files, so it is only for reports.
     pub fn count_oom_kills_in_files(&mut self, now: Monotonic) -> Vec<(String, u64)> {
         if !self.oom_kills.is_by_counters() {
             return Vec::new();
         }
-        // A workload that no scan has found has no counter.
+        // A workload that no scan has found has no known counter.
         self.workloads.scan_if_older(LIST_AGE, now);
         self.oom_kills.count_in_files(self.workloads.tree_mut())
     }
@@ -243,7 +245,7 @@ impl Sensors {
         Some(self.oom_kills.balance(counted, lost, now))
     }
 
-    /// Reads the counters of all cgroups for a report. Cgroups that may get a name by the next scan are left out.
+    /// Reads the counters of all cgroups for a report. Omits cgroups that may get a name by the next scan.
     pub fn counters_for_report(&mut self, now: Monotonic) -> Counters {
         let mut counters = self.events.counters();
         self.inodes.observe_for_report(&counters.inodes, now);
@@ -255,15 +257,15 @@ impl Sensors {
         counters
     }
 
-    /// Drops the kernel's counters of removed cgroups. Returns those cgroups.
+    /// Drops the kernel's counters of removed cgroups. Returns these cgroups.
     pub fn drop_removed(&mut self) -> std::collections::HashSet<CgroupId> {
         let removed = self.workloads.take_removed();
         self.events.forget(&removed);
         removed
     }
 
-    /// Passes on to the filesystems' thread how fast inodes are used up, and has workloads that make inodes measured first. `is_armed`:
-    /// a threshold on inodes is set.
+    /// Passes the rate at which inodes are used up to the filesystem thread, and has workloads that create inodes measured first.
+    /// `is_armed`: a threshold on inodes is set.
     pub fn steer_filesystems(&mut self, is_armed: bool, now: Monotonic) {
         if !is_armed || !self.facts().inodes || !self.signals.filesystems.is_growth_due(now) {
             return;
@@ -278,31 +280,32 @@ impl Sensors {
         makers.iter().for_each(|workload| self.disk.hurry(workload));
     }
 
-    /// Passes on to the disks' thread which workloads are to be measured, and how urgently.
+    /// Passes the workloads to measure, and the urgency, to the thread that measures disk usage.
     pub fn steer_disk_measurement(&mut self, demand: DiskDemand, quotas: ProjectQuotas, now: Monotonic) {
         let roles = Roles::at(|role| self.signals.filesystems.place(role));
         self.disk.steer(demand.is_urgent, roles, now);
         self.disk.want(demand.is_needed, self.workloads.tree(), (self.pods.specs(), quotas), now);
     }
 
-    /// Whether every candidate's disk usage is at most `tolerated` older than `since`; `renew` has all of them measured anew.
+    /// Returns whether the disk usage of every candidate is at most `tolerated` older than `since`. `renew` has all candidates
+    /// measured again.
     pub fn is_disk_measured(&self, since: Monotonic, tolerated: Duration, renew: bool) -> bool {
         self.disk.is_measured(since, tolerated, renew, self.workloads.tree())
     }
 
-    /// The PSI trigger's descriptor is of no more use.
+    /// Drops the descriptor of the PSI trigger, which has become useless.
     pub fn lose_psi(&mut self, reason: String) {
         self.sources.lose_psi(reason);
         self.sources.update(self.facts());
     }
 
-    /// Registers the PSI trigger if it is needed and missing, and takes note of the sources in use.
+    /// Registers the PSI trigger if it is needed and missing. Updates the sources in use.
     pub fn update_sources(&mut self) {
         self.sources.restore_psi(self.facts());
         self.sources.update(self.facts());
     }
 
-    /// Whether the programs count reclaim stalls, and see them.
+    /// Returns whether the programs count reclaim stalls, and do see them.
     pub fn counts_stalls(&self) -> bool {
         let facts = self.facts();
         facts.stalls && !facts.deaf
@@ -329,7 +332,7 @@ impl Sensors {
         }
     }
 
-    /// Returns everything beside memory and the state of thresholds, for reports.
+    /// Returns all figures for reports, except memory and the state of thresholds.
     pub fn figures(&mut self, policy: &Policy, armed: &[Armed], now: Monotonic) -> FiguresReport {
         if self.counts.is_old(now) {
             self.read_counts();
@@ -352,7 +355,7 @@ impl Sensors {
         self.inodes.reports(|kind| events.counts_inodes_of(kind), |id| workloads.owner(id).to_string(), now)
     }
 
-    /// Returns when each signal is exhausted; nothing for a signal whose slope is not known yet.
+    /// Returns when each signal is exhausted. Omits signals whose slope is not known yet.
     fn exhaustion(&self, policy: &Policy, armed: &[Armed]) -> Vec<ExhaustionReport> {
         let report = |value: SignalValue| {
             let slope = match value.signal {
@@ -373,7 +376,7 @@ impl Sensors {
         self.values(semantics).map(report).collect()
     }
 
-    /// Passes each capability of the sensors to `set`, with the reason while it is missing.
+    /// Passes each capability of the sensors to `set`. A missing capability has a reason.
     pub fn capabilities(&self, mut set: impl FnMut(Capability, Option<&str>)) {
         set(VMSTAT, self.counts.missing());
         set(PIDS, self.signals.pids.missing());

@@ -1,4 +1,4 @@
-//! Conversions that several sensors need.
+//! Numbers that several sensors need.
 
 /// Returns the kernel's page size in bytes.
 pub(super) fn page_size() -> u64 {

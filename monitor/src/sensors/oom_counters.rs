@@ -1,28 +1,28 @@
-//! Finds the workload of OOM kills that the kernel's log reports without a cgroup: the workload whose own counter of kills rose, if it is
-//! the only one. Pure.
+//! Finds the workload of OOM kills that the kernel's log reports without a cgroup. It is the workload whose own counter of kills
+//! rose, if there is only one such workload. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::units::Monotonic;
 
-/// The shortest pause between two readings of all counters, in a storm of kills.
+/// The shortest pause between two readings of all counters, during many kills.
 const PAUSE: Duration = Duration::from_millis(250);
 /// With many workloads the pause is this many times as long as a reading takes.
 const PAUSE_SHARE: u32 = 20;
-/// In a storm the counters may be ahead of the log. Kills are held for at most this long to let the log catch up.
+/// During many kills the counters may be ahead of the log. Kills are held for at most this long until the log catches up.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
-/// The most kills held for one reading; one read of the log returns fewer.
+/// The most kills that are held for one reading. One read of the log returns fewer.
 const HELD: usize = 4096;
 
-/// Held kills, and what the next reading of the counters is compared with.
+/// The held kills, and the figures that the next reading of the counters is compared with.
 #[derive(Debug)]
 pub(super) struct ByCounters<K> {
     held: Vec<K>,
     held_since: Option<Monotonic>,
     /// Kills logged since the mark.
     logged: u64,
-    /// Those of them whose workload the log named.
+    /// Kills logged since the mark with a workload in the log, by workload.
     named: HashMap<String, u64>,
     /// By how much each workload's counter has risen since the mark.
     risen: HashMap<String, u64>,
@@ -47,7 +47,7 @@ impl<K> Default for ByCounters<K> {
 }
 
 impl<K> ByCounters<K> {
-    /// Counts a kill of the log, for its workload where the log named it.
+    /// Counts a kill of the log, for its workload if the log names it.
     pub(super) fn logged(&mut self, workload: Option<&str>) {
         self.logged += 1;
         let Some(workload) = workload else { return };
@@ -72,8 +72,8 @@ impl<K> ByCounters<K> {
         Some(if self.held.len() >= HELD { Duration::ZERO } else { rest })
     }
 
-    /// Compares a reading: by how much each workload's counter has `risen` since the last one, and then the `total` of all kills. Returns
-    /// the kills to be reported now, and the workload of all of them where that is certain.
+    /// Compares a reading: the rise of each workload's counter since the last one, `risen`, and then the `total` of all kills.
+    /// Returns the kills to be reported now, and their common workload if that is certain.
     pub(super) fn compare(
         &mut self,
         risen: Vec<(String, u64)>,
@@ -85,7 +85,7 @@ impl<K> ByCounters<K> {
         for (workload, kills) in risen {
             *self.risen.entry(workload).or_default() += kills;
         }
-        // A kill that is counted and not logged yet may be the one that made a counter rise.
+        // A kill that is counted but not logged yet may be the one that raised a counter.
         let is_all_logged = total.zip(self.total).is_some_and(|(now, then)| now.saturating_sub(then) == self.logged);
         let may_wait = self.held_since.is_some_and(|since| ended.since(since) < LONGEST_HOLD);
         if total.is_some() && !is_all_logged && may_wait && self.held.len() < HELD {
@@ -106,7 +106,7 @@ impl<K> ByCounters<K> {
         };
         let mut unnamed = self.risen.drain().filter_map(unnamed);
         match (unnamed.next(), unnamed.next()) {
-            // Fewer than are held: the others were killed in a cgroup that was removed.
+            // A smaller rise than the number of held kills means that the others were in a cgroup that was removed.
             (Some((workload, rest)), None) if rest == self.held.len() as u64 => Some(workload),
             _ => None,
         }
@@ -119,7 +119,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Whose `held` kills are found to be, after the log told of these workloads' kills.
+    /// Returns the workload of `held` kills, after the log has named `told` as the workloads of other kills.
     fn whose(told: &[&str], held: usize, risen: &[(&str, u64)], total: Option<u64>) -> Option<String> {
         let mut counters = ByCounters::<()>::default();
         counters.compare(Vec::new(), Some(1000), Monotonic(0), Monotonic(0));
@@ -131,7 +131,7 @@ mod tests {
         let risen = risen.iter().map(|(workload, kills)| ((*workload).to_owned(), *kills)).collect();
         let (returned, whose) = counters.compare(risen, total, Monotonic(0), Monotonic(1000 * MS));
         assert_eq!(returned.len(), held);
-        assert_eq!(counters.due(Monotonic(1000 * MS)), None, "nothing is left");
+        assert_eq!(counters.due(Monotonic(1000 * MS)), None, "no kill is held any more");
         whose
     }
 
@@ -154,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn readings_keep_a_pause() {
+    fn readings_have_a_pause_between_them() {
         let mut counters = ByCounters::<()>::default();
         counters.hold((), Monotonic(0));
         assert_eq!(counters.due(Monotonic(0)), Some(Duration::ZERO), "the first at once");
-        // It took 50 ms.
+        // The reading took 50 ms.
         counters.compare(Vec::new(), None, Monotonic(0), Monotonic(50 * MS));
         counters.hold((), Monotonic(50 * MS));
         assert_eq!(counters.due(Monotonic(50 * MS)), Some(Duration::from_secs(1)));
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(counters.due(at(310)), Some(Duration::from_millis(240)));
         let told = counters.compare(vec![], Some(12), at(550), at(550));
         assert_eq!(told, (vec![1, 2], Some("a".to_owned())));
-        // Not for ever.
+        // The agent does not wait for ever.
         counters.logged(None);
         counters.hold(3, at(1000));
         assert_eq!(counters.compare(rose(2), Some(14), at(1000), at(1000)), (vec![], None));

@@ -1,5 +1,5 @@
-//! One stream of OOM kills, from the best source on this machine: the eBPF programs; the programs and the kernel's log, which adds whose
-//! limit was hit; the log alone; or the counters in files, which tell how many kills there were.
+//! One stream of OOM kills from the best source on this machine: the eBPF programs; the programs with the kernel's log, which has
+//! the cgroup whose limit was hit; the log alone; or the counters in files, which have only the number of kills.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use super::oom_log_lookup::Lookup;
 
 #[derive(Debug)]
 enum Origin {
-    /// The eBPF programs send everything.
+    /// The eBPF programs send all fields.
     Programs,
-    /// The programs; the log adds whose limit was hit.
+    /// The eBPF programs send kills. The log has the cgroup whose limit was hit.
     ProgramsAndLog(Kmsg),
     Log(Kmsg),
-    /// Files hold the number of kills.
+    /// Files have only the number of kills.
     Counters,
 }
 
-/// The log is read at most this often, so that steady writing to it does not keep the loop turning.
+/// The shortest time between two reads of the log. A process that writes to the log all the time cannot keep the loop busy.
 const LOG_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct LogReading {
     invoked_at_ns: u64,
 }
 
-/// Kills whose workloads' counters were compared.
+/// Kills after the comparison with the counters, and their common workload if it is certain.
 pub type Attributed = (Vec<OomKill>, Option<Arc<str>>);
 
 /// The comparison of reported kills with the kernel's own count.
@@ -60,7 +60,8 @@ pub struct OomBalance {
 }
 
 impl OomKills {
-    /// Opens the log where the programs do not send everything. Must run inside the async runtime. A failure is added to `degradations`.
+    /// Opens the log if the programs do not send all fields. Must run inside the async runtime. A failure is added to
+    /// `degradations`.
     pub fn open(probes: &ProbeReport, proc_root: &Path, degradations: &mut Vec<String>) -> Self {
         let (sends, sends_all) = (probes.has("oom:mark_victim"), probes.has("kprobe:oom_kill_process"));
         let origin = match (sends, sends_all) {
@@ -89,12 +90,12 @@ impl OomKills {
         }
     }
 
-    /// Whether kills are known from the log alone, which may leave out the victim's cgroup.
+    /// Returns whether the log is the only source of kills. It may omit the victim's cgroup.
     pub fn is_by_log(&self) -> bool {
         matches!(self.origin, Origin::Log(_))
     }
 
-    /// Returns when the log has something to read; never where it is not needed. Cancel-safe.
+    /// Returns when the log has something to read. Never returns where the log is not needed. Cancel-safe.
     pub async fn readable(&self) {
         let Some(log) = self.kmsg() else { return std::future::pending().await };
         let since = self.log.at.map(|read| Monotonic::now().since(read));
@@ -118,7 +119,7 @@ impl OomKills {
         }
     }
 
-    /// Reads the log, and replaces `kills`, which the programs streamed, by the kills that are complete.
+    /// Reads the log. Replaces `kills`, which the programs sent, by the kills that are complete.
     pub(super) fn settle(&mut self, kills: &mut Vec<OomKill>, hierarchy: &Hierarchy, now: Monotonic) {
         if let Origin::ProgramsAndLog(log) | Origin::Log(log) = &mut self.origin {
             self.log.has_more = log.read(&mut self.log.reports);
@@ -152,7 +153,8 @@ impl OomKills {
         }
     }
 
-    /// Returns a kill to be reported now. A kill of the log without a `workload` is held until the workloads' counters are compared.
+    /// Returns the kill if it is to be reported now. Holds a kill of the log without a `workload` until the workloads' counters
+    /// are compared.
     pub fn report_or_hold(&mut self, kill: OomKill, workload: Option<&str>, now: Monotonic) -> Option<OomKill> {
         if !self.is_by_log() {
             return Some(kill);
@@ -170,24 +172,24 @@ impl OomKills {
         self.balance.attributed += u64::from(is_attributed);
     }
 
-    /// Whether held kills are to be compared with the counters now.
+    /// Returns whether held kills are to be compared with the counters now.
     pub(super) fn is_comparison_due(&self, now: Monotonic) -> bool {
         self.by_counters.due(now).is_some_and(|left| left.is_zero())
     }
 
-    /// Compares a reading of the counters that began at `started`: by how much each workload's has risen, then the kernel's count of all
-    /// kills. Returns the held kills that are to be reported now. The end of the reading is stamped here.
+    /// Compares a reading of the counters that began at `started`: the rise of each workload's counter, then the kernel's count
+    /// of all kills. Returns the held kills that are to be reported now. The end of the reading gets its time here.
     pub(super) fn compare(&mut self, risen: Vec<(String, u64)>, total: Option<u64>, started: Monotonic) -> Attributed {
         let (held, workload) = self.by_counters.compare(risen, total, started, Monotonic::now());
         (held, workload.map(Into::into))
     }
 
-    /// Whether kills are known from the counters in files alone.
+    /// Returns whether the counters in files are the only source of kills.
     pub(super) fn is_by_counters(&self) -> bool {
         matches!(self.origin, Origin::Counters)
     }
 
-    /// Returns by how much each workload's counter in files has risen since the last call; nothing at the first.
+    /// Returns the rise of each workload's counter in files since the last call; nothing at the first call.
     pub(super) fn count_in_files(&mut self, tree: &mut WorkloadTree) -> Vec<(String, u64)> {
         let is_first = !std::mem::replace(&mut self.balance.files_read, true);
         let risen = tree.new_oom_kills(is_first);
@@ -195,7 +197,8 @@ impl OomKills {
         risen
     }
 
-    /// Compares the reported kills with the kernel's count; `ring_lost` were counted by workload although the ring had no room for them.
+    /// Compares the reported kills with the kernel's count. `ring_lost` kills were counted by workload, although the ring buffer
+    /// had no room for them.
     pub(super) fn balance(&mut self, counted: u64, ring_lost: u64, now: Monotonic) -> OomBalance {
         let unattributed = self.balance.update(counted, ring_lost, now);
         OomBalance { unattributed, log_lost: self.kmsg().map_or(0, Kmsg::lost) }
@@ -207,13 +210,13 @@ fn open_log(degradations: &mut Vec<String>, consequence: &str) -> Option<Kmsg> {
     opened.map_err(|reason| degradations.push(format!("OOM kills in the kernel's log: {reason}; {consequence}"))).ok()
 }
 
-/// Reported kills against the kernel's count since the first comparison.
+/// The reported kills, compared with the kernel's count since the first comparison.
 #[derive(Debug, Default)]
 struct Balance {
     /// The kernel's count at the first comparison.
     before: Option<u64>,
     attributed: u64,
-    /// The counters in files were read before.
+    /// The counters in files have been read at least once.
     files_read: bool,
     unattributed: Unattributed,
 }
@@ -225,16 +228,16 @@ impl Balance {
     }
 }
 
-/// Kills that the kernel counted and no source reported. The kernel counts a kill before it is reported, so a kill counts as
+/// Kills that the kernel counted and no source reported. The kernel counts a kill before a source reports it, so a kill counts as
 /// unattributed only after some time.
 #[derive(Debug, Default)]
 struct Unattributed {
     settled: u64,
-    /// Since when more than that are missing, and the fewest that were missing since.
+    /// Since when more kills than that are missing, and the smallest number that was missing since.
     growing: Option<(Monotonic, u64)>,
 }
 
-/// Longer than any victim takes to exit and be reported.
+/// The time within which every victim exits and is reported.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
 
 impl Unattributed {
@@ -265,11 +268,11 @@ mod tests {
         let mut at =
             |seconds: u64, counted, known| unattributed.update(counted, known, Monotonic(seconds * 1_000_000_000));
         assert_eq!(at(0, 0, 0), 0);
-        assert_eq!(at(1, 5, 3), 0, "two are on their way");
-        assert_eq!(at(5, 6, 5), 0, "one of them came");
-        assert_eq!(at(11, 9, 5), 1, "one did not");
+        assert_eq!(at(1, 5, 3), 0, "two are not reported yet");
+        assert_eq!(at(5, 6, 5), 0, "one of them is reported");
+        assert_eq!(at(11, 9, 5), 1, "one is not reported");
         assert_eq!(at(12, 9, 5), 1);
-        assert_eq!(at(30, 9, 8), 1, "the others came late");
+        assert_eq!(at(30, 9, 8), 1, "the others are reported late");
         assert_eq!(at(60, 9, 9), 1, "never backwards");
         assert_eq!(at(90, 9, 20), 1);
     }

@@ -9,7 +9,7 @@ use crate::node::kmsg::OomReport;
 use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::membership;
 
-/// The files that a report is completed from.
+/// The directories of the files that complete a report.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lookup<'a> {
     pub(super) proc_root: &'a Path,
@@ -17,7 +17,7 @@ pub(super) struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Adds what the eBPF programs could not read.
+    /// Adds the facts that the eBPF programs could not read.
     pub(super) fn complete(self, kill: &mut OomKill, report: &OomReport) {
         kill.constraint = kill.constraint.or(report.constraint);
         kill.order = kill.order.or(report.order);
@@ -25,9 +25,9 @@ impl Lookup<'_> {
         kill.limit_cgroup = kill.limit_cgroup.or_else(limit);
     }
 
-    /// Makes a kill of a report alone. `invoked_at_ns` is the time shared by the kills of one group.
+    /// Makes a kill from a report alone. `invoked_at_ns` is the same for all kills of one group.
     pub(super) fn kill(self, report: &OomReport, invoked_at_ns: u64, now: Monotonic) -> OomKill {
-        // The log may leave out the victim's cgroup; a victim that is still exiting has it in /proc.
+        // The log may omit the victim's cgroup. While the victim is exiting, /proc still has it.
         let victim = report.victim_cgroup.clone().or_else(|| self.cgroup_of(report.victim_pid));
         let trigger_tid = report.trigger_tid.unwrap_or_default();
         let is_own = trigger_tid == report.victim_pid;
@@ -59,7 +59,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Returns the cgroup of a task that may be exiting; nothing where that is uncertain.
+    /// Returns the cgroup of a task that may be exiting; nothing if the cgroup is uncertain.
     fn cgroup_of(self, pid: Pid) -> Option<String> {
         (pid.0 > 0).then(|| membership::of_exiting(self.proc_root, pid, self.hierarchy.version)).flatten()
     }

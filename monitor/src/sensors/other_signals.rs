@@ -1,4 +1,4 @@
-//! The signals beside memory: process ids and filesystems.
+//! The signals other than memory: process ids and filesystems.
 
 use crate::config::MonitorConfig;
 use crate::eviction::{Layout, SignalValue};
@@ -22,13 +22,13 @@ impl OtherSignals {
         Self { pids, filesystems, slopes: Slopes::default(), values: Vec::new() }
     }
 
-    /// Another configuration is in force.
+    /// Applies another configuration.
     pub fn reconfigure(&mut self, config: &MonitorConfig) {
         self.filesystems.reconfigure(config);
         self.pids.reconfigure(&config.policy);
     }
 
-    /// Observes all of them. Returns the layout when it has changed: the thresholds have to be armed anew.
+    /// Observes all these signals. Returns the layout if it has changed: the caller then arms the thresholds again.
     pub(super) fn observe(&mut self, config: &MonitorConfig, is_pid_armed: bool, now: Monotonic) -> Option<Layout> {
         self.pids.observe(is_pid_armed, now);
         let layout = self.filesystems.observe(&config.policy.thresholds, now);

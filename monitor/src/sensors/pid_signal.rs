@@ -1,4 +1,4 @@
-//! `pid.available`: read by the loop, before process ids can run out.
+//! `pid.available`. The loop reads it early enough before process ids can run out.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::units::{Monotonic, Signal};
 
 use super::numbers::float;
 
-/// Process ids that one CPU can use up per second, rounded up: a fork takes some 50 us.
+/// The number of process ids that one CPU can use up per second, rounded up. A fork takes about 50 us.
 const FORKS_PER_CPU: f64 = 20_000.0;
 /// The shortest wait, near the threshold.
 const FLOOR: Duration = Duration::from_millis(5);
 /// The wait while the threshold is crossed, to notice the recovery.
 const CROSSED: Duration = Duration::from_millis(100);
-/// The wait where no threshold is set and the figure is only shown.
+/// The wait without a threshold, when the figure is only shown.
 const UNARMED: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl PidSignal {
         pids
     }
 
-    /// Opens the files where that failed before. A failure is a missing capability only where a threshold is set.
+    /// Opens the files if that failed before. A failure is a missing capability only if a threshold is set.
     pub(super) fn reconfigure(&mut self, policy: &Policy) {
         self.missing = None;
         if self.reader.is_some() {
@@ -55,7 +55,7 @@ impl PidSignal {
         }
     }
 
-    /// Reads the number of process ids; reuses an old one where no threshold is `armed`. After an error there is no signal.
+    /// Reads the number of process ids. Reuses an old one if no threshold is armed. After an error there is no signal.
     pub(super) fn observe(&mut self, is_armed: bool, now: Monotonic) {
         if !is_armed && self.sample.is_some_and(|sample| now.since(sample.at) < UNARMED) {
             return;
@@ -130,7 +130,7 @@ mod tests {
             ..PidSignal::open(&config("memory.available: 1"))
         };
         let until = |tasks, hard| until(&pids(tasks), &config(hard), Monotonic(0)).map(|until| until.as_millis());
-        assert_eq!(until(96, "pid.available: 1000"), Some(150), "3000 at 20,000 a second");
+        assert_eq!(until(96, "pid.available: 1000"), Some(150), "3000 ids at 20,000 per second");
         assert_eq!(until(3090, "pid.available: 1000"), Some(5), "the floor");
         assert_eq!(until(3097, "pid.available: 1000"), Some(100), "crossed");
         assert_eq!(until(96, "memory.available: 1Mi"), None, "no threshold");
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(pids.missing(), None);
     }
 
-    /// Against `pid_max` 4096 on two CPUs, for each moment between two reads at which the bomb may begin.
+    /// Tests a fork bomb with `pid_max` 4096 on two CPUs. The bomb begins at each moment between two reads.
     #[test]
     fn a_fork_bomb_is_noticed_while_process_ids_are_left() {
         let config = config("pid.available: 10%");

@@ -11,14 +11,14 @@ pub struct PodSource {
     is_from_cluster: bool,
 }
 
-/// What became of the pods' file.
+/// The result of reading the file of pods.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PodsRead {
-    /// These pods are in force now.
+    /// The pods of the file are in force now.
     Replaced,
-    /// The API server's pods are in force, whatever the file says.
+    /// The API server's pods are in force, whatever the file contains.
     Ignored,
-    /// Why the file cannot be used; the pods known before stay in force.
+    /// The file cannot be used, for this reason. The pods known before stay in force.
     Failed(String),
 }
 
@@ -31,17 +31,17 @@ impl PodSource {
         &self.specs
     }
 
-    /// Whether the API server has ever listed the pods.
+    /// Returns whether the API server has ever listed the pods.
     pub const fn is_from_cluster(&self) -> bool {
         self.is_from_cluster
     }
 
-    /// Takes the API server's pods, which supersede a file for good.
+    /// Takes the API server's pods, which permanently supersede a file.
     pub fn learn(&mut self, specs: Arc<PodSpecs>) {
         (self.specs, self.is_from_cluster) = (specs, true);
     }
 
-    /// Whether there are pods, or a file that may name some.
+    /// Returns whether there are pods, or a file that may contain some.
     pub fn has_any(&self) -> bool {
         self.file.is_some() || !self.specs.pods().is_empty()
     }

@@ -23,12 +23,12 @@ pub struct PressureConditions {
     sampled: Option<Monotonic>,
 }
 
-/// One configured condition.
+/// A configured condition with its state.
 #[derive(Debug)]
 struct Watched {
     condition: PressureCondition,
     state: PressureState,
-    /// Why its file cannot be read.
+    /// The reason why its pressure file cannot be read.
     missing: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl PressureConditions {
         self.is_known
     }
 
-    /// Replaces the conditions; one that stays keeps its state. Returns the names of those that were removed.
+    /// Replaces the conditions. A condition that remains keeps its state. Returns the names of the removed ones.
     pub fn reconfigure(&mut self, conditions: &[PressureCondition]) -> Vec<String> {
         let mut before = std::mem::take(&mut self.watched);
         let watched = |condition: &PressureCondition| {
@@ -61,13 +61,13 @@ impl PressureConditions {
         before.into_iter().map(|watched| watched.condition.condition).filter(|name| !is_kept(name)).collect()
     }
 
-    /// Returns how long until the next sample; nothing where no condition is configured.
+    /// Returns how long until the next sample; nothing if no condition is configured.
     pub fn until_due(&self, now: Monotonic) -> Option<Duration> {
         let since = self.sampled.map_or(EVERY, |at| now.since(at));
         (!self.watched.is_empty()).then(|| EVERY.saturating_sub(since))
     }
 
-    /// Takes one sample for each condition when that is due. Returns whether it was.
+    /// Takes one sample for each condition if that is due. Returns whether it was due.
     pub fn sample_if_due(&mut self, now: Monotonic) -> bool {
         let is_due = self.until_due(now).is_some_and(|left| left.is_zero());
         if is_due {
@@ -88,7 +88,7 @@ impl PressureConditions {
         self.watched.iter().map(|watched| (watched.condition.condition.as_str(), watched.state.status()))
     }
 
-    /// Returns why conditions stay as they are.
+    /// Returns the reason why conditions do not change.
     pub fn missing(&self) -> Option<String> {
         let reason =
             |watched: &Watched| Some(format!("{}: {}", watched.condition.condition, watched.missing.as_ref()?));

@@ -7,7 +7,7 @@ use crate::node::pinned_file::{keyed_value, number_or_max};
 use crate::units::Bytes;
 use crate::workloads::cgroup_processes::{children, read};
 
-/// Returns the reclaimable memory of the cgroup `directory`; `swap_free` is the node's.
+/// Returns the reclaimable memory of the cgroup `directory`. `swap_free` is the free swap of the node.
 ///
 /// # Errors
 /// When its figures cannot be read.
@@ -18,7 +18,7 @@ pub fn holding(directory: BorrowedFd<'_>, above_request: Bytes, swap_free: Bytes
     Ok(Holding { above_request, active_file: bytes("active_file"), inactive_file: bytes("inactive_file"), swappable })
 }
 
-/// Returns the memory that may go to swap. The kubelet's `NoSwap` limits the containers but usually not the pod, so the
+/// Returns the memory that may be swapped out. The kubelet's `NoSwap` limits the containers but usually not the pod, so the
 /// limits of the child cgroups count if there are any.
 fn swappable(directory: BorrowedFd<'_>, stat: &str) -> Bytes {
     let pages = |stat: &str| {
@@ -40,7 +40,7 @@ fn swap_left(directory: BorrowedFd<'_>) -> Bytes {
     match (number("memory.swap.max"), number("memory.swap.current")) {
         (Ok(Some(limit)), Ok(Some(used))) => Bytes(limit).saturating_sub(Bytes(used)),
         (Ok(Some(limit)), _) => Bytes(limit),
-        // Without the files the kernel does not account swap, and so does not limit it.
+        // Without these files the kernel does not account for swap, and therefore does not limit it.
         (Ok(None) | Err(_), _) => Bytes::MAX,
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         let swappable = |files: &[(&str, &str)], swap_free| held(files, swap_free).swappable;
         assert_eq!(swappable(&[stat], 0), Bytes(0), "no swap");
         assert_eq!(swappable(&[stat], 1000), Bytes(100));
-        assert_eq!(swappable(&[stat], 10), Bytes(10), "no more than the node has");
+        assert_eq!(swappable(&[stat], 10), Bytes(10), "at most the free swap of the node");
         assert_eq!(swappable(&[stat, ("memory.swap.max", "50\n"), ("memory.swap.current", "20\n")], 1000), Bytes(30));
         assert_eq!(swappable(&child("max\n"), 1000), Bytes(100));
         assert_eq!(swappable(&child("0\n"), 1000), Bytes(0), "the kubelet's NoSwap");

@@ -1,4 +1,4 @@
-//! How fast each signal falls, for reports of the time to exhaustion.
+//! The rate at which each signal falls, for reports of the time to exhaustion.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::numbers::float;
 #[derive(Debug, Default)]
 pub(super) struct Slopes {
     slopes: Vec<(Signal, Slope)>,
-    /// The filesystems that the slopes were measured on.
+    /// The filesystems on which the slopes were measured.
     places: Vec<(Role, Arc<Place>)>,
 }
 
@@ -26,12 +26,12 @@ impl Slopes {
         self.slopes.iter().find(|(known, _)| *known == signal).map(|(_, slope)| slope)
     }
 
-    /// Takes in new values; `pids_at` is when process ids were read.
+    /// Adds new values. `pids_at` is when process ids were read.
     pub(super) fn observe(&mut self, answers: &Answers, values: &[SignalValue], pids_at: Option<Monotonic>) {
         for FsSample { role, place, .. } in &answers.samples {
             let known = self.places.iter().position(|(known, _)| known == role);
             let known = known.map(|index| self.places.swap_remove(index).1);
-            // The difference between two devices is no slope.
+            // The difference between the values of two devices is not a slope.
             if known.is_some_and(|known| known.device != place.device) {
                 self.slopes.retain(|(signal, _)| !signals(*role).contains(signal));
             }
@@ -52,7 +52,7 @@ impl Slopes {
     }
 }
 
-/// Returns when a signal that falls by `rate` per second is exhausted, and when it reaches its nearest threshold of each kind.
+/// Returns when a signal that changes by `rate` per second is exhausted, and when it reaches its nearest threshold of each kind.
 pub(super) fn exhaustion(value: SignalValue, rate: f64, armed: &[Armed], quirks: Quirks) -> ExhaustionReport {
     let mut thresholds: Vec<(&'static str, f64)> = Vec::new();
     let of_signal = armed.iter().map(|armed| &armed.threshold).filter(|threshold| threshold.signal == value.signal);
@@ -79,7 +79,7 @@ mod tests {
     use crate::units::Bytes;
 
     #[test]
-    fn a_change_of_device_is_no_slope() {
+    fn a_change_of_device_is_not_a_slope() {
         let mut slopes = Slopes::default();
         let mut step = |device: &str, available: u64, second: u64| {
             let place = Place {

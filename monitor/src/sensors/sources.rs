@@ -1,4 +1,4 @@
-//! The source of each signal: eBPF, or else PSI, the kernel's log, polling, nothing. A lost source is replaced by the next one.
+//! The source of each signal: eBPF, else PSI, else the kernel log, else polling, else none. The next source replaces a lost one.
 
 use std::path::{Path, PathBuf};
 
@@ -6,24 +6,25 @@ use crate::node::psi_trigger::PsiTrigger;
 
 use super::figure_report::SourceReport;
 
-/// The programs are deaf when `/proc/vmstat` counts this many direct reclaims and they have seen none. A single one may be on its way.
+/// The programs count as deaf if `/proc/vmstat` counts this many direct reclaims and the programs have seen none. A single event
+/// may be delayed.
 const UNHEARD: u64 = 16;
 
-/// The signals, by the names of metrics and logs.
+/// The signals, by their names in metrics and logs.
 const SIGNALS: [&str; 5] = ["memory.available", "reclaim_stalls", "oom_kills", "inodes", "oom_score_adj"];
 
-/// What each source needs.
+/// The facts that the choice of sources depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Facts {
     /// The programs wake the loop when memory is short: direct reclaim begins, or kswapd wakes.
     pub(super) wakes: bool,
     /// The programs count reclaim stalls.
     pub(super) stalls: bool,
-    /// The programs are attached and see nothing of what the kernel counts.
+    /// The programs are attached, but do not see what the kernel counts.
     pub(super) deaf: bool,
     /// The programs send OOM kills.
     pub(super) oom_kills: bool,
-    /// The programs count inodes, on one type of filesystem at least.
+    /// The programs count inodes on at least one type of filesystem.
     pub(super) inodes: bool,
     /// The programs send writes to `oom_score_adj`.
     pub(super) oom_score_adj: bool,
@@ -50,27 +51,28 @@ impl Facts {
             first(&[(self.stalls && !self.deaf, "ebpf"), (self.psi_figures, "psi"), (self.vmstat, "polling")]),
             first(&[(self.oom_kills, "ebpf"), (self.kmsg, "kmsg"), (self.vmstat, "polling")]),
             first(&[(self.inodes, "ebpf"), (self.filesystems, "polling")]),
-            // Without events of writes all processes are audited periodically.
+            // Without events of writes, the agent audits all processes periodically.
             first(&[(self.oom_score_adj, "ebpf"), (true, "polling")]),
         ]
     }
 
-    /// Whether the programs wake the loop.
+    /// Returns whether the programs wake the loop.
     fn are_programs_enough(self) -> bool {
         self.wakes && !self.deaf
     }
 }
 
-/// Whether the programs see what the kernel counts.
+/// The comparison that shows whether the programs see what the kernel counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Hearing {
-    /// The kernel's count and the programs' at the last comparison.
+    /// The counts of the kernel and of the programs at the last comparison.
     mark: Option<(u64, u64)>,
     deaf: bool,
 }
 
 impl Hearing {
-    /// Compares the kernel's count of direct reclaims with the programs', which is read only when the kernel's has risen enough.
+    /// Compares the kernel's count of direct reclaims with that of the programs. The latter is read only when the kernel's count
+    /// has risen enough.
     fn compare(&mut self, by_kernel: u64, by_programs: impl FnOnce() -> u64) {
         match self.mark {
             Some((kernel_before, _)) if by_kernel.saturating_sub(kernel_before) < UNHEARD => {}
@@ -84,7 +86,7 @@ impl Hearing {
     }
 }
 
-/// A signal whose source is another now.
+/// A signal that has another source now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceChange {
     pub signal: &'static str,
@@ -93,12 +95,12 @@ pub struct SourceChange {
     pub reason: String,
 }
 
-/// The sources in use, and the PSI trigger, which is registered while the programs are not enough.
+/// The sources in use, and the PSI trigger, which is registered while the programs alone are not enough.
 #[derive(Debug)]
 pub struct Sources {
     proc_root: PathBuf,
     psi: Option<PsiTrigger>,
-    /// Why the PSI trigger was lost, or cannot be registered again.
+    /// The reason why the PSI trigger was lost, or cannot be registered again.
     psi_lost: Option<String>,
     hearing: Hearing,
     current: Option<[&'static str; 5]>,
@@ -111,10 +113,10 @@ impl Sources {
         Self { proc_root, psi, psi_lost: None, hearing, current: None, changes: Vec::new() }
     }
 
-    /// Returns when the PSI trigger fires, or why it is lost; never without a trigger. Cancel-safe.
+    /// Returns when the PSI trigger fires, or the reason why it is lost. Never returns without a trigger. Cancel-safe.
     ///
     /// # Errors
-    /// When the trigger is of no more use.
+    /// When the trigger has become useless.
     pub async fn psi_fired(&self) -> Result<(), String> {
         match &self.psi {
             Some(psi) => psi.fired().await,
@@ -144,14 +146,15 @@ impl Sources {
         self.hearing.deaf
     }
 
-    /// Compares the kernel's count of direct reclaims with what the programs saw. Returns whether they became, or ceased to be, deaf.
+    /// Compares the kernel's count of direct reclaims with that of the programs. Returns whether the programs have become deaf,
+    /// or are no longer deaf.
     pub(super) fn compare(&mut self, by_kernel: u64, by_programs: impl FnOnce() -> u64) -> bool {
         let was_deaf = self.hearing.deaf;
         self.hearing.compare(by_kernel, by_programs);
         self.hearing.deaf != was_deaf
     }
 
-    /// Takes note of the sources now in use.
+    /// Updates the sources in use.
     pub(super) fn update(&mut self, facts: Facts) {
         let sources = facts.sources();
         let before = self.current.replace(sources).unwrap_or(sources);
@@ -204,7 +207,7 @@ mod tests {
         Facts { wakes: false, stalls: false, oom_kills: false, inodes: false, oom_score_adj: false, ..ALL };
 
     #[test]
-    fn each_signal_has_the_best_source_there_is() {
+    fn each_signal_uses_the_best_available_source() {
         for (name, facts, expected) in [
             ("everything", ALL, ["ebpf"; 5]),
             ("no eBPF", NO_EBPF, ["psi", "psi", "kmsg", "polling", "polling"]),
@@ -227,7 +230,7 @@ mod tests {
 
     #[test]
     fn programs_that_miss_all_of_many_reclaims_are_deaf() {
-        // The kernel's count, the programs', and whether they are deaf then.
+        // The kernel's count, the programs' count, and whether the programs then count as deaf.
         for (name, steps) in [
             ("hears all", &[(100, 0, false), (150, 50, false), (1000, 900, false)][..]),
             ("hears some: retries are counted by the kernel alone", &[(0, 0, false), (40, 20, false)]),
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_has_its_reason() {
+    fn a_change_of_source_has_a_reason() {
         let mut sources = sources();
         assert!(sources.reason("polling", "psi").contains("PSI can be had"));
         sources.psi_lost = Some("the kernel has given up the PSI trigger".to_owned());
@@ -266,7 +269,7 @@ mod tests {
     fn a_change_of_source_is_reported_once() {
         let mut sources = sources();
         sources.update(ALL);
-        assert_eq!(sources.take_changes(), [], "the first sources are no change");
+        assert_eq!(sources.take_changes(), [], "the first sources are not a change");
         let no_kmsg = Facts { oom_kills: false, kmsg: false, ..ALL };
         sources.update(no_kmsg);
         sources.update(no_kmsg);

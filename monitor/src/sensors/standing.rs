@@ -1,4 +1,5 @@
-//! Facts about one candidate, and about the runtime, that cost a read: the decider asks for them when it needs them.
+//! The facts about one candidate, and about the runtime, that are expensive to read. The decider asks for them when it needs
+//! them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ impl Sensors {
         match view.state {
             _ if view.snapshot.is_some() => RuntimeFacts::Up,
             RuntimeState::Looking => RuntimeFacts::Looking,
-            // The stores are known only after the runtime has answered once.
+            // The agent knows the stores only after the runtime has answered once.
             RuntimeState::Down { since, .. } if view.stores != Stores::default() => RuntimeFacts::Down { since },
             RuntimeState::Down { .. } | RuntimeState::Up { .. } | RuntimeState::Off | RuntimeState::Absent => {
                 RuntimeFacts::None
@@ -52,7 +53,7 @@ impl Sensors {
         }
     }
 
-    /// Returns the pod's own grace period in seconds. The runtime knows it if the kubelet has noted it.
+    /// Returns the pod's own grace period in seconds. The runtime knows it if the kubelet has annotated it.
     fn own_grace(&self, uid: &PodUid) -> Option<i64> {
         let specs = Arc::clone(self.pods.specs());
         let asked_for = specs.find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
@@ -70,17 +71,17 @@ impl Sensors {
     }
 }
 
-/// Returns whether the kubelet's mark or the pod itself makes it critical to the node.
+/// Returns whether the pod is node-critical, by the `oom_score_adj` that the kubelet sets or by the pod itself.
 pub fn is_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical()) || is_node_critical(tracked, proc_root)
 }
 
-/// Whether a process of this pod has the value that the kubelet sets only for node-critical pods; Guaranteed pods are
-/// excluded.
+/// Returns whether a process of this pod has the `oom_score_adj` that the kubelet sets only for node-critical pods. Guaranteed
+/// pods are excluded.
 pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     let workload = tracked.workload();
     let is_candidate = matches!(workload.kind, Kind::Pod(_)) && workload.qos != QosClass::Guaranteed;
-    // The kubelet sets the value for every container of such a pod, so checking a few processes suffices.
+    // The kubelet sets the value for every container of such a pod, so a few processes suffice.
     let is_marked = || cgroup_processes::oom_scores(tracked.directory(), proc_root, 4);
     is_candidate && is_marked().into_iter().any(|(_, value)| value == NODE_CRITICAL_SCORE)
 }

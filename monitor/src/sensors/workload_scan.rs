@@ -1,4 +1,4 @@
-//! The workload tree, when it is scanned, and the cgroups in the kernel's maps that no scan has found.
+//! The workload tree and its scans, and the cgroups in the kernel's maps that no scan has found.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use crate::kernel::OomKill;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::WorkloadTree;
 
-/// Near a threshold the tree is scanned this often.
+/// How often the tree is scanned near a threshold.
 pub const LIST_AGE: Duration = Duration::from_millis(250);
 /// On a large tree a list of workloads may be this many times as old as its scan took.
 const SCAN_SHARE: u32 = 10;
-/// How often the tree is scanned when nothing calls for it.
+/// How often the tree is scanned without another reason.
 const EVERY: Duration = Duration::from_secs(20);
-/// With many workloads the pause is this many times as long as a scan takes,
+/// With many workloads the pause between scans is this many times as long as a scan takes.
 const PAUSE_SHARE: u32 = 600;
-/// up to this.
+/// The longest pause between scans.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A cgroup that no scan has found in this many full reports is given up.
+/// The counters of a cgroup that no scan has found are dropped after this many full reports.
 const UNKNOWN_ROUNDS: u32 = 3;
-/// Stands for the workload of a cgroup that is in none, or was removed before any scan.
+/// The name for cgroups that are in no workload, or were removed before any scan.
 pub const NO_WORKLOAD: &str = "(none)";
 
 #[derive(Debug)]
@@ -28,15 +28,15 @@ pub struct Workloads {
     tree: WorkloadTree,
     scanned: Option<Monotonic>,
     took: Duration,
-    /// Why part of the tree cannot be read.
+    /// The reason why part of the tree cannot be read.
     missing: Option<String>,
-    /// Workloads found since the last [`Self::take_appeared`].
+    /// The workloads found since the last [`Self::take_appeared`].
     appeared: Vec<CgroupId>,
     /// Removed cgroups, whose counters are dropped at the next housekeeping.
     removed: HashSet<CgroupId>,
-    /// Counted by the kernel and found by no scan yet.
+    /// Cgroups that the kernel counts for and that no scan has found yet.
     unowned: HashSet<CgroupId>,
-    /// The same, with the number of full reports since.
+    /// The same cgroups, with the number of full reports since.
     unknown: HashMap<CgroupId, u32>,
 }
 
@@ -67,12 +67,12 @@ impl Workloads {
         self.tree.owner(id).unwrap_or_else(|| NO_WORKLOAD.into())
     }
 
-    /// Returns why part of the tree cannot be read; the last known workloads stand.
+    /// Returns the reason why part of the tree cannot be read. The last known workloads are kept.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Scans the tree, and stamps and times that itself.
+    /// Scans the tree. The scan takes its own time and duration.
     pub fn scan(&mut self) {
         let started = Monotonic::now();
         self.missing = match self.tree.scan() {
@@ -90,7 +90,7 @@ impl Workloads {
         (self.scanned, self.took) = (Some(now), now.since(started));
     }
 
-    /// Scans when the list of workloads is older than `age`; on a large tree it may be older.
+    /// Scans if the list of workloads is older than `age`. On a large tree the list may be older.
     pub fn scan_if_older(&mut self, age: Duration, now: Monotonic) {
         let allowed = age.max(self.took.saturating_mul(SCAN_SHARE));
         if self.scanned.is_none_or(|at| now.since(at) > allowed) {
@@ -98,18 +98,18 @@ impl Workloads {
         }
     }
 
-    /// Makes the next [`Self::scan_if_older`] scan in any case.
+    /// Makes the next [`Self::scan_if_older`] scan whatever the age.
     pub fn expire(&mut self) {
         (self.scanned, self.took) = (None, Duration::ZERO);
     }
 
-    /// Returns the pause between two scans when nothing calls for one.
+    /// Returns the pause between two scans without another reason.
     pub fn pause(&self) -> Duration {
         self.took.saturating_mul(PAUSE_SHARE).clamp(EVERY, LONGEST_PAUSE)
     }
 
-    /// Scans when a process was killed in a cgroup that the tree lacks. Where the kernel sent the cgroup's path, which names the workload
-    /// too, a recent scan is enough: a storm of kills in short-lived cgroups does not scan for each.
+    /// Scans if a process was killed in a cgroup that the tree lacks. A recent scan is enough if the kernel sent the cgroup's
+    /// path, because the path names the workload: many kills in short-lived cgroups do not cause a scan each.
     pub fn scan_for(&mut self, kills: &[OomKill], now: Monotonic) {
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
         let has_path = |kill: &OomKill, id: CgroupId| {
@@ -119,7 +119,7 @@ impl Workloads {
             let concerned = [kill.victim_cgroup, Some(kill.trigger_cgroup)].into_iter().flatten().filter(is_unknown);
             concerned.map(|id| has_path(kill, id)).min()
         };
-        // A cgroup that existed during the last scan and was not found is gone for good.
+        // A cgroup that existed during the last scan and was not found no longer exists.
         let is_later =
             |kill: &&OomKill| self.scanned.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < self.took);
         match kills.iter().filter(is_later).filter_map(unknown).min() {
@@ -129,7 +129,8 @@ impl Workloads {
         }
     }
 
-    /// Takes note of the cgroups that the kernel counts for; scans when one of them is not in the tree, since it may be younger.
+    /// Notes the cgroups that the kernel counts for. Scans if one of them is not in the tree, because it may be newer than the
+    /// tree.
     pub fn note_counted(&mut self, ids: &[CgroupId], now: Monotonic) {
         if ids.iter().any(|id| self.tree.owner(*id).is_none()) {
             self.scan_if_older(LIST_AGE, now);
@@ -137,13 +138,14 @@ impl Workloads {
         self.unowned = ids.iter().copied().filter(|id| self.tree.owner(*id).is_none()).collect();
     }
 
-    /// Whether a counted cgroup may get a name by the next scan. Counted under no name until then, it would stay there.
+    /// Returns whether a counted cgroup may get a name by the next scan. If it were counted without a name until then, its counts
+    /// would stay without a name.
     pub fn is_too_young(&self, id: CgroupId) -> bool {
         self.tree.owner(id).is_none() && !self.unknown.contains_key(&id)
     }
 
-    /// Returns the removed cgroups, whose counters can be dropped. A cgroup that was removed before any scan is given up after some
-    /// rounds, since it would fill the kernel's maps.
+    /// Returns the removed cgroups, whose counters can be dropped. They include a cgroup that was removed before any scan, after
+    /// some rounds; otherwise its counters would fill the kernel's maps.
     pub fn take_removed(&mut self) -> HashSet<CgroupId> {
         let unowned = std::mem::take(&mut self.unowned);
         self.unknown.retain(|id, _| unowned.contains(id));
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_serves_until_its_age_or_share_is_over() {
+    fn a_scan_is_used_until_its_age_or_share_is_over() {
         let root = tempfile::tempdir().unwrap();
         let mut workloads = workloads(root.path());
         workloads.scan();
@@ -197,7 +199,7 @@ mod tests {
         };
         assert!(!scans(&mut workloads, Duration::ZERO, LIST_AGE));
         assert!(scans(&mut workloads, Duration::ZERO, LIST_AGE * 2));
-        assert!(!scans(&mut workloads, LIST_AGE, LIST_AGE * SCAN_SHARE), "a scan that takes long serves longer");
+        assert!(!scans(&mut workloads, LIST_AGE, LIST_AGE * SCAN_SHARE), "the list of a slow scan is used for longer");
         (workloads.scanned, workloads.took) = (Some(at), LIST_AGE);
         assert_eq!(workloads.pause(), LONGEST_PAUSE);
         workloads.expire();
@@ -219,6 +221,6 @@ mod tests {
         assert_eq!(rounds, [(true, false), (false, false), (false, true)]);
         workloads.note_counted(&[], Monotonic(0));
         assert_eq!(workloads.take_removed(), HashSet::new());
-        assert!(workloads.unknown.is_empty(), "a cgroup that is counted no more is forgotten");
+        assert!(workloads.unknown.is_empty(), "a cgroup that is not counted any more is forgotten");
     }
 }

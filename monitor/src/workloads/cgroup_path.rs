@@ -1,4 +1,4 @@
-//! What a cgroup's path says about the cgroup. No I/O.
+//! Derives from the path of a cgroup what the cgroup is. No I/O.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use crate::units::named_enum;
 pub struct PodUid(pub String);
 
 impl PodUid {
-    /// Whether this is the UID of a static pod: the API server assigns UUIDs, the kubelet names static pods by a hash of 32 hexadecimal
-    /// digits.
+    /// Returns whether this is the UID of a static pod. The API server assigns UUIDs; the kubelet names static pods by a hash of
+    /// 32 hexadecimal digits.
     pub fn is_static(&self) -> bool {
         Self::is_hash(&self.0)
     }
@@ -33,9 +33,9 @@ named_enum! {
     /// Quality-of-service class of a workload, first evicted first.
     #[derive(Serialize, Deserialize)]
     pub enum QosClass {
-        /// No request and no limit.
+        /// The workload has no request and no limit.
         BestEffort = "BestEffort",
-        /// Any request or limit.
+        /// The workload has a request or a limit, but is not Guaranteed.
         Burstable = "Burstable",
         Guaranteed = "Guaranteed",
     }
@@ -47,12 +47,12 @@ impl fmt::Display for QosClass {
     }
 }
 
-/// What a directory of the cgroup tree is.
+/// What a directory of the cgroup tree stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// A slice or another directory that only groups others.
+    /// A slice or another directory that only groups other cgroups.
     Group,
-    /// A pod: one workload with everything below it.
+    /// A pod. The pod and all cgroups below it are one workload.
     Pod(PodUid, QosClass),
     Service,
     Scope,
@@ -80,15 +80,15 @@ pub fn role(path: &str) -> Role {
     }
 }
 
-/// Returns the workload to which a process in the cgroup at `path` belongs. The result is that of the walk over the tree, but derived from
-/// the path alone, for a cgroup that has been removed.
+/// Returns the workload of a process in the cgroup at `path`. The result is the same as that of the walk over the tree, but the
+/// path suffices, for a cgroup that has been removed.
 pub fn workload(path: &str) -> &str {
     let mut owner = None;
     for prefix in prefixes(path) {
         match role(prefix) {
             Role::Pod(..) | Role::Container(_) => return prefix,
             Role::Service | Role::Scope => owner = Some((prefix, true)),
-            // An unnamed cgroup is part of the named one above it; without one, each unnamed cgroup is its own workload.
+            // An unnamed cgroup is part of the named one above it. Without a named one, each unnamed cgroup is its own workload.
             Role::Plain if !owner.is_some_and(|(_, is_named)| is_named) => owner = Some((prefix, false)),
             Role::Plain | Role::Group => {}
         }
@@ -109,7 +109,7 @@ fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))
 }
 
-/// Whether the path is one of the directories that the kubelet creates above the pods (cgroupfs driver).
+/// Returns whether the path is one of the directories that the kubelet creates above the pods (cgroupfs driver).
 fn is_kubernetes_group(path: &str) -> bool {
     let mut parts = path.rsplit('/');
     match parts.next() {
@@ -143,7 +143,8 @@ fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
     (above.next() == Some("kubepods")).then(|| (PodUid(uid.to_owned()), class))
 }
 
-/// Pods of the API server have a dashed UUID, static pods 32 hexadecimal digits of a hash, pods of test clusters any word.
+/// Returns whether this is the UID of a pod. Pods of the API server have a dashed UUID, static pods 32 hexadecimal digits of a
+/// hash, pods of test clusters any word.
 fn is_pod_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_the_systemd_driver() {
+    fn pods_of_the_systemd_driver_are_found() {
         let uid = UID.replace('-', "_");
         for (path, qos) in [
             (
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_the_cgroupfs_driver_and_static_pods() {
+    fn pods_of_the_cgroupfs_driver_and_static_pods_are_found() {
         assert_eq!(pod_role(&format!("kubepods/burstable/pod{UID}")), (UID.to_owned(), QosClass::Burstable));
         assert_eq!(pod_role(&format!("kubepods/besteffort/pod{UID}")), (UID.to_owned(), QosClass::BestEffort));
         assert_eq!(pod_role(&format!("kubepods/pod{UID}")), (UID.to_owned(), QosClass::Guaranteed));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_of_every_runtime() {
+    fn containers_of_every_runtime_are_found() {
         for name in ["cri-containerd-@.scope", "docker-@.scope", "crio-@.scope", "libpod-@.scope", "@"] {
             let path = format!("machine.slice/{}", name.replace('@', ID));
             assert_eq!(role(&path), Role::Container(ID.to_owned()), "{path}");
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn units() {
+    fn services_and_scopes_are_found_by_suffix() {
         assert_eq!(role("system.slice/nginx.service"), Role::Service);
         assert_eq!(role("user.slice/user-1000.slice/session-3.scope"), Role::Scope);
         assert_eq!(role("lxc/web"), Role::Plain);

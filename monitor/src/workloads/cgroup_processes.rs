@@ -9,25 +9,25 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::units::Pid;
 
-/// Cgroups nested deeper than this are skipped: no runtime nests so deep, but an attacker could, to exhaust the agent's stack.
+/// Cgroups nested deeper than this are skipped. No runtime nests so deep, but an attacker could, to exhaust the agent's stack.
 pub(super) const DEPTH_LIMIT: usize = 64;
 
-/// Most files of a cgroup are shorter.
+/// The size of the buffer for a file. Most files of a cgroup are shorter.
 const FILE_BYTES: usize = 1024;
-/// Most directories of a cgroup are shorter.
+/// The size of the buffer for a directory. Most directories of a cgroup are shorter.
 const LISTING_BYTES: usize = 8192;
 
 /// Appends the processes of the open cgroup `directory` and of the cgroups below it to `pids`. Fails when `directory` itself cannot be
 /// read; a cgroup below that is removed meanwhile is skipped.
 pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<()> {
     append(directory.as_fd(), pids)?;
-    // A cgroup is removed only after its processes have exited.
+    // The error of a cgroup below is ignored, because a cgroup is removed only after its processes have exited.
     for_each_below(directory.as_fd(), |child| drop(append(child, pids)))?;
     Ok(())
 }
 
 fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()> {
-    // The kernel prints 0 for a process of another pid namespace, which cannot be addressed from here.
+    // The kernel prints 0 for a process of another pid namespace. The agent cannot address that process.
     let text = read(directory, "cgroup.procs")?;
     pids.extend(text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).map(Pid));
     Ok(())
@@ -42,7 +42,7 @@ pub fn oom_scores(directory: impl AsFd, proc_root: &Path, at_most: usize) -> Vec
     pids.into_iter().take(at_most).filter_map(|pid| Some((pid, oom_score(proc_root, pid)?))).collect()
 }
 
-/// Returns the `oom_score_adj` of a process; nothing if the process is gone.
+/// Returns the `oom_score_adj` of a process; nothing if the process has exited.
 #[must_use]
 pub fn oom_score(proc_root: &Path, pid: Pid) -> Option<i16> {
     let text = read(rustix::fs::CWD, proc_root.join(format!("{}/oom_score_adj", pid.0))).ok()?;
@@ -55,13 +55,13 @@ pub(super) fn has_processes(directory: BorrowedFd<'_>) -> bool {
         .is_ok_and(|read| read > 0)
 }
 
-/// Whether a process is in this cgroup or below it; `children` are the names of the cgroups in it.
+/// Returns whether a process is in this cgroup or below it. `children` are the names of the cgroups in it.
 pub(super) fn is_inhabited(directory: BorrowedFd<'_>, children: &[CString]) -> bool {
     has_processes(directory) || any_of(directory, children, DEPTH_LIMIT, &mut has_processes)
 }
 
-/// Calls `visit` for each cgroup below `directory`, a parent before its children. Fails when `directory` cannot be listed; a cgroup that is
-/// removed meanwhile is skipped.
+/// Calls `visit` for each cgroup below `directory`, a parent before its children. Fails if `directory` cannot be listed. Skips a
+/// cgroup that is removed meanwhile.
 pub fn for_each_below(directory: BorrowedFd<'_>, mut visit: impl FnMut(BorrowedFd<'_>)) -> rustix::io::Result<()> {
     let mut visit = |child: BorrowedFd<'_>| {
         visit(child);
@@ -71,7 +71,8 @@ pub fn for_each_below(directory: BorrowedFd<'_>, mut visit: impl FnMut(BorrowedF
     Ok(())
 }
 
-/// Whether `holds` is true for one of the cgroups `children` of `directory` or for one below them. Stops at the first.
+/// Returns whether `holds` is true for one of the cgroups `children` of `directory` or for a cgroup below them. Stops at the
+/// first.
 fn any_of(
     directory: BorrowedFd<'_>,
     children: &[CString],
@@ -99,7 +100,7 @@ pub(crate) fn read(directory: BorrowedFd<'_>, name: impl rustix::path::Arg) -> s
     }
 }
 
-/// Opens the cgroups in a cgroup; one that is removed meanwhile is omitted.
+/// Opens the cgroups in a cgroup. Omits a cgroup that is removed meanwhile.
 pub(crate) fn children(directory: impl AsFd) -> rustix::io::Result<Vec<OwnedFd>> {
     Ok(names(&directory)?.iter().filter_map(|name| open(&directory, name).ok()).collect())
 }
@@ -110,7 +111,7 @@ pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     if rustix::fs::fstat(&directory)?.st_nlink == 2 {
         return Ok(Vec::new());
     }
-    // The read position belongs to the open directory, so this opens it again.
+    // The read position belongs to the open directory, so the directory is opened again.
     let listed = open(&directory, c".")?;
     let is_child = |name: &CStr| name != c"." && name != c"..";
     let (mut names, mut buffer) = (Vec::new(), [MaybeUninit::uninit(); LISTING_BYTES]);

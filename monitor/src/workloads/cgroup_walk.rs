@@ -1,4 +1,4 @@
-//! A walk over the cgroup tree, which finds the workloads and the cgroups that are part of them.
+//! Walks over the cgroup tree. Finds the workloads, and the cgroups that are part of them.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -24,7 +24,7 @@ use super::workload::{Kind, Workload, qos_class};
 #[derive(Debug, Clone)]
 struct Enclosing {
     name: Arc<str>,
-    /// A pod or a container: everything inside is part of it, whatever its name.
+    /// Whether the workload is a pod or a container. Every cgroup inside is then part of it, whatever its name.
     is_whole: bool,
     /// Index into `Walk::found`; `None` when the workload contains no process.
     index: Option<usize>,
@@ -60,7 +60,7 @@ impl<'t> Walk<'t> {
         buffer: &'t mut Buffer,
     ) -> Self {
         let (found, mut owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
-        // Processes outside every workload are in the root: kernel threads, and processes that were never moved.
+        // Processes outside every workload are in the root cgroup: kernel threads, and processes that were never moved.
         if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
@@ -135,8 +135,8 @@ impl<'t> Walk<'t> {
         self.descend(directory, &children, path, enclosing.as_ref());
     }
 
-    /// Whether the cgroup contains the processes that make it a workload: in it or below it, but only in it for a cgroup without a name of
-    /// its own.
+    /// Returns whether the cgroup contains the processes that make it a workload. They may be in it or below it. For a cgroup
+    /// without a name of its own they must be in it.
     fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, children: &[CString], path: &str) -> bool {
         match (kind, self.version) {
             (Kind::Cgroup, _) => has_processes(directory.as_fd()),
@@ -160,7 +160,7 @@ impl<'t> Walk<'t> {
         }
         let pod = match known {
             Some(mut known) if known.age() < MAX_FACTS_AGE => {
-                // The nested workloads may have changed.
+                // The set of nested workloads may have changed.
                 let protection = protection(&known.workload.kind);
                 if protection != known.workload.protection {
                     Arc::make_mut(&mut known.workload).protection = protection;
@@ -172,10 +172,10 @@ impl<'t> Walk<'t> {
         };
         let full_path = self.root.join(path);
         let (request, limit) = self.request_and_limit(directory, &full_path)?;
-        // The user of a delegated cgroup can set memory.min and memory.low, so they guarantee nothing.
+        // The user of a delegated cgroup can set memory.min and memory.low, so these guarantee nothing.
         let request = if owner_uid == 0 { request } else { Bytes(0) };
         let qos = qos.unwrap_or_else(|| qos_class(request, limit));
-        // Kubernetes does not set memory.min without its MemoryQoS feature; the request of a Guaranteed pod is its limit.
+        // Kubernetes does not set memory.min without its MemoryQoS feature, so the limit of a Guaranteed pod is taken as its request.
         let request = if qos == QosClass::Guaranteed { limit.unwrap_or(request) } else { request };
         let preference = match self.version {
             CgroupVersion::V1 => Preference::None,
@@ -187,20 +187,20 @@ impl<'t> Walk<'t> {
         Tracked::open(workload, directory, &full_path, self.version)
     }
 
-    /// Reads the request and the limit. v2: the larger of `memory.min` and `memory.low`, and `memory.max`. v1: the soft limit and the
-    /// limit.
+    /// Reads the request and the limit. On v2 the request is the larger of `memory.min` and `memory.low`, and the limit is
+    /// `memory.max`. On v1 the request is the soft limit.
     fn request_and_limit(&mut self, directory: &OwnedFd, path: &Path) -> Result<(Bytes, Option<Bytes>), FileError> {
         match self.version {
             CgroupVersion::V2 => {
                 let min = self.number(directory, path, "memory.min")?;
                 let low = self.number(directory, path, "memory.low")?;
                 let limit = self.number(directory, path, "memory.max")?;
-                // "max" in memory.min or memory.low protects everything.
+                // The value "max" in memory.min or memory.low protects all memory.
                 let request = min.zip(low).map_or(u64::MAX, |(min, low)| min.max(low));
                 Ok((Bytes(request), limit.map(Bytes)))
             }
             CgroupVersion::V1 => {
-                // v1 prints "no limit" as the largest page count. Anything above 2^62 is no limit, as for the kubelet.
+                // v1 prints "no limit" as the largest page count. As in the kubelet, a value above 2^62 is no limit.
                 let set = |number: Option<u64>| number.filter(|number| *number < 1 << 62);
                 let request = set(self.number(directory, path, "memory.soft_limit_in_bytes")?);
                 let limit = set(self.number(directory, path, "memory.limit_in_bytes")?);
@@ -215,14 +215,14 @@ impl<'t> Walk<'t> {
         number_or_max(text).map_err(|what| file.content(what))
     }
 
-    /// v2: whether a process is in this cgroup or below it.
+    /// Returns whether a process is in this cgroup or below it, on v2.
     fn is_populated(&mut self, directory: &OwnedFd, path: &str) -> bool {
         let events = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.events");
         let populated = events.and_then(|events| Ok(keyed_value(events.read(self.buffer)?, "populated")));
         matches!(populated, Ok(Some(populated)) if populated != 0)
     }
 
-    /// Records what could not be read. A cgroup that is removed meanwhile is not recorded.
+    /// Records an error of reading. The error of a cgroup that is removed meanwhile is not recorded.
     fn record(&mut self, error: &FileError) {
         let gone = matches!(error, FileError::Open { source, .. } | FileError::Read { source, .. } if is_gone(source));
         if !gone {
@@ -231,7 +231,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// Returns what kind of workload a directory of this role can be; `None` for a group, or a part of another workload.
+/// Returns the kind of workload that a directory of this role can be; `None` for a group, or for a part of another workload.
 fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass>)> {
     match (role, within) {
         // A directory without a name of its own inside another workload is also a part of it.
@@ -244,17 +244,18 @@ fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass
     }
 }
 
-/// The kubelet names static pods by a hash without dashes, and treats all of them as critical.
+/// Returns the protection of a static pod. The kubelet names static pods by a hash without dashes, and treats all of them as
+/// critical.
 fn protection(kind: &Kind) -> Option<Protection> {
     matches!(kind, Kind::Pod(uid) if uid.is_static()).then_some(Protection::StaticPod)
 }
 
-/// Pods and containers are evicted with everything inside them.
+/// Returns whether the workload is a pod or a container, which is evicted with all cgroups inside.
 fn is_whole(kind: &Kind) -> bool {
     matches!(kind, Kind::Pod(_) | Kind::Container(_))
 }
 
-/// Returns the role by name. The kubelet runs as root, so a user's cgroup with the name of a pod is not one.
+/// Returns the role by name. The kubelet runs as root, so a user's cgroup with the name of a pod is not a pod.
 fn trusted_role(path: &str, owner_uid: u32) -> Role {
     match role(path) {
         Role::Pod(..) if owner_uid != 0 => Role::Plain,

@@ -1,4 +1,4 @@
-//! The memory of each container of a pod, for the explanation of an eviction.
+//! Reads the memory of each container of a pod, for the explanation of an eviction.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,7 +9,7 @@ use crate::units::Bytes;
 use super::cgroup_path;
 use super::cgroup_processes::{names, open, read};
 
-/// A pod's kill must not wait for reading more containers than this.
+/// Limit of containers, because the kill of a pod must not wait for reading many of them.
 const MAX_CONTAINERS: usize = 16;
 
 /// Returns the working set of each container by the runtime's id; `directory` is the open cgroup of the pod at the path `name`. A

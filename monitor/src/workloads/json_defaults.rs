@@ -1,4 +1,4 @@
-//! Reads JSON as Kubernetes' own clients do: a null is the default, and unknown fields are ignored.
+//! Reads JSON as Kubernetes' own clients do. A null is the default, and unknown fields are ignored.
 
 use std::fmt;
 use std::hash::Hash;
@@ -37,12 +37,12 @@ pub fn list<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializ
     deserializer.deserialize_any(List(PhantomData))
 }
 
-/// Reads whether the value is anything but null.
+/// Returns whether the value is not null.
 pub fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-/// Reads the entries of a map in their written order; of a repeated key the last value counts. A null is an empty map.
+/// Reads the entries of a map in their written order. Of a repeated key the last value counts. A null is an empty map.
 pub fn entries<'de, D, K, T>(deserializer: D) -> Result<Vec<(K, T)>, D::Error>
 where
     D: Deserializer<'de>,
@@ -52,7 +52,7 @@ where
     entries_of(deserializer, |_| true)
 }
 
-/// As [`entries`], but keeps only the keys for which `is_wanted` holds. The values of the others are still checked.
+/// As [`entries`], but keeps only the keys for which `is_wanted` holds. The other values are still checked.
 pub fn entries_of<'de, D, K, T>(deserializer: D, is_wanted: fn(&K) -> bool) -> Result<Vec<(K, T)>, D::Error>
 where
     D: Deserializer<'de>,

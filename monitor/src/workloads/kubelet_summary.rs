@@ -30,7 +30,7 @@ pub struct NodeStats {
     pub swap: Option<SwapStats>,
 }
 
-/// `memory` of the node, or of a system container.
+/// The field `memory` of the node, or of a system container.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MemoryStats {
@@ -41,7 +41,7 @@ pub struct MemoryStats {
     pub working_set_bytes: Option<u64>,
 }
 
-/// `memory` of a pod or a container.
+/// The field `memory` of a pod or a container.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MemoryUsage {
@@ -49,7 +49,7 @@ pub struct MemoryUsage {
     pub working_set_bytes: Option<u64>,
 }
 
-/// `fs` of the node, and the filesystems of the runtime.
+/// The field `fs` of the node, and the filesystems of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FsStats {
@@ -60,8 +60,8 @@ pub struct FsStats {
     pub inodes: Option<u64>,
 }
 
-/// What a container, volume or pod uses of a filesystem. The free space and capacity that the Summary API repeats here
-/// are not parsed: a decision reads thousands of these.
+/// The usage of a filesystem by a container, volume or pod. The free space and capacity, which the Summary API repeats here, are
+/// not parsed, because a decision reads thousands of these objects.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FsUsage {
@@ -123,14 +123,14 @@ pub struct PodStats {
     pub memory: Option<MemoryUsage>,
     #[serde(rename = "volume", deserialize_with = "list")]
     pub volumes: Vec<VolumeStats>,
-    /// Everything that the pod keeps on the node's disks.
+    /// The usage of the node's disks by the whole pod.
     #[serde(rename = "ephemeral-storage")]
     pub ephemeral_storage: Option<FsUsage>,
     #[serde(rename = "process_stats")]
     pub process_stats: Option<ProcessStats>,
 }
 
-/// `podRef`. Statistics belong to the pod of this UID.
+/// The field `podRef`. The statistics belong to the pod of this UID.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct PodReference {

@@ -1,4 +1,4 @@
-//! The cgroup of a process in the memory hierarchy.
+//! Finds the cgroup of a process in the memory hierarchy.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String>
     parse(&text, version).map(str::to_owned)
 }
 
-/// As [`of`], for a task that may be exiting. v1 reports an exiting task in the root, wherever it was (`proc_cgroup_show`, Linux 4.15 to
-/// 6.18), so the root is `None` there. v2 reports the task's last cgroup, with a suffix once that is removed.
+/// As [`of`], for a task that may be exiting. v1 shows an exiting task in the root, wherever it was before (`proc_cgroup_show`,
+/// Linux 4.15 to 6.18), so the root is `None` on v1. v2 shows the task's last cgroup, with a suffix once that cgroup is removed.
 pub fn of_exiting(proc_root: &Path, pid: Pid, version: CgroupVersion) -> Option<String> {
     let path = of(proc_root, &pid.0.to_string(), version)?;
     last_cgroup(&path, version).map(str::to_owned)
@@ -27,7 +27,7 @@ fn last_cgroup(path: &str, version: CgroupVersion) -> Option<&str> {
     (!path.starts_with("..")).then_some(path)
 }
 
-/// Whether `pid` is in the cgroup `name` or below it.
+/// Returns whether `pid` is in the cgroup `name` or below it.
 pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> bool {
     of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_name_is_not_below() {
+    fn a_cgroup_with_a_longer_name_is_not_below() {
         assert!(is_within("a/b", "a") && is_within("a", "a"));
         assert!(!is_within("ab", "a") && !is_within("", "a"));
     }

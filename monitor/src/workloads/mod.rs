@@ -1,4 +1,4 @@
-//! Workloads: what can be evicted as a whole, found in the cgroup tree.
+//! Workloads in the cgroup tree. A workload is evicted as a whole.
 
 pub mod cgroup_path;
 pub mod cgroup_processes;

@@ -1,4 +1,4 @@
-//! How many OOM kills the kernel has counted in a cgroup.
+//! Reads the number of OOM kills that the kernel has counted in a cgroup.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,8 +7,9 @@ use crate::node::pinned_file::keyed_value;
 
 use super::cgroup_processes::{for_each_below, read};
 
-/// Returns the OOM kills of the cgroup, and with `below` also those of the cgroups below it; `None` when the cgroup has no counter. The
-/// kernel counts each cgroup's own processes only: v1 in `memory.oom_control` (Linux 4.13), v2 in `memory.events.local` (5.2).
+/// Returns the OOM kills of the cgroup, and with `below` also those of the cgroups below it; `None` if the cgroup has no counter.
+/// The kernel counts only the processes of each cgroup itself: v1 in `memory.oom_control` (Linux 4.13), v2 in
+/// `memory.events.local` (5.2).
 pub(super) fn of(directory: impl AsFd, version: CgroupVersion, below: bool) -> Option<u64> {
     let name = match version {
         CgroupVersion::V1 => "memory.oom_control",
@@ -17,7 +18,7 @@ pub(super) fn of(directory: impl AsFd, version: CgroupVersion, below: bool) -> O
     let own = |directory: BorrowedFd<'_>| keyed_value(&read(directory, name).ok()?, "oom_kill");
     let mut kills = own(directory.as_fd())?;
     if below {
-        // The cgroup may be removed meanwhile.
+        // Listing fails if the cgroup is removed meanwhile.
         let _unlisted = for_each_below(directory.as_fd(), |child| kills += own(child).unwrap_or(0));
     }
     Some(kills)

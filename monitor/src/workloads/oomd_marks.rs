@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-/// What the marks of a cgroup ask for.
+/// The preference that the marks of a cgroup express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Preference {
     #[default]
@@ -15,8 +15,9 @@ pub enum Preference {
     Omit,
 }
 
-/// Combines the marks with the owner of the cgroup. systemd-oomd honours marks on a cgroup that belongs to root or to the owner of the
-/// monitored ancestor. This agent monitors the root cgroup, so both mean root: a user cannot exempt their own processes.
+/// Combines the marks with the owner of the cgroup. systemd-oomd honours the marks of a cgroup that belongs to root, or to the
+/// owner of the monitored ancestor. This agent monitors the root cgroup, so both owners are root: a user cannot exempt their own
+/// processes.
 pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
     match (owner_uid, omit, avoid) {
         (0, true, _) => Preference::Omit,
@@ -25,7 +26,7 @@ pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
     }
 }
 
-/// Reads the marks of an open cgroup directory. cgroup v1 has no user attributes and so no marks (v2: Linux 5.7).
+/// Reads the marks of an open cgroup directory. cgroup v1 has no user attributes and therefore no marks (v2: Linux 5.7).
 pub fn read(directory: impl AsFd, owner_uid: u32) -> Preference {
     let set = |name| is_set(&directory, name);
     preference(owner_uid, set("user.oomd_omit"), set("user.oomd_avoid"))
@@ -37,7 +38,7 @@ fn is_set(directory: impl AsFd, name: &str) -> bool {
     value.get(..length).is_some_and(is_true)
 }
 
-/// systemd writes "1" and accepts all of its spellings of true.
+/// Returns whether the value is true. systemd writes "1" and accepts all of its spellings of true.
 fn is_true(value: &[u8]) -> bool {
     [&b"1"[..], b"yes", b"y", b"true", b"t", b"on"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_systemds_booleans() {
+    fn values_are_booleans_of_systemd() {
         assert!(is_true(b"1") && is_true(b"True") && is_true(b"on"));
         assert!(!is_true(b"0") && !is_true(b"") && !is_true(b"no"));
     }

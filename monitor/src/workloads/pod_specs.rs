@@ -1,5 +1,5 @@
-//! The pods of this node with their requests and limits. Neither the cgroups nor the runtime know these. They come from the API server, or
-//! from a file written with `kubectl get pods`.
+//! The pods of this node with their requests and limits, which neither the cgroups nor the runtime know. The pods come from the
+//! API server, or from a file written with `kubectl get pods`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::pod::{Pod, Pods};
 use crate::config::{FileWatch, Stamp, read_limited};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// A node has a few hundred pods of some ten KiB each. The pods of a whole cluster would only take memory.
+/// Limit of the file. A node has a few hundred pods of some ten KiB each. The pods of a whole cluster would only use memory.
 const MAX_BYTES: u64 = 16 << 20;
 const FIX: &str = "write it with: kubectl get pods -A -o json --field-selector spec.nodeName=NODE";
 
@@ -26,13 +26,14 @@ pub struct PodSpecs {
 }
 
 impl PodSpecs {
-    /// Indexes the pods by UID; of a repeated UID the last pod counts. A mirror pod is also found by the UID of its static pod, which is
-    /// the UID in the cgroup's path.
+    /// Indexes the pods by UID. Of a repeated UID the last pod counts. A mirror pod is also found by the UID of its static pod,
+    /// which is the UID in the cgroup's path.
     pub fn new(pods: impl IntoIterator<Item = impl Into<Arc<Pod>>>) -> Self {
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Into::into).collect();
         let mirrored = |(index, pod): (usize, &Arc<Pod>)| pod.mirrored_uid().map(|uid| (uid.to_owned(), index));
         let mut by_uid: HashMap<String, usize> = pods.iter().enumerate().filter_map(mirrored).collect();
-        // No cgroup has a mirror pod's own UID: a pod whose UID has a cgroup is not a mirror pod, whatever its annotations say.
+        // No cgroup has the UID of a mirror pod itself. A pod whose UID has a cgroup is therefore not a mirror pod, whatever its
+        // annotations claim.
         let own = pods.iter().enumerate().filter(|(_, pod)| pod.mirrored_uid().is_none());
         by_uid.extend(own.map(|(index, pod)| (pod.metadata.uid.clone(), index)));
         by_uid.remove("");
@@ -56,14 +57,14 @@ impl PodSpecs {
         self.by_uid.get(&uid.0).and_then(|index| self.pods.get(*index))
     }
 
-    /// Reads the file once. An error says why the file cannot be used and what to do.
+    /// Reads the file once. An error contains the reason and what to do.
     pub fn read(path: &Path) -> Read {
         PolledFile { path: path.to_owned(), stamp: None, last_error: None }
             .poll()
             .unwrap_or_else(|| Ok(Self::default()))
     }
 
-    /// Parses a list as `kubectl get pods -o json` prints it. An error says what is wrong, and where.
+    /// Parses a list as `kubectl get pods -o json` prints it. An error contains the reason and the position.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut deserializer = serde_json::Deserializer::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
         let list: PodList = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
@@ -88,10 +89,10 @@ struct PodList {
     items: Option<Pods>,
 }
 
-/// The content of the file at its last read: its pods, or why it cannot be used.
+/// The result of the last read: the pods, or the reason why the file cannot be used.
 pub type Read = Result<PodSpecs, String>;
 
-/// Reads the file of pods whenever it changes, on its own thread, because its disk may hang.
+/// Reads the file of pods whenever it changes, on its own thread, because the disk of the file may hang.
 #[derive(Debug)]
 pub struct PodsFile(FileWatch<Read>);
 
@@ -108,7 +109,7 @@ impl PodsFile {
         Ok(Self(watch))
     }
 
-    /// Takes what was read since the last call; `None` when the file has not changed.
+    /// Returns the result of a read since the last call; `None` if the file has not changed.
     pub fn take_update(&self) -> Option<Read> {
         self.0.take()
     }
@@ -123,7 +124,7 @@ struct PolledFile {
 }
 
 impl PolledFile {
-    /// Reads the file if it has changed. A repeated error is returned once.
+    /// Reads the file if it has changed. Returns a repeated error only once.
     fn poll(&mut self) -> Option<Read> {
         let read = match self.read() {
             Ok(None) => return None,
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(file.poll(), None, "unchanged");
         std::fs::write(&path, "{\"kind\": ").unwrap();
         assert!(file.poll().unwrap().is_err());
-        // Replaced by a rename, as careful writers do.
+        // A rename replaces the file, as careful writers do.
         let next = directory.path().join("next");
         std::fs::write(&next, LIST).unwrap();
         std::fs::rename(&next, &path).unwrap();

@@ -8,15 +8,15 @@ named_enum! {
     pub enum Protection {
         Init = "holds process 1",
         Agent = "holds this agent",
-        /// The configuration or the built-in list names it.
+        /// The configuration or the built-in list names the workload.
         Named = "named as protected",
         /// Root has set `user.oomd_omit` on its cgroup.
         Omit = "user.oomd_omit is set",
-        /// A static pod: critical, whatever its class.
+        /// A static pod is critical, whatever its class.
         StaticPod = "a static pod",
-        /// The mirror pod: the API server's object for a static pod.
+        /// A mirror pod is the API server's object for a static pod.
         MirrorPod = "the mirror of a static pod",
-        /// The priority of a system-critical pod.
+        /// The pod has the priority of a system-critical pod.
         CriticalPriority = "critical by its priority",
         /// `kubernetes.protect.daemonSets`.
         DaemonSet = "a pod of a DaemonSet",
@@ -32,7 +32,7 @@ named_enum! {
         PersistentVolume = "has a persistent volume",
         /// `kubernetes.protect.unowned`.
         Unowned = "no controller would recreate it",
-        /// It contains other workloads, which are candidates themselves.
+        /// The workload contains other workloads, which are candidates themselves.
         HoldsOthers = "contains other workloads",
     }
 }

@@ -1,4 +1,4 @@
-//! How many process ids a workload uses: one for each thread.
+//! Counts the process ids that a workload uses. Each thread uses one.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::BorrowedFd;
@@ -11,15 +11,16 @@ use crate::node::{CgroupVersion, Hierarchy};
 
 use super::cgroup_processes::for_each_below;
 
-/// The pids controller's count, which includes all cgroups below (v1: Linux 4.3, v2: 4.5).
+/// The count of the pids controller, which includes all cgroups below (v1: Linux 4.3, v2: 4.5).
 const CURRENT: &str = "pids.current";
 
-/// Counts the tasks of the open cgroup `directory`, whose path below the hierarchy's root is `name`, and of all cgroups below it. Reads the
-/// pids controller's count if there is one, else the lists of tasks. Returns `None` when the cgroup is gone.
+/// Counts the tasks of the open cgroup `directory`, whose path below the hierarchy's root is `name`, and of all cgroups below it.
+/// Reads the count of the pids controller if there is one, else the lists of tasks. Returns `None` if the cgroup no longer
+/// exists.
 pub fn count(directory: BorrowedFd<'_>, name: &str, hierarchy: &Hierarchy, buffer: &mut Buffer) -> Option<u64> {
     let of_controller = match hierarchy.version {
         CgroupVersion::V2 => PinnedFile::open_at(directory, Path::new(name), CURRENT),
-        // v1 has one hierarchy for each controller; systemd and the runtimes create a cgroup at the same path in all of them.
+        // v1 has one hierarchy for each controller. systemd and the runtimes create a cgroup at the same path in all of them.
         CgroupVersion::V1 => {
             let controllers = hierarchy.memory.parent().unwrap_or(&hierarchy.memory);
             PinnedFile::open(controllers.join("pids").join(name).join(CURRENT))
@@ -34,7 +35,7 @@ fn count_listed(directory: BorrowedFd<'_>, version: CgroupVersion) -> Option<u64
         CgroupVersion::V1 => "tasks",
         CgroupVersion::V2 => "cgroup.threads",
     };
-    // The threads of a threaded cgroup are not listed by the cgroups above it; its processes are.
+    // The cgroups above a threaded cgroup do not list its threads, but they list its processes.
     let own = |directory: BorrowedFd<'_>| lines(directory, name).or_else(|| lines(directory, "cgroup.procs"));
     let mut count = own(directory)?;
     let _unlisted = for_each_below(directory, |child| count += own(child).unwrap_or(0));
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controllers_count_or_the_listed_tasks() {
+    fn tasks_are_counted_with_and_without_the_controller() {
         use CgroupVersion::{V1, V2};
         for (name, version, memory, files, expected) in [
             ("v2", V2, "", &[("a/pids.current", "41\n"), ("a/cgroup.threads", "1\n")][..], Some(41)),

@@ -1,4 +1,4 @@
-//! A workload and the open files that read it.
+//! A workload, and the open files from which its usage is read.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -21,14 +21,14 @@ pub struct Tracked {
     pub(super) directory: OwnedFd,
     usage: PinnedFile,
     stat: PinnedFile,
-    /// `cgroup.kill`, opened in advance; absent on v1 and before Linux 5.14.
+    /// The open file `cgroup.kill`; absent on v1 and before Linux 5.14.
     kill: Option<OwnedFd>,
     read: Monotonic,
-    /// The protection that follows from the cgroup tree alone.
+    /// The protection by the cgroup tree alone.
     pub(super) tree_protection: Option<Protection>,
-    /// Whether the workload is protected by its name; `None` until that is looked up.
+    /// Whether the workload is protected by its name; `None` until the name is looked up.
     pub(super) is_named: Option<bool>,
-    /// The pod from which the request was taken.
+    /// The pod that the request comes from.
     pub(super) joined: Option<Arc<Pod>>,
 }
 
@@ -60,7 +60,7 @@ impl Tracked {
         &self.workload
     }
 
-    /// Returns the cgroup's directory in the memory hierarchy. It stays this cgroup even if its path is reused.
+    /// Returns the cgroup's directory in the memory hierarchy. The directory belongs to this cgroup even if its path is reused.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }

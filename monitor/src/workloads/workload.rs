@@ -36,9 +36,9 @@ pub struct Workload {
     /// Identity of the cgroup: a new cgroup at the same path has another id.
     pub id: CgroupId,
     pub kind: Kind,
-    /// From the cgroup's path in Kubernetes, else from `memory.min`, `memory.low` and `memory.max`.
+    /// The class from the cgroup's path in Kubernetes, else from `memory.min`, `memory.low` and `memory.max`.
     pub qos: QosClass,
-    /// The memory that the pod requests, else that the cgroup guarantees; zero when there is neither.
+    /// The memory that the pod requests, else the memory that the cgroup guarantees; zero if there is neither.
     pub request: Bytes,
     pub preference: Preference,
     pub protection: Option<Protection>,
@@ -51,19 +51,19 @@ pub struct WorkloadUsage {
     pub workload: Arc<Workload>,
     /// Usage minus inactive file memory; an upper bound if not `exact`.
     pub working_set: Bytes,
-    /// False when inactive file memory was not read: reading it costs the kernel as much as everything else together.
+    /// False if inactive file memory was not read. Reading it costs the kernel as much as everything else together.
     pub exact: bool,
-    /// Usage of the resource that is short, if that is not memory.
+    /// The usage of the scarce resource, if that is not memory.
     pub other: Option<OtherUsage>,
 }
 
-/// How much a workload uses of a resource other than memory.
+/// The usage of a resource other than memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherUsage {
     pub resource: Resource,
-    /// `None` while unknown.
+    /// The used amount; `None` while it is unknown.
     pub used: Option<Amount>,
-    /// `None` for a resource that cannot be requested.
+    /// The requested amount; `None` for a resource that cannot be requested.
     pub request: Option<Amount>,
 }
 
@@ -89,7 +89,7 @@ mod tests {
             (50, None, QosClass::Burstable),
             (50, Some(100), QosClass::Burstable),
             (100, Some(100), QosClass::Guaranteed),
-            // memory.low above memory.max protects everything up to the limit.
+            // If memory.low is above memory.max, it protects all memory up to the limit.
             (200, Some(100), QosClass::Guaranteed),
         ] {
             assert_eq!(qos_class(Bytes(request), limit.map(Bytes)), qos, "{request} {limit:?}");

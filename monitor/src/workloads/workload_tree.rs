@@ -19,18 +19,18 @@ use super::tracked_workload::Tracked;
 use super::workload::{Workload, WorkloadUsage};
 use super::{membership, oom_kill_counter};
 
-/// The workloads of this machine, as of the last scan.
+/// The workloads of this machine in the last scan.
 #[derive(Debug)]
 pub struct WorkloadTree {
     hierarchy: Hierarchy,
     proc_root: PathBuf,
     protected: Vec<NamePattern>,
     pods: Pods,
-    /// The agent's process, as procfs names it.
+    /// The name of the agent's process in procfs.
     agent: Option<String>,
     tracked: Vec<Tracked>,
     owners: HashMap<CgroupId, Owner>,
-    /// OOM kills of each workload at the last call. Kept apart from [`Tracked`], which is replaced from time to time.
+    /// The OOM kills of each workload at the last call. They are not in [`Tracked`], which is replaced from time to time.
     oom_kills: HashMap<CgroupId, u64>,
     buffer: Buffer,
 }
@@ -43,7 +43,7 @@ struct Pods {
     quirks: Quirks,
 }
 
-/// The workload of a cgroup. Kept for some time after the cgroup's removal, for events that arrive late.
+/// The workload of a cgroup. It is kept for some time after the removal of the cgroup, for late events.
 #[derive(Debug, Clone)]
 struct Owner {
     workload: Arc<str>,
@@ -56,11 +56,11 @@ const OWNER_RETENTION: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Cgroups not seen for [`OWNER_RETENTION`], whose counters can be dropped.
+    /// Cgroups that no scan has seen for [`OWNER_RETENTION`]. Their counters can be dropped.
     pub forgotten: Vec<CgroupId>,
     /// Workloads that the previous scan did not find.
     pub appeared: Vec<CgroupId>,
-    /// Directories that could not be read, with the reason.
+    /// Directories that could not be read, with the reasons.
     pub unreadable: Vec<String>,
 }
 
@@ -72,19 +72,19 @@ impl WorkloadTree {
         Self { hierarchy, proc_root, protected, pods, agent, tracked, owners, oom_kills, buffer: Buffer::new() }
     }
 
-    /// Protects the cgroup of this agent process instead of the calling process's.
+    /// Protects the cgroup of this agent process instead of the calling process.
     #[must_use]
     pub fn with_agent(self, agent: Option<Pid>) -> Self {
         Self { agent: agent.map(|Pid(pid)| pid.to_string()), ..self }
     }
 
-    /// Replaces the protected names; takes effect with the next scan.
+    /// Replaces the protected names. The next scan applies them.
     pub fn set_protected(&mut self, protected: Vec<NamePattern>) {
         self.protected = protected;
         self.tracked.iter_mut().for_each(|tracked| tracked.is_named = None);
     }
 
-    /// Walks the tree. Known workloads keep their open files. Fails when the root itself cannot be read.
+    /// Walks the tree. Known workloads keep their open files. Fails if the root itself cannot be read.
     pub fn scan(&mut self) -> Result<Changes, FileError> {
         let root = self.hierarchy.memory.clone();
         let directory = open_root(&root)?;
@@ -100,11 +100,11 @@ impl WorkloadTree {
         Ok(Changes { forgotten: self.update_owners(owned), appeared, unreadable })
     }
 
-    /// Replaces the known pods and the rules that protect them. A workload whose pod is not among them keeps its last known pod: an object
-    /// that the API server has deleted still describes the running cgroup.
+    /// Replaces the known pods and the rules that protect them. A workload whose pod is missing keeps its last known pod: the
+    /// object of a deleted pod still describes the running cgroup.
     pub fn set_pods(&mut self, specs: Arc<PodSpecs>, rules: PodProtection, quirks: Quirks) {
         if self.pods.quirks != quirks {
-            // The quirks decide how the request is computed.
+            // The quirks affect how the request is computed.
             self.tracked.iter_mut().for_each(|tracked| tracked.joined = None);
         }
         let rules_changed = self.pods.rules != rules;
@@ -233,7 +233,7 @@ impl WorkloadTree {
         }
     }
 
-    /// Takes over the owners found by a scan. Returns the cgroups that are forgotten.
+    /// Takes the owners from a scan. Returns the cgroups that are forgotten.
     fn update_owners(&mut self, owned: Vec<Owned>) -> Vec<CgroupId> {
         let seen = Monotonic::now();
         let owner = |Owned { id, workload, path }| (id, Owner { workload, path, seen });

@@ -4,13 +4,13 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::paths::Workspace;
 
-/// A counting probe delays the task that does what it counts; 49 to 141 ns were measured.
+/// The most that a counting probe may delay the task that triggers it; 49 to 141 ns were measured.
 const PROBE_NANOS: f64 = 150.0;
-/// These send a record each time, or work out an OOM kill: they are as rare as the events that they report.
+/// Probes that send a record each time, or examine an OOM kill. They run as rarely as the events that they report.
 const NOT_COUNTING: [&str; 3] = ["oom:mark_victim", "oom:oom_score_adj_update", "kprobe:oom_kill_process"];
-/// Fewer hits are not judged: the first ones pay for cold caches.
+/// A probe with fewer hits is not judged, because the first hits pay for cold caches.
 const ENOUGH_HITS: u64 = 100;
-/// For a thousand cgroups; 2.4 ms were measured.
+/// The budget for reading the counters of a thousand cgroups; 2.4 ms were measured.
 const AGGREGATES_MILLIS: f64 = 5.0;
 
 /// One line of the bench.
@@ -22,7 +22,7 @@ struct Probe {
 }
 
 impl Probe {
-    /// `probe oom:mark_victim 5 hits 18968 ns`.
+    /// Parses `probe oom:mark_victim 5 hits 18968 ns`.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["probe", name, hits, "hits", nanos, "ns"] = words[..] else { return None };
@@ -45,7 +45,7 @@ impl Probe {
 pub enum Outcome {
     Kept,
     Broken,
-    /// Nothing was measured here, and why.
+    /// Nothing was measured on this machine, for this reason.
     Skipped(String),
 }
 
@@ -57,7 +57,8 @@ impl Outcome {
 
 /// Measures the probes.
 pub fn probes(_: &Workspace) -> Result<Outcome> {
-    // The kernel's own time does not depend on how the agent is optimized, and where tests have run the dev profile is compiled.
+    // The dev profile suffices: the kernel's own time does not depend on the agent's optimization, and tests have compiled the
+    // profile before.
     let lines = lines_of("probes", "dev")?;
     let probes: Vec<Probe> = lines.iter().filter_map(|line| Probe::parse(line)).collect();
     if let Some(skipped) = skipped(&lines) {
@@ -101,7 +102,7 @@ fn allowance(lines: &[String]) -> Result<f64> {
     lines.iter().find_map(|line| super::allowance(line)).context("the bench printed no allowance")
 }
 
-/// `aggregates 1000 cgroups: 1.221 ms`.
+/// Parses `aggregates 1000 cgroups: 1.221 ms`.
 fn millis(line: &str) -> Option<f64> {
     line.strip_prefix("aggregates 1000 cgroups: ")?.strip_suffix(" ms")?.parse().ok()
 }
@@ -135,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_kept_nor_broken() {
+    fn an_unmeasured_promise_is_skipped() {
         let lines = ["probes: files are made on ext4".to_owned(), "SKIPPED probes: needs root".to_owned()];
         assert_eq!(skipped(&lines), Some(Outcome::Skipped("probes: needs root".to_owned())));
         assert_eq!(skipped(&lines[..1]), None);
     }
 
     #[test]
-    fn the_time_of_the_aggregates_is_read() {
+    fn the_time_of_the_aggregates_is_parsed() {
         assert_eq!(millis("aggregates 1000 cgroups: 1.221 ms"), Some(1.221));
         assert_eq!(millis("aggregates: 1000 cgroups made and busied in 1.9 s"), None);
     }

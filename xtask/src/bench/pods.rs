@@ -8,15 +8,15 @@ use crate::build;
 use crate::paths::Workspace;
 
 const LONG: &str = "60";
-/// Seconds that a suite has time for.
+/// The duration in seconds for `cargo xtask test`.
 const SHORT: &str = "15";
 
-/// A minute of changes.
+/// Measures for a minute.
 pub fn minute(workspace: &Workspace) -> Result<Outcome> {
     pods(workspace, LONG)
 }
 
-/// A quarter of it.
+/// Measures for a quarter of a minute.
 pub fn quarter(workspace: &Workspace) -> Result<Outcome> {
     pods(workspace, SHORT)
 }
@@ -25,7 +25,7 @@ fn pods(workspace: &Workspace, seconds: &str) -> Result<Outcome> {
     println!("== measuring pods, {seconds} s");
     build::release(&["node-pressure-monitor"])?;
     let agent = workspace.release("node-pressure-monitor");
-    // Only the agent is measured, and that is the released one.
+    // The bench itself needs no optimization: it measures the released agent.
     let lines = lines_of("pods", "dev", &[("PODS_SECONDS", seconds), ("PODS_AGENT", &agent.to_string_lossy())])?;
     lines.iter().for_each(|line| println!("{line}"));
     if let Some(skipped) = kernel::skipped(&lines) {
@@ -45,16 +45,16 @@ fn pods(workspace: &Workspace, seconds: &str) -> Result<Outcome> {
 /// One line of the bench.
 #[derive(Debug, PartialEq)]
 struct Figures {
-    /// Per cent of a core.
+    /// Per cent of one core.
     cpu: f64,
     cpu_budget: f64,
-    /// MiB.
+    /// Memory in MiB.
     memory: f64,
     memory_budget: f64,
 }
 
 impl Figures {
-    /// `pods 500 pods, 100.2 changes/s: 0.61 % of a core of 2, 24.1 MiB of 40`.
+    /// Parses `pods 500 pods, 100.2 changes/s: 0.61 % of a core of 2, 24.1 MiB of 40`.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["pods", _, "pods,", _, "changes/s:", cpu, "%", "of", "a", "core", "of", most, memory, "MiB", "of", limit] =
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_are_read_and_held_against_their_budgets() {
+    fn the_figures_are_compared_with_their_budgets() {
         let line = "pods 500 pods, 100.2 changes/s: 0.61 % of a core of 2, 24.1 MiB of 40";
         let figures = Figures::parse(line).unwrap();
         assert_eq!(figures, Figures { cpu: 0.61, cpu_budget: 2.0, memory: 24.1, memory_budget: 40.0 });

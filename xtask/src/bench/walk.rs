@@ -6,25 +6,25 @@ use super::kernel::Outcome;
 use super::lines_of;
 use crate::paths::Workspace;
 
-/// Number of files of the promise.
+/// The number of files in the promise.
 const MANY: &str = "1000000";
-/// Number of files that a suite has time for.
+/// The number of files for `cargo xtask test`.
 const FEWER: &str = "100000";
 
-/// Walks a million files: some three minutes, and as many to make and remove them.
+/// Walks a million files. The walk takes about three minutes, and so do making and removing the files.
 pub fn million(_: &Workspace) -> Result<Outcome> {
     walk(MANY, "bench")
 }
 
-/// Walks a tenth of them.
+/// Walks a tenth of a million files.
 pub fn tenth(_: &Workspace) -> Result<Outcome> {
-    // The budget is the same however it is optimized, and where tests have run the dev profile is compiled.
+    // The dev profile suffices: the budget does not depend on optimization, and tests have compiled the profile before.
     walk(FEWER, "dev")
 }
 
 fn walk(files: &str, profile: &str) -> Result<Outcome> {
     println!("== measuring walk, {files} files");
-    // The bench judges itself, and fails beyond its budget.
+    // The bench compares the share with its budget itself, and fails beyond it.
     let lines = lines_of("walk", profile, &[("WALK_FILES", files)])?;
     for line in &lines {
         println!("{line}");
@@ -42,7 +42,7 @@ fn walk(files: &str, profile: &str) -> Result<Outcome> {
     Ok(Outcome::Kept)
 }
 
-/// `walk 100000 files: 12.3 s, 0.245 s of a CPU, share 0.0199 of 0.0200`: how long, the share, the budget.
+/// Parses `walk 100000 files: 12.3 s, 0.245 s of a CPU, share 0.0199 of 0.0200`. Returns the duration, the share and the budget.
 fn figures(line: &str) -> Option<(f64, f64, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ["walk", _, "files:", seconds, "s,", _, "s", "of", "a", "CPU,", "share", share, "of", budget] = words[..]
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_are_read() {
+    fn the_figures_are_parsed() {
         let line = "walk 100000 files: 12.3 s, 0.245 s of a CPU, share 0.0199 of 0.0200";
         assert_eq!(figures(line), Some((12.3, 0.0199, 0.02)));
         assert_eq!(figures("walk: 100000 files in 100 directories made in 3.1 s"), None);

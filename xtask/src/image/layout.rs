@@ -11,18 +11,18 @@ use super::tar::Archive;
 /// Configuration of an image besides its files.
 #[derive(Debug)]
 pub struct Description<'a> {
-    /// Its name with a tag: `localhost/node-pressure-monitor:0.1.0`.
+    /// Name of the image with its tag: `localhost/node-pressure-monitor:0.1.0`.
     pub reference: &'a str,
-    /// Where its programs are.
+    /// The value of the variable `PATH` in the image.
     pub path: &'a str,
     pub entrypoint: &'a [&'a str],
     /// The default arguments of the entrypoint; without one, the program and its arguments.
     pub command: &'a [&'a str],
-    /// A JSON object.
+    /// The labels as a JSON object.
     pub labels: &'a str,
 }
 
-/// An archive of one image with one layer, and the digest by which a registry will know the image.
+/// Returns an archive of one image with one layer, and the digest by which a registry knows the image.
 pub fn archive(description: &Description<'_>, layer: &[u8]) -> Result<(Vec<u8>, String)> {
     let packed = filter("gzip", &["-n", "-9", "-c"], layer)?;
     let config = config(description, &digest(layer)?);
@@ -35,7 +35,7 @@ pub fn archive(description: &Description<'_>, layer: &[u8]) -> Result<(Vec<u8>, 
     let manifest_digest = digest(manifest.as_bytes())?;
     let Description { reference, .. } = description;
     let architecture = architecture();
-    // Readers differ in where they look for the name: podman at the first, containerd at the second.
+    // Readers look for the name in different annotations: podman in the first, containerd in the second.
     let index = format!(
         r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:{manifest_digest}","size":{},"platform":{{"architecture":"{architecture}","os":"linux"}},"annotations":{{"org.opencontainers.image.ref.name":"{reference}","io.containerd.image.name":"{reference}"}}}}]}}"#,
         manifest.len()
@@ -78,14 +78,14 @@ pub fn architecture() -> &'static str {
     }
 }
 
-/// SHA-256 in hexadecimal digits.
+/// Returns the SHA-256 in hexadecimal digits.
 fn digest(bytes: &[u8]) -> Result<String> {
     let output = filter("sha256sum", &[], bytes)?;
     let digits = output.split(|byte| *byte == b' ').next().unwrap_or_default();
     Ok(String::from_utf8_lossy(digits).into_owned())
 }
 
-/// Pipes input through a program that every Debian has. A crate in its place would be compiled first on a fresh clone.
+/// Pipes `input` through a program that every Debian has. A crate instead would first have to be compiled on a fresh clone.
 fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
     let mut child = Command::new(program)
         .args(args)
@@ -94,7 +94,7 @@ fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
         .spawn()
         .with_context(|| format!("cannot run {program}"))?;
     let mut stdin = child.stdin.take().context("standard input of a child")?;
-    // Both ends at once: a pipe holds 64 KiB.
+    // Another thread writes while this one reads: a pipe holds only 64 KiB.
     let output = std::thread::scope(|scope| {
         let fed = scope.spawn(move || stdin.write_all(input));
         let output = child.wait_with_output();
@@ -121,13 +121,13 @@ mod tests {
     };
 
     #[test]
-    fn a_digest_is_what_the_standard_says() {
+    fn a_digest_agrees_with_the_standard() {
         // FIPS 180-2, appendix B.1.
         assert_eq!(digest(b"abc").unwrap(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 
     #[test]
-    fn equal_layers_give_equal_archives_and_other_layers_another_digest() {
+    fn equal_layers_give_equal_archives() {
         let layer = vec![1; 200_000];
         let first = archive(&DESCRIPTION, &layer).unwrap();
         assert_eq!(first, archive(&DESCRIPTION, &layer).unwrap());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_json() {
+    fn entrypoint_and_command_are_json_arrays() {
         let text = config(&DESCRIPTION, "ff");
         assert!(text.contains(r#""Entrypoint":["/usr/bin/a"],"Cmd":["run", "-v"],"#), "{text}");
         let text = config(&Description { entrypoint: &[], ..DESCRIPTION }, "ff");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_is_there_under_its_own_digest() {
+    fn the_manifest_is_stored_under_its_digest() {
         let (bytes, digest) = archive(&DESCRIPTION, b"layer").unwrap();
         let name = digest.replace("sha256:", "blobs/sha256/");
         let text = String::from_utf8_lossy(&bytes);

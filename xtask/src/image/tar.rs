@@ -1,4 +1,4 @@
-//! A writer of tar archives, as POSIX.1-1988 has them (ustar): what layers are made of, and what they are carried in.
+//! Writes tar archives in the format of POSIX.1-1988 (ustar), for layers and for the image that contains them.
 
 use std::io::{self, Write};
 
@@ -39,7 +39,7 @@ impl<W: Write> Archive<W> {
 
     fn header(&mut self, name: &str, permissions: u32, size: usize, kind: u8, target: &str) -> io::Result<()> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {what}"));
-        // Longer ones have a second field; nothing of ours has such a name.
+        // A longer name needs a second field, which this writer does not support.
         if name.len().max(target.len()) > 100 {
             return Err(invalid("a name of more than 100 bytes"));
         }
@@ -54,9 +54,9 @@ impl<W: Write> Archive<W> {
         put(108, b"0000000\0");
         put(116, b"0000000\0");
         put(124, format!("{size:011o}\0").as_bytes());
-        // Time.
+        // Modification time.
         put(136, b"00000000000\0");
-        // The check sum is summed up with blanks in its place.
+        // The check sum is computed with blanks in its own field.
         put(148, b"        ");
         put(156, &[kind]);
         put(157, target.as_bytes());
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_a_header_with_its_sum_and_is_padded_to_a_block() {
+    fn a_file_has_a_check_sum_and_is_padded_to_a_block() {
         let mut archive = Archive::new(Vec::new());
         archive.directory("/etc", 0o755).unwrap();
         archive.file("/etc/a", 0o644, b"hello").unwrap();
@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_name() {
+    fn a_name_that_does_not_fit_is_refused() {
         let long = "a".repeat(101);
         let error = Archive::new(Vec::new()).file(&long, 0o644, b"").unwrap_err().to_string();
         assert!(error.starts_with(&long) && error.contains("100 bytes"), "{error}");
     }
 
     #[test]
-    fn the_system_reads_it() {
+    fn tar_lists_the_archive() {
         let mut archive = Archive::new(Vec::new());
         archive.directory("usr", 0o755).unwrap();
         archive.file("usr/program", 0o755, &[7; 700]).unwrap();

@@ -1,4 +1,4 @@
-//! Which files of a crate import which, and which of them form circles.
+//! Finds which files of a crate import each other, and which of them form circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -48,7 +48,7 @@ fn reachable<'a>(from: &'a Module, imports: &'a BTreeMap<&Module, BTreeSet<Modul
     seen
 }
 
-/// The paths of all private `use` statements, one for each leaf of a tree.
+/// Returns the paths of all private `use` statements, one for each leaf of a tree.
 fn imported_paths(lines: &[String]) -> impl Iterator<Item = String> {
     let text: Vec<&str> = lines.iter().map(|line| line.trim()).filter(|line| !line.starts_with("//")).collect();
     let mut paths = Vec::new();
@@ -89,7 +89,7 @@ fn leaves(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The deepest module of this crate that the path names; none for other crates.
+/// Returns the deepest module of this crate that the path names; `None` for other crates.
 fn resolve(from: &Module, path: &str, modules: &BTreeSet<Module>) -> Option<Module> {
     let mut segments = path.split("::").map(str::trim).peekable();
     let mut module = match *segments.peek()? {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Directories that hold only tests, or no source at all.
+/// Directories that contain only tests, or no source.
 const SKIPPED_DIRECTORIES: [&str; 5] = ["tests", "benches", "fuzz", "target", ".git"];
 /// Modules that only tests use, compiled under `#[cfg(test)]`.
 const TEST_MODULES: [&str; 3] = ["tests", "fixtures", "fake"];
@@ -13,13 +13,13 @@ const TEST_MODULES: [&str; 3] = ["tests", "fixtures", "fake"];
 /// One file with its `mod tests` cut out.
 #[derive(Debug)]
 pub struct Source {
-    /// Relative to the directory that was read.
+    /// The path, relative to the directory that was read.
     pub path: PathBuf,
     pub lines: Vec<String>,
 }
 
 impl Source {
-    /// Reads all files below a directory, sorted by path, `*_tests.rs` left out.
+    /// Reads all files below a directory except `*_tests.rs`, sorted by path.
     pub fn read_all(root: &Path, directory: &str) -> Result<Vec<Self>> {
         let mut sources = Vec::new();
         collect(&root.join(directory), root, &mut sources)?;
@@ -31,12 +31,12 @@ impl Source {
         self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
     }
 
-    /// Whether only tests use this file.
+    /// Returns whether only tests use this file.
     pub fn is_test_helper(&self) -> bool {
         TEST_MODULES.contains(&self.stem())
     }
 
-    /// The module's path inside its crate: `["eviction", "rank"]`, empty for the crate's root.
+    /// Returns the path of the module in its crate: `["eviction", "rank"]`, and nothing for the crate's root.
     pub fn module(&self, crate_source: &Path) -> Vec<String> {
         let inner = self.path.strip_prefix(crate_source).unwrap_or(&self.path).with_extension("");
         let mut module: Vec<String> = inner.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -65,7 +65,7 @@ fn collect(directory: &Path, root: &Path, sources: &mut Vec<Source>) -> Result<(
     Ok(())
 }
 
-/// Drops each `mod tests { … }`. The files are formatted, so the closing brace stands below the start of `mod`.
+/// Removes each `mod tests { … }`. The files are formatted, so the closing brace has the indentation of `mod`.
 fn without_tests(text: &str) -> Vec<String> {
     let mut kept = Vec::new();
     let mut end_of_tests: Option<String> = None;

@@ -1,4 +1,4 @@
-//! Debian's packages: installed ones, and ones that are only unpacked into the cache.
+//! Debian's packages: installs some, and unpacks others into the cache only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::cmd;
 use crate::paths::{find_program, is_root};
 
-/// apt-get of this machine. The package lists are brought up to date at most once, and only when something is wanted.
+/// The apt-get of this machine. It updates the package lists at most once, and only when a package is needed.
 #[derive(Debug)]
 pub struct Apt {
     updated: bool,
@@ -25,14 +25,14 @@ impl Apt {
 
     fn get() -> Command {
         let mut command = Command::new("apt-get");
-        // The sandbox user of apt cannot write below a directory of root's home: it would warn on every download.
+        // apt's sandbox user cannot write below root's home directory, and apt would warn at every download.
         command.env("DEBIAN_FRONTEND", "noninteractive").args([
             "-q",
             "-o",
             "Dpkg::Use-Pty=0",
             "-o",
             "APT::Sandbox::User=root",
-            // Another apt may be at work, on a fresh cloud machine for minutes.
+            // Waits for another apt, which may run for minutes on a new cloud machine.
             "-o",
             "DPkg::Lock::Timeout=300",
         ]);
@@ -42,7 +42,7 @@ impl Apt {
     fn update(&mut self) {
         if !self.updated && is_root() {
             self.updated = true;
-            // One of many repositories may be broken, and the present lists may still have the packages.
+            // One of several repositories may be broken, and the existing lists may still have the packages.
             if let Err(error) = cmd::output(Self::get().arg("update")) {
                 eprintln!("warning: {error:#}; going on with the package lists at hand");
             }
@@ -55,7 +55,7 @@ impl Apt {
         Ok(())
     }
 
-    /// Downloads a package and unpacks it below `dir`, which appears only when it is complete.
+    /// Downloads a package and unpacks it to `dir`. The directory appears only when it is complete.
     pub fn unpack(&mut self, package: &str, dir: &Path) -> Result<()> {
         let mut part = dir.as_os_str().to_owned();
         part.push(".part");
@@ -83,7 +83,7 @@ impl Apt {
         fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))
     }
 
-    /// The package that a metapackage stands for today.
+    /// Returns the package that a metapackage depends on at present.
     pub fn resolve(&mut self, metapackage: &str, prefix: &str) -> Result<String> {
         self.update();
         let depends = cmd::output(Command::new("apt-cache").args(["depends", metapackage]))
@@ -95,7 +95,7 @@ impl Apt {
     }
 }
 
-/// The newest package called `prefix…` among the `Depends:` lines of `apt-cache depends`.
+/// Returns the newest package called `prefix…` among the `Depends:` lines of `apt-cache depends`.
 fn dependency<'a>(depends: &'a str, prefix: &str) -> Option<&'a str> {
     depends
         .lines()
@@ -104,7 +104,7 @@ fn dependency<'a>(depends: &'a str, prefix: &str) -> Option<&'a str> {
         .max_by_key(|package| numbers(package))
 }
 
-/// The numbers in a name, to compare versions: 6.12.9 is older than 6.12.117.
+/// Returns the numbers in a name, to compare versions: 6.12.9 is older than 6.12.117.
 fn numbers(text: &str) -> Vec<u64> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_compare_by_number_not_by_letter() {
+    fn versions_are_compared_as_numbers() {
         let text = "m\n |Depends: linux-image-6.1.0-9-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n  Suggests: x\n";
         assert_eq!(dependency(text, "linux-image-6.1."), Some("linux-image-6.1.0-56-cloud-amd64"));
     }
 
     #[test]
-    fn no_dependency_is_none() {
+    fn a_package_without_dependency_resolves_to_none() {
         assert_eq!(dependency("linux-image-cloud-amd64\n", "linux-image-6.1."), None);
     }
 }

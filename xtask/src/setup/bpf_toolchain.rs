@@ -1,4 +1,4 @@
-//! The BPF toolchain: a rustc that can make BPF objects, and bpf-linker built against the same LLVM.
+//! The BPF toolchain: a rustc that can compile BPF objects, and bpf-linker built with the same LLVM.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::bpf;
 use crate::cmd;
 use crate::paths::find_program;
 
-/// Debian's compiler and its `core` for the BPF targets. rustup's nightly with rust-src is used when it is complete.
+/// Debian's compiler, which has `core` for the BPF targets. A complete nightly of rustup with rust-src is preferred.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 const DEBIAN_CORE: &str = "/usr/lib/rustlib/bpfel-unknown-none/lib";
@@ -26,7 +26,7 @@ fn debian_compiler_is_there() -> bool {
     Path::new(DEBIAN_RUSTC).exists() && Path::new(DEBIAN_CORE).is_dir()
 }
 
-/// Whether root is needed for what is missing.
+/// Returns whether root must install a missing piece.
 pub fn needs_packages() -> bool {
     !debian_compiler_is_there() || llvm_major().is_none_or(|major| !llvm_prefix(major).join("include").is_dir())
 }
@@ -60,7 +60,7 @@ pub fn install(apt: &mut Apt) -> Result<String> {
         .env("LLVM_PREFIX", &prefix)
         .args(["install", "bpf-linker", "--version", LINKER_VERSION, "--locked", "--force", "--no-default-features"])
         .args(["--features", &format!("llvm-{major}")])
-        // Not below the workspace: its linker and alias settings are not for this build.
+        // The workspace's settings of linker and aliases are not for this build, so it runs in another directory.
         .current_dir(env::temp_dir());
     cmd::output(&mut install)?;
     Ok(format!("installed rustc-web with LLVM {major}, bpf-linker {LINKER_VERSION}"))
@@ -70,7 +70,7 @@ fn llvm_prefix(major: u32) -> PathBuf {
     PathBuf::from(format!("/usr/lib/llvm-{major}"))
 }
 
-/// LLVM's major version of Debian's rustc.
+/// Returns LLVM's major version of Debian's rustc.
 fn llvm_major() -> Option<u32> {
     bpf::rustc_llvm_major(&cmd::output(Command::new(DEBIAN_RUSTC).arg("-vV")).ok()?)
 }

@@ -1,4 +1,4 @@
-//! The root file system of the guest with systemd and containerd: Debian's packages, put together once and kept as an image.
+//! The root file system of the guest with systemd and containerd. It is made once from Debian's packages, and kept as an image.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use super::apt::Apt;
 use crate::cmd;
 use crate::paths::find_program;
 
-/// Packages besides Debian's smallest system.
+/// Packages in addition to Debian's minimal system.
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
-/// Not needed in the guest.
+/// Paths that the guest does not need.
 const LEFT_OUT: [&str; 4] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*"];
 const SIZE: &str = "1G";
-/// Part of the file's name: an image that was made another way is not mistaken for this one.
+/// A part of the file's name: after a change of the recipe an older image is not used.
 const REVISION: u32 = 1;
 
 /// Returns the path of the image, which may not exist yet.
@@ -24,7 +24,7 @@ pub fn path(cache: &Path) -> PathBuf {
     cache.join(format!("guest-root-{REVISION}.img"))
 }
 
-/// Puts the packages together. The suite is this machine's own: the agent is built against its C library.
+/// Makes the image. Its Debian suite is that of this machine, because the agent is built against this machine's C library.
 pub fn make(apt: &mut Apt, cache: &Path) -> Result<String> {
     if find_program("mmdebstrap").is_none() {
         apt.install(&["mmdebstrap"])?;
@@ -45,7 +45,7 @@ pub fn make(apt: &mut Apt, cache: &Path) -> Result<String> {
     let part = cache.join("guest-root.img.part");
     let mkfs = find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")?;
     let mut make = Command::new(mkfs);
-    // Never written to: the guest works on a throw-away copy on top of it, and needs no journal.
+    // The guest never writes to the image, only to a temporary copy-on-write layer. The image therefore needs no journal.
     make.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0", "-m", "0", "-d"]);
     cmd::output(make.arg(&tree).arg(&part).arg(SIZE))?;
     fs::rename(&part, &image).with_context(|| format!("moving {} to {}", part.display(), image.display()))?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_suite_is_this_machines() {
+    fn the_suite_is_that_of_this_machine() {
         assert_eq!(suite("ID=debian\nVERSION_CODENAME=bookworm\n"), Some("bookworm"));
         assert_eq!(suite("VERSION_CODENAME=\"trixie\"\n"), Some("trixie"));
         assert_eq!(suite("ID=arch\n"), None);

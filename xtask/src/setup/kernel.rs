@@ -1,4 +1,4 @@
-//! Debian's cloud kernels for the VM: downloaded and unpacked into the cache, never installed.
+//! Debian's cloud kernels for the VM. They are downloaded and unpacked into the cache, and never installed.
 
 use std::fmt;
 use std::fs;
@@ -11,9 +11,9 @@ use super::apt::Apt;
 /// A kernel series that the VM is tested with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Series {
-    /// The newest: cgroup v2 only, Debian leaves `CONFIG_MEMCG_V1` unset.
+    /// The newest series. It has cgroup v2 only, because Debian leaves `CONFIG_MEMCG_V1` unset.
     V6_12,
-    /// Debian 12's own: cgroup v1 and v2.
+    /// The series of Debian 12, with cgroup v1 and v2.
     V6_1,
 }
 
@@ -41,14 +41,15 @@ impl fmt::Display for Series {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     pub image: PathBuf,
-    /// As `uname -r` would say.
+    /// The release, as `uname -r` prints it.
     pub release: String,
     /// `lib/modules/RELEASE`, if the kernel came with modules.
     pub modules: Option<PathBuf>,
 }
 
 impl Kernel {
-    /// A kernel image anywhere; its modules are looked for where distributions put them: `boot/vmlinuz-R` and `lib/modules/R`.
+    /// Returns the kernel of an image at any path. Its modules are expected where distributions put them: `boot/vmlinuz-R` and
+    /// `lib/modules/R`.
     pub fn from_image(image: &Path) -> Result<Self> {
         image.metadata().with_context(|| format!("kernel image {}", image.display()))?;
         let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -63,7 +64,7 @@ impl Kernel {
     }
 }
 
-/// The downloaded kernel of a series.
+/// Returns the downloaded kernel of a series.
 pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
     let boot = directory(cache, series).join("boot");
     let image = fs::read_dir(boot)

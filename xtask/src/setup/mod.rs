@@ -1,6 +1,6 @@
 //! `cargo xtask setup`: finds what the other commands need, and as root on Debian installs what is missing.
 //!
-//! Each part is looked for before anything is installed, so the second run costs a few file look-ups.
+//! Setup looks for each part before it installs anything, so a second run costs only some file look-ups.
 
 mod apt;
 mod bpf_toolchain;
@@ -27,20 +27,20 @@ pub struct Options {
     check: bool,
 }
 
-/// One thing that some command needs.
+/// A thing that some command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Programs that Debian's packages bring.
+    /// Programs from Debian's packages.
     Packaged(Packaged),
-    /// A rustc that can make BPF objects, and bpf-linker of the same LLVM.
+    /// A rustc that can compile BPF objects, and bpf-linker with the same LLVM.
     BpfToolchain,
-    /// rustfmt and clippy of the toolchain in use.
+    /// rustfmt and clippy of the active toolchain.
     RustComponents,
-    /// Debian's earlyoom, unpacked for the guest and never installed: it would run on this machine.
+    /// Debian's earlyoom for the guest. It is only unpacked: an installed earlyoom would run on this machine.
     Earlyoom,
     CargoFuzz,
     Kernel(Series),
-    /// systemd and containerd from Debian's packages, as the image of a root file system.
+    /// A root file system with systemd and containerd from Debian's packages, as an image.
     GuestRoot,
 }
 
@@ -55,26 +55,26 @@ const fn packaged(name: &'static str, programs: &'static [&'static str], package
     Part::Packaged(Packaged { name, programs, packages })
 }
 
-/// gcc links host programs, and brings strip.
+/// gcc links host programs. The package also has strip.
 const C_LINKER: Part = packaged("C linker", &["cc", "strip"], &["gcc", "libc6-dev"]);
-/// clippy of Debian's BPF compiler.
+/// clippy of Debian's compiler for BPF.
 pub const BPF_CLIPPY: Part = packaged("clippy for BPF", &["/usr/bin/cargo-clippy"], &["rust-web-clippy"]);
 pub const QEMU: Part = packaged("QEMU", &["qemu-system-x86_64"], &["qemu-system-x86"]);
 const BUSYBOX: Part = packaged("busybox", &["busybox"], &["busybox-static"]);
-/// For the VM's disks.
+/// These programs make the VM's disks.
 const MKFS: Part = packaged("mkfs.ext4, mkfs.xfs", &["mkfs.ext4", "mkfs.xfs"], &["e2fsprogs", "xfsprogs"]);
-/// Unpacks kernel modules.
+/// xz decompresses kernel modules.
 const XZ: Part = packaged("xz", &["xz"], &["xz-utils"]);
-/// libFuzzer is C++.
+/// libFuzzer is written in C++.
 const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 
-/// Parts that building and running the agent needs.
+/// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
 
-/// Parts that booting the VM needs, besides a kernel and the build.
+/// The parts that a boot of the VM needs, besides a kernel and the binaries.
 pub const VM: &[Part] = &[QEMU, BUSYBOX, MKFS, XZ, Part::Earlyoom];
 
-/// Parts that fuzzing needs: its targets are built with the agent's whole library.
+/// The parts for fuzzing. The fuzz targets link the agent's whole library.
 pub const FUZZ: &[Part] = &[C_LINKER, Part::BpfToolchain, CXX_COMPILER, Part::CargoFuzz];
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
@@ -93,12 +93,12 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Installs the parts that are missing; prints nothing when none is.
+/// Installs the missing parts. Prints nothing when no part is missing.
 pub fn ensure(workspace: &Workspace, parts: &[Part]) -> Result<()> {
     ensure_on(&Console::alone(), workspace, parts)
 }
 
-/// Installs missing parts beside other work.
+/// Installs the missing parts beside other work, with output to `console`.
 pub fn ensure_on(console: &Console, workspace: &Workspace, parts: &[Part]) -> Result<()> {
     Setup { workspace, console, check_only: false, verbose: false }.ensure(parts)
 }
@@ -148,7 +148,7 @@ impl Setup<'_> {
     }
 }
 
-/// Commands that install the missing parts.
+/// Returns the commands that install the missing parts.
 fn advice(missing: &[Part], debian: bool, root: bool) -> String {
     let names: Vec<String> = missing.iter().map(Part::name).collect();
     let mut text = format!("missing: {}.\n", names.join(", "));
@@ -191,7 +191,7 @@ impl Part {
         }
     }
 
-    /// Returns the place of the part, if it is usable.
+    /// Returns the place of the part if it is usable.
     fn find(&self, cache: &Path) -> Option<String> {
         let existing = |path: PathBuf| path.is_file().then(|| path.display().to_string());
         match self {
@@ -206,19 +206,19 @@ impl Part {
                 Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
             }
             Self::Earlyoom => existing(earlyoom(cache)),
-            // Cargo finds its subcommands where `cargo install` puts them, in PATH or not.
+            // Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in PATH.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
             Self::GuestRoot => existing(guest_root::path(cache)),
         }
     }
 
-    /// Downloading into the cache and rustup's components need no privilege; installing packages does.
+    /// Returns whether the installation needs root. Downloads to the cache and rustup's components do not; packages do.
     fn needs_root(self) -> bool {
         match self {
             Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => false,
             Self::BpfToolchain => bpf_toolchain::needs_packages(),
-            // The root file system has files of many owners, and a chroot in which packages are set up.
+            // The files of the root file system have many owners, and its packages are set up in a chroot.
             Self::Packaged(_) | Self::GuestRoot => true,
         }
     }
@@ -229,7 +229,7 @@ impl Part {
             Self::BpfToolchain => bpf_toolchain::by_hand(),
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
-            // Downloads need only the package lists; xtask does the rest without privilege.
+            // Downloads need only the package lists. xtask then does the rest as an ordinary user.
             Self::Earlyoom | Self::Kernel(_) | Self::GuestRoot => vec!["cargo xtask setup".to_owned()],
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
@@ -264,7 +264,7 @@ impl Part {
             Self::CargoFuzz => {
                 let mut install = cmd::cargo();
                 install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ_VERSION, "--locked"]);
-                // Not below the workspace: its linker and alias settings are not for this build.
+                // The workspace's settings of linker and aliases are not for this build, so it runs in another directory.
                 cmd::output(install.current_dir(std::env::temp_dir()))?;
                 Ok(format!("installed cargo-fuzz {CARGO_FUZZ_VERSION}"))
             }
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_says_each_command_once_and_who_must_type_it() {
+    fn advice_has_each_command_once_and_names_root() {
         let text = advice(&[QEMU, BUSYBOX, QEMU], true, false);
         assert_eq!(text.matches("install -y --no-install-recommends qemu-system-x86").count(), 1, "{text}");
         assert!(text.contains("as root"), "{text}");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_apt_is_told_so() {
+    fn advice_mentions_a_missing_apt_get() {
         assert!(advice(&[XZ], false, true).contains("no apt-get"));
     }
 }

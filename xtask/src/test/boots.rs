@@ -1,4 +1,4 @@
-//! The boots of the suite: which, in which order, and what they add to its outcome.
+//! The boots of the suite, their order, and what they add to its outcome.
 
 use anyhow::{Context as _, Result};
 
@@ -12,10 +12,10 @@ use crate::setup::kernel::Series;
 use crate::vm::scenario::{Boot, InTest};
 use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Verdict};
 
-/// All boots in the order of the table. The reference measures how long things take, and nothing runs beside it; the others prove that things
-/// happen, the longest first. On the machines without containers the agent still races workloads that take memory as fast as the guest can,
-/// and must find its processor when it wakes up: the boot with containers, where disks fill up and bounds are generous, makes do with what
-/// they leave over.
+/// All boots in the order of the table. The reference boot measures durations, so nothing runs beside it. The others check
+/// behaviour; the longest comes first. In the boots without containers the agent races workloads that take memory as fast as the
+/// guest can, and needs a CPU as soon as it wakes. The boot with containers has generous time limits, so it yields the CPUs to
+/// them.
 const BOOTS: [(Lane, Wanted); 5] = [
     (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Reference)),
     (Lane::Beside, Wanted(Series::V6_12, Cgroup::V2, Boot::Remainder)),
@@ -42,7 +42,7 @@ impl Wanted {
 /// Returns the parts that only some boots need, each once.
 pub fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
-    // A plan that cannot be made needs nothing; its boot will say why.
+    // A plan that cannot be made needs no parts. Its boot reports the error.
     for part in BOOTS.iter().filter_map(|(_, wanted)| wanted.plan(false).ok()).flat_map(|plan| plan.parts()) {
         if !parts.contains(&part) {
             parts.push(part);
@@ -53,7 +53,7 @@ pub fn parts() -> Vec<Part> {
 
 /// Does all boots and counts their outcomes.
 pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mut Tally) -> Vec<Verdict> {
-    // The parts of some boots are theirs to miss.
+    // A missing part of a single boot fails only that boot.
     let lab = match supplies.check_common().and_then(|()| Lab::open(workspace, &[])) {
         Ok(lab) => lab,
         Err(error) => {
@@ -71,7 +71,7 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
             supplies.check(&plan.parts()).context("setting it up")?;
             lab.boot(&plan, &console)
         });
-        // The tally repeats it when the other lane has ended too.
+        // The error is printed now; the tally repeats it when the other lane has ended.
         if let Err(error) = &verdict {
             console.say(format_args!("FAILED {error:#}"));
         }
@@ -83,8 +83,9 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
     count(outcomes, tally)
 }
 
-/// Runs what failed once more, alone. Two guests share two processors, and half of what is asked of them is a matter of milliseconds. A
-/// scenario of the boot that ran alone is repeated only if it measures a cost, to which other work on this machine can only add.
+/// Runs the failed scenarios once more, alone: two concurrent guests share two CPUs, and half of the scenarios have limits of
+/// some milliseconds. A scenario of the boot that already ran alone is repeated only if it measures a cost, because other work on
+/// this machine can only increase a cost.
 fn once_more(lab: &Lab<'_>, lane: Lane, plan: Result<Plan>, verdict: Verdict) -> Verdict {
     let Ok(plan) = plan else { return verdict };
     let is_cost = |name: &&str| {
@@ -106,7 +107,7 @@ fn once_more(lab: &Lab<'_>, lane: Lane, plan: Result<Plan>, verdict: Verdict) ->
     }
 }
 
-/// Every boot's outcome in the order of the table: a boot without a verdict is one failure.
+/// Counts the outcomes of all boots, in the order of the table. A boot without a verdict is one failure.
 fn count(outcomes: impl Iterator<Item = (String, Result<Verdict>)>, tally: &mut Tally) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for (label, outcome) in outcomes {
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boots_at_the_same_time_share_no_label_and_so_no_file() {
+    fn concurrent_boots_have_different_labels() {
         let beside = BOOTS.iter().filter(|(lane, _)| *lane == Lane::Beside);
         let labels: BTreeSet<String> = beside.clone().map(|(_, wanted)| wanted.label()).collect();
         assert_eq!(labels.len(), beside.count());
@@ -153,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn what_measures_time_is_alone_and_first() {
+    fn boots_that_measure_time_run_alone_and_first() {
         for (lane, Wanted(_, _, boot)) in BOOTS {
             assert_eq!(lane == Lane::Alone, boot == Boot::Reference);
         }
     }
 
     #[test]
-    fn what_failed_beside_another_guest_is_decided_by_a_run_of_its_own() {
+    fn a_failure_beside_another_guest_is_repeated_alone() {
         let first = || Verdict::made_up("6.1 v1", &[("ramp", Outcome::Pass), ("swarm", Outcome::Fail)]);
         assert_eq!(first().failed(), ["swarm"]);
         let plan = BOOTS[3].1.plan(false).unwrap().only(&["swarm"]);
@@ -173,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_wanted_once() {
+    fn each_part_is_listed_once() {
         assert_eq!(parts(), [Part::Kernel(Series::V6_12), Part::GuestRoot, Part::Kernel(Series::V6_1)]);
     }
 
     #[test]
-    fn a_boot_without_a_verdict_is_a_failure_by_name_and_hides_no_other() {
+    fn a_boot_without_a_verdict_counts_as_a_failure() {
         let outcomes = [
             ("6.1 v1".to_owned(), Ok(Verdict::made_up("6.1 v1", &[("ramp", Outcome::Pass), ("swarm", Outcome::Fail)]))),
             ("6.1 v2".to_owned(), Err(anyhow!("panicked: ouch"))),

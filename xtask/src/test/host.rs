@@ -1,4 +1,4 @@
-//! Checks on this machine: format, lints, tests.
+//! The checks that run on this machine: format, lints, tests.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -12,19 +12,19 @@ use crate::paths::Workspace;
 use crate::setup::{self, Part};
 use crate::vm::Counts;
 
-/// Its clippy is for the eBPF programs.
+/// Debian's compiler, whose clippy lints the eBPF programs.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
-/// The test API server and the contract tests.
+/// The package of the test API server and of the contract tests.
 const CONTRACT: &str = "node-pressure-apiserver";
 const CONTRACT_SUITES: [&str; 6] = ["behaviour", "evict", "permissions", "report", "serve", "watch"];
-/// Its cases wait for time-outs and back-offs for most of their time.
+/// The number of concurrent contract tests. They spend most of their time waiting for time-outs and back-offs.
 const CONTRACT_THREADS: &str = "6";
 
 /// Test binaries of the agent that take seconds and need no root.
 const QUICK_SUITES: [&str; 4] = ["decision_properties", "fuzz_seeds", "rooms", "simulate_cli"];
 
-/// Installs what later steps need; without root or Debian, only the lints of the eBPF programs are missed.
+/// Installs what later steps need. Without root or without Debian, only the lints of the eBPF programs are skipped.
 pub fn set_up(workspace: &Workspace) -> Result<Option<Result<()>>> {
     let parts: Vec<Part> = setup::BUILD.iter().copied().chain([Part::RustComponents]).collect();
     setup::ensure(workspace, &parts)?;
@@ -35,7 +35,7 @@ pub fn format(tally: &mut Tally) {
     tally.check("format", || cmd::run(cmd::cargo().args(["fmt", "--all", "--check"])));
 }
 
-/// Compiles all tests and benches with clippy in the compiler's place. A warning fails this step, and what was compiled is still used.
+/// Compiles all tests and benches with clippy as the compiler. A warning fails this step, and later steps still use the binaries.
 pub fn lint(tally: &mut Tally) {
     cmd::lint_tests();
     tally.check("lints, and compiling the tests", || {
@@ -47,7 +47,8 @@ pub fn lint(tally: &mut Tally) {
         let mut warnings = 0;
         for line in BufReader::new(stderr).lines() {
             let line = line.with_context(|| format!("reading from `{shown}`"))?;
-            // Cargo repeats the warnings of what is compiled already. Its last line for a crate counts them.
+            // Cargo repeats the warnings of crates that are compiled already. Its last line for a crate ("generated …") has the
+            // count, and is no further warning.
             warnings += u32::from(line.starts_with("warning: ") && !line.contains(" generated "));
             eprintln!("{line}");
         }
@@ -58,7 +59,8 @@ pub fn lint(tally: &mut Tally) {
     });
 }
 
-/// Runs what needs neither root nor another process: unit tests, property tests, and the decision held against tables.
+/// Runs the tests that need neither root nor another process: unit tests, property tests, and comparisons of the decision with
+/// tables.
 pub fn quick_tests(tally: &mut Tally) -> Result<()> {
     let suites = QUICK_SUITES.iter().flat_map(|suite| ["--test", suite]);
     let selection: Vec<&str> = ["--workspace", "--lib", "--bins"].into_iter().chain(suites).collect();
@@ -68,7 +70,7 @@ pub fn quick_tests(tally: &mut Tally) -> Result<()> {
 /// Runs all tests of the workspace.
 pub fn all_tests(tally: &mut Tally) -> Result<()> {
     cargo_test(tally, "unit and integration tests on this machine", &["--workspace", "--exclude", CONTRACT], None)?;
-    // Named one by one: by its package alone it would be compiled with other features than a moment ago.
+    // The suites are named one by one: cargo would compile the package alone with other features than before.
     let suites: Vec<&str> = CONTRACT_SUITES.iter().flat_map(|suite| ["--test", suite]).collect();
     cargo_test(tally, "contract tests with an API server", &suites, Some(CONTRACT_THREADS))
 }
@@ -85,7 +87,7 @@ fn cargo_test(tally: &mut Tally, name: &str, selection: &[&str], threads: Option
     let mut failed = 0;
     for line in BufReader::new(stdout).lines() {
         let line = line.with_context(|| format!("reading from `{shown}`"))?;
-        // A part of a test that this machine cannot do.
+        // The test reports a part that cannot run on this machine.
         if let Some(story) = line.trim_start().strip_prefix("SKIPPED ") {
             tally.skip(story.to_owned());
             continue;
@@ -94,7 +96,7 @@ fn cargo_test(tally: &mut Tally, name: &str, selection: &[&str], threads: Option
             tally.skip(format!("test {name}: {}", reason.strip_prefix(", ").unwrap_or("ignored")));
             continue;
         }
-        // Passing tests are counted, not listed; a failing one shows with all that it printed.
+        // Passing tests are only counted. A failing test is printed with its whole output.
         let is_pass = line.starts_with("test ") && line.ends_with(" ... ok");
         if !is_pass && !line.is_empty() {
             println!("{line}");
@@ -109,7 +111,7 @@ fn cargo_test(tally: &mut Tally, name: &str, selection: &[&str], threads: Option
         }
     }
     let status = child.wait().with_context(|| format!("waiting for `{shown}`"))?;
-    // A test that does not compile, or takes its whole process down, leaves no line of its own.
+    // A test that does not compile, or that aborts its process, leaves no line with a result.
     if !status.success() && failed == 0 {
         tally.fail(format!("`{shown}` failed: {status}"));
     }
@@ -120,7 +122,7 @@ fn cargo_test(tally: &mut Tally, name: &str, selection: &[&str], threads: Option
     Ok(())
 }
 
-/// Reads `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
+/// Parses `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
 fn parse_test_result(line: &str) -> Option<Counts> {
     let (_, rest) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut counts = Counts::default();
@@ -135,7 +137,7 @@ fn parse_test_result(line: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// Lints the eBPF programs. They are for another target, whose compiler may come without clippy.
+/// Lints the eBPF programs. Their target has another compiler, which may lack clippy.
 pub fn lint_ebpf(workspace: &Workspace, clippy: Option<Result<()>>, tally: &mut Tally) {
     const NAME: &str = "lints of the eBPF programs";
     match clippy {
@@ -153,7 +155,7 @@ pub fn lint_ebpf(workspace: &Workspace, clippy: Option<Result<()>>, tally: &mut 
             .args(["--target", "bpfel-unknown-none", "--release", "--quiet", "--target-dir"])
             .arg(workspace.target.join("ebpf-clippy"))
             .args(["--", "-D", "warnings"])
-            // Debian's clippy may be there without Debian's cargo; any will do.
+            // Debian's clippy may be installed without Debian's cargo. Any cargo works.
             .env("CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .env("RUSTC", DEBIAN_RUSTC)
             .env("RUSTC_BOOTSTRAP", "1")

@@ -1,5 +1,5 @@
-//! Pieces of work side by side: what measures time runs alone, then two lanes at the same time, each of which takes the next piece when it
-//! is free.
+//! Runs pieces of work side by side. Pieces that measure time run alone and first. Then two lanes run concurrently; a lane takes
+//! the next piece as soon as it is free.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,17 +8,16 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 
-/// How many other pieces may run beside a piece of work.
+/// How many other pieces may run at the same time as this piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Nothing, and it comes before all others.
+    /// No other piece. This piece runs before all pieces with another lane.
     Alone,
-    /// One other.
+    /// One other piece.
     Beside,
 }
 
-/// Does every piece, and returns what came of each in the order of `pieces`, whatever ended first. A piece that fails or panics takes
-/// no other with it.
+/// Runs every piece. Returns the results in the order of `pieces`. A piece that fails or panics does not affect the others.
 pub fn run<T: Sync, R: Send + Sync>(
     pieces: &[(Lane, T)],
     work: impl Fn(Lane, &T) -> Result<R> + Sync,
@@ -26,7 +25,7 @@ pub fn run<T: Sync, R: Send + Sync>(
     let done: Vec<OnceLock<Result<R>>> = pieces.iter().map(|_| OnceLock::new()).collect();
     let of = |wanted| pieces.iter().zip(&done).filter(move |((lane, _), _)| *lane == wanted);
     let one = |((lane, piece), place): (&(Lane, T), &OnceLock<Result<R>>)| {
-        // Each place is filled once.
+        // Each place is filled only once, so `set` cannot fail.
         let _first = place.set(caught(|| work(*lane, piece)));
     };
     of(Lane::Alone).for_each(one);
@@ -37,13 +36,13 @@ pub fn run<T: Sync, R: Send + Sync>(
         scope.spawn(lane);
         lane();
     });
-    // A panic is caught for each piece; should a lane break off all the same, its piece is missed here.
+    // `caught` catches the panic of each piece. If a lane ends early nevertheless, its piece has no result here.
     done.into_iter().map(|result| result.into_inner().unwrap_or_else(|| Err(anyhow!("its lane broke off")))).collect()
 }
 
-/// A panic as a failure.
+/// Runs `work`, and returns a panic as an error.
 pub fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    // The state that a panic leaves half done is not used: the piece has failed.
+    // The piece has failed, so nothing uses the state that a panic has left incomplete.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(anyhow!("panicked: {}", message(&*panic))))
 }
 
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_keep_the_order_of_the_pieces_and_none_hides_another() {
+    fn results_have_the_order_of_the_pieces() {
         use Lane::{Alone, Beside};
         let pieces = [(Beside, 1), (Beside, 2), (Alone, 3), (Beside, 4), (Beside, 5)];
         let results = run(&pieces, |_, number| match number {
@@ -77,9 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn the_lone_one_is_first_and_the_lanes_meet() {
+    fn the_piece_alone_is_first_and_two_lanes_run_together() {
         let order = Mutex::new(Vec::new());
-        // Two that wait for each other end only where both run at once.
+        // Pieces `a` and `b` wait for each other, so the test ends only if both run at the same time.
         let meeting = Barrier::new(2);
         let pieces = [(Lane::Beside, "a"), (Lane::Beside, "b"), (Lane::Beside, "c"), (Lane::Alone, "alone")];
         let results = run(&pieces, |_, name| {
@@ -93,6 +92,6 @@ mod tests {
         let order = order.into_inner().unwrap();
         let place = |name| order.iter().position(|one| *one == name).unwrap();
         assert_eq!(place("alone"), 0);
-        assert_eq!(place("c"), 3, "who is free first takes the next");
+        assert_eq!(place("c"), 3, "the lane that is free first takes the next piece");
     }
 }

@@ -1,6 +1,7 @@
-//! Installs in the background, while the suite compiles, what the boots need and a bare machine lacks.
+//! Installs in the background, while the suite compiles, the parts that the boots need and the machine lacks.
 //!
-//! One thread installs one part after the other, for apt and dpkg take locks. No other step of the suite may install anything meanwhile.
+//! One thread installs the parts one after the other, because apt and dpkg take locks. No other step may install anything
+//! meanwhile.
 
 use std::thread::{self, JoinHandle};
 
@@ -11,16 +12,16 @@ use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::{self, Part};
 
-/// The installation, under way on a thread.
+/// The installation that runs on a thread.
 #[derive(Debug)]
 pub struct Pending(JoinHandle<Supplies>);
 
 /// The outcome of the installation.
 #[derive(Debug)]
 pub struct Supplies {
-    /// Outcome for the parts that every boot needs.
+    /// The result for the parts that every boot needs.
     common: Result<(), String>,
-    /// Parts of some boots that could not be installed, each with the error.
+    /// Parts of single boots that could not be installed, each with the error.
     missing: Vec<(Part, String)>,
 }
 
@@ -45,13 +46,13 @@ impl Pending {
 impl Supplies {
     fn gather(of_some_boots: &[Part], ensure: impl Fn(&[Part]) -> Result<()>) -> Self {
         let attempt = |parts: &[Part]| ensure(parts).map_err(|error| format!("{error:#}"));
-        // The common ones first: the guest's root file system is made with mkfs.
+        // The common parts come first: mkfs makes the guest's root file system.
         let common = attempt(setup::VM);
         let missing = of_some_boots.iter().filter_map(|&part| Some((part, attempt(&[part]).err()?))).collect();
         Self { common, missing }
     }
 
-    /// Fails if a part is missing that every boot needs.
+    /// Fails if a part that every boot needs is missing.
     pub fn check_common(&self) -> Result<()> {
         self.common.clone().map_err(|story| anyhow!(story))
     }
@@ -71,7 +72,7 @@ mod tests {
     use crate::setup::kernel::Series;
 
     #[test]
-    fn a_missing_part_fails_only_those_who_need_it() {
+    fn a_missing_part_fails_only_the_boots_that_need_it() {
         let kernel = Part::Kernel(Series::V6_12);
         let supplies = Supplies::gather(&[kernel, Part::GuestRoot], |parts| {
             if parts.contains(&Part::GuestRoot) { bail!("no mmdebstrap") } else { Ok(()) }
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_emulator_there_is_no_boot() {
+    fn without_the_emulator_every_boot_fails() {
         let supplies =
             Supplies::gather(
                 &[Part::GuestRoot],

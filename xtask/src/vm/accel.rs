@@ -1,5 +1,5 @@
-//! KVM where it really works, software emulation otherwise. That `/dev/kvm` is there and opens says little: nested
-//! virtualization can accept a machine and then stop it with an internal error. So it is tried.
+//! Chooses KVM where it works, and software emulation otherwise. An accessible `/dev/kvm` is not enough: nested virtualization
+//! can accept a machine and then stop it with an internal error. Therefore a trial machine is started.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl Accel {
 const ALIVE: &str = "node-pressure-monitor: the guest is alive";
 const TRIAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The verdict on KVM, from the last trial on this boot with this QEMU or from a new one.
+/// Returns the result of the last trial of KVM during this uptime with this QEMU, or of a new trial.
 pub fn choose(kernel: &Path, dir: &Path, console: &Console) -> Result<Accel> {
     let key = key()?;
     let cached = dir.join("accel");
@@ -64,7 +64,7 @@ pub fn choose(kernel: &Path, dir: &Path, console: &Console) -> Result<Accel> {
     Ok(accel)
 }
 
-/// A verdict holds for one boot of this machine and one version of QEMU.
+/// Returns the key of a trial's result, which holds for one uptime of this machine and one version of QEMU.
 fn key() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
@@ -114,7 +114,7 @@ fn watch(machine: &Machine, log: &Path) -> Result<()> {
             Ok(Some(Output::Console(line))) if line.contains(ALIVE) => return Ok(()),
             Ok(Some(Output::Console(_))) => {}
             Ok(Some(Output::Emulator(line))) => {
-                // An internal error stops the machine and leaves QEMU running.
+                // After an internal error the machine is stopped, but QEMU goes on running.
                 let fatal = line.contains("KVM internal error");
                 complaint.get_or_insert(line);
                 if fatal {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_good_for_its_own_boot_and_version_only() {
+    fn a_trial_counts_only_for_its_uptime_and_version() {
         assert_eq!(parse_cached("boot-a v7\ntcg\n", "boot-a v7"), Some(Accel::Tcg));
         assert_eq!(parse_cached("boot-a v7\nkvm\n", "boot-a v7"), Some(Accel::Kvm));
         assert_eq!(parse_cached("boot-a v7\nkvm\n", "boot-b v7"), None);

@@ -1,4 +1,4 @@
-//! One boot: prepare, start, listen, judge.
+//! One boot: prepares it, starts it, reads its console, and judges the result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,24 +20,24 @@ use crate::paths::{Workspace, find_program};
 use crate::setup;
 use crate::setup::kernel::Kernel;
 
-/// How long a guest that is done or has crashed may take to power off.
+/// How long a guest that has finished or crashed may take to power off.
 const FAREWELL: Duration = Duration::from_secs(20);
 /// How far a scenario may exceed its time limit before xtask stops the boot. The guest's own watchdog acts earlier.
 const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
 
-/// Further words for the guest with systemd: where its root is, and that it keeps quiet on the console that is ours.
+/// Further kernel parameters of the guest with systemd: the device of its root, and settings that keep systemd off the console.
 const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_auto=no systemd.log_target=kmsg";
 
-/// The agent's own image, as a guest with containers finds it among the archives.
+/// The name of the agent's own image among the archives of the guest with containers.
 const OWN_IMAGE: &str = "node-pressure-monitor.tar";
-/// The agent's manifests, for the same guest.
+/// The directory of the agent's manifests for the guest with containers.
 const MANIFESTS: &str = "config/kubernetes/base";
 
-/// One boot about to be done.
+/// A boot to run.
 #[derive(Debug)]
 pub struct Boot<'a> {
     pub workspace: &'a Workspace,
-    /// Of all boots: where their logs are kept.
+    /// The directory of all boots, where logs are kept.
     pub dir: &'a Path,
     pub console: &'a Console,
     pub plan: &'a Plan,
@@ -51,9 +51,9 @@ pub struct Verdict {
     pub label: String,
     pub release: String,
     pub runs: Vec<Run>,
-    /// Problems besides failed scenarios.
+    /// Problems other than failed scenarios.
     pub problems: Vec<String>,
-    /// Requested scenarios that never came to an outcome.
+    /// Requested scenarios without an outcome.
     pub missing: Vec<&'static str>,
     pub retried: bool,
     pub seconds: f64,
@@ -71,13 +71,13 @@ impl Verdict {
         self.retry
     }
 
-    /// Scenarios that failed, and those that the boot did not come to.
+    /// Returns the scenarios that failed, and those that the boot did not reach.
     pub fn failed(&self) -> Vec<&str> {
         let failed = self.runs.iter().filter(|run| run.outcome == Outcome::Fail).map(|run| run.name.as_str());
         failed.chain(self.missing.iter().copied()).collect()
     }
 
-    /// Replaces the outcomes of failed scenarios by those of a later boot, and keeps the first reasons.
+    /// Replaces the outcomes of failed scenarios by those of a later boot. Keeps the first reasons.
     pub fn overruled_by(mut self, later: Self) -> Self {
         for run in self.runs.iter_mut().filter(|run| run.outcome == Outcome::Fail) {
             let Some(again) = later.runs.iter().find(|again| again.name == run.name) else { continue };
@@ -89,7 +89,7 @@ impl Verdict {
             self.runs.extend(later.runs.iter().find(|again| again.name == *name).cloned());
         }
         if !missing.is_empty() {
-            // The first boot broke off, and the second did the rest.
+            // The first boot ended early, and the second boot ran the remaining scenarios.
             self.problems.clear();
         }
         self.problems.extend(later.problems);
@@ -129,8 +129,8 @@ impl Boot<'_> {
     pub fn run(&self) -> Result<Verdict> {
         let Self { dir, plan, kernel, accel, console, .. } = self;
         let expressions: Vec<String> = plan.requests.iter().map(super::Request::expression).collect();
-        // An oops ends the boot at once: a kernel that has faulted proves nothing any more. Console messages below
-        // critical would land in the middle of the guest's lines; it reads them from /dev/kmsg.
+        // A kernel oops ends the boot at once, because later results would prove nothing. Console messages below critical are
+        // off, because they would interrupt the guest's lines. The guest reads them from /dev/kmsg.
         let mut append = format!(
             "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.scenarios={}",
             plan.cgroup.word(),
@@ -232,7 +232,7 @@ impl Boot<'_> {
         Ok(root)
     }
 
-    /// Follows the console to the end, or stops the machine when it hangs.
+    /// Reads the console to the end, or stops the machine when it hangs.
     fn listen(&self, machine: &Machine, log: &Path, start: Instant, record: &mut Record) -> Result<Ending> {
         let mut running = machine.start(log)?;
         let mut live = Live::new(self.console);
@@ -247,7 +247,7 @@ impl Boot<'_> {
             }
             if now >= deadline {
                 break match record.end {
-                    // The guest printed all outcomes. That it did not power off is no fault of the agent.
+                    // The guest printed all outcomes. A guest that does not power off is not the agent's fault.
                     Some(_) => Ending::Exited,
                     None => Ending::Stopped(format!("stopped after {} s in all", (now - start).as_secs())),
                 };
@@ -287,7 +287,7 @@ impl Boot<'_> {
         (took > limit).then(|| format!("stopped: {} ran for {} s", running.name, took.as_secs()))
     }
 
-    /// A QEMU that says no word of the guest's and fails is a broken set-up, not a failed scenario.
+    /// Fails if QEMU failed before the guest ran a scenario: the set-up is broken, and no scenario has failed.
     fn emulator_failure(&self, running: &mut Running, record: &Record, complaints: &[String]) -> Result<()> {
         let code = running.exit_code(Duration::from_millis(200))?;
         for complaint in complaints {
@@ -302,14 +302,14 @@ impl Boot<'_> {
     }
 }
 
-/// Files of one boot: initramfs, disks, archives. Boots at the same time differ in their label, and so in their files.
+/// The files of one boot: initramfs, disks, archives. Concurrent boots have different labels, and therefore different files.
 #[derive(Debug)]
 struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Empty, whatever a boot that broke off has left there.
+    /// Creates an empty directory. Removes the files of an aborted boot.
     fn create(path: PathBuf) -> Result<Self> {
         let scratch = Self { path };
         if scratch.path.exists() {
@@ -324,7 +324,7 @@ impl Scratch {
     }
 }
 
-/// A label as part of a file name.
+/// Returns a label as part of a file name.
 fn file_name(label: &str) -> String {
     label.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect()
 }

@@ -1,4 +1,4 @@
-//! A writer of initramfs archives: the "newc" format of the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+//! Writes initramfs archives in the "newc" format of the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::io::{self, Write};
 
@@ -27,7 +27,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, S_IFREG | permissions, (0, 0), content)
     }
 
-    /// A character device: init needs /dev/console before it can mount anything.
+    /// Adds a character device. init needs /dev/console before it can mount anything.
     pub fn character_device(&mut self, path: &str, major: u32, minor: u32) -> io::Result<()> {
         self.entry(path, S_IFCHR | 0o600, (major, minor), &[])
     }
@@ -52,7 +52,8 @@ impl<W: Write> Archive<W> {
         let name_size = u32::try_from(name.len() + 1)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: name too long")))?;
         write!(self.out, "070701")?;
-        // inode, mode, uid, gid, links, time, size, device of the file, device it stands for, name size, check sum
+        // The fields: inode, mode, uid, gid, links, time, size, device of the file, device that it represents, size of the name,
+        // check sum.
         let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0];
         for field in fields {
             write!(self.out, "{field:08x}")?;
@@ -62,7 +63,7 @@ impl<W: Write> Archive<W> {
         self.pad(6 + fields.len() * 8 + name.len() + 1)
     }
 
-    /// Everything is aligned to four bytes, and the header's length is counted in.
+    /// Pads to four bytes, as the format requires. The length includes the header.
     fn pad(&mut self, written: usize) -> io::Result<()> {
         let missing = written.next_multiple_of(4) - written;
         self.out.write_all(&[0; 4][..missing])
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_header_name_content_each_padded_to_four() {
+    fn header_name_and_content_are_padded_to_four_bytes() {
         let mut archive = Archive::new(Vec::new());
         archive.file("/bin/a", 0o755, b"hello").unwrap();
         let bytes = archive.finish().unwrap();
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_carries_its_numbers() {
+    fn a_device_has_its_numbers() {
         let mut archive = Archive::new(Vec::new());
         archive.character_device("dev/console", 5, 1).unwrap();
         let bytes = archive.finish().unwrap();

@@ -1,4 +1,4 @@
-//! The guest's disks: sparse files, fresh for every boot but for the root file system.
+//! The guest's disks: sparse files. All but the root file system are new for every boot.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::paths::find_program;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Everything is initialized now: a kernel thread that does it later would stir the guest's inode counts and caches.
+/// mkfs initializes everything at once. A kernel thread that does this later would change the guest's inode counts and caches.
 const EXT4: [&str; 4] = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
 const XFS: [&str; 2] = ["-q", "-f"];
 
-/// In one option: mkfs.ext4 uses only the last `-E`.
+/// Both settings are in one option, because mkfs.ext4 uses only the last `-E`.
 const EXT4_WITH_PROJECTS: [&str; 6] =
     ["-q", "-F", "-O", "quota,project", "-E", "lazy_itable_init=0,lazy_journal_init=0,quotatype=prjquota"];
 
-/// /dev/vda ext4, /dev/vdb a small ext4 whose inodes soon come to an end, /dev/vdc an ext4 that counts projects, /dev/vdd xfs where
-/// mkfs.xfs is at hand.
+/// Makes the disks: /dev/vda ext4; /dev/vdb a small ext4 with few inodes; /dev/vdc an ext4 that counts projects; /dev/vdd xfs if
+/// mkfs.xfs is installed.
 pub fn plain(dir: &Path) -> Result<Vec<Disk>> {
     let ext4 = mkfs_ext4()?;
     let mut disks = vec![
@@ -30,14 +30,14 @@ pub fn plain(dir: &Path) -> Result<Vec<Disk>> {
         disk(dir, "projects.img", 32, Command::new(&ext4).args(EXT4_WITH_PROJECTS))?,
     ];
     if let Some(xfs) = find_program("mkfs.xfs") {
-        // mkfs.xfs makes nothing below 300 MiB.
+        // The minimum size of mkfs.xfs is 300 MiB.
         disks.push(disk(dir, "xfs.img", 320, Command::new(xfs).args(XFS))?);
     }
     Ok(disks)
 }
 
-/// The node's file system on /dev/vda, ext4 with a few inodes less than the 100,000 that a scenario wants; the images' on
-/// /dev/vdb, xfs; systemd and containerd on /dev/vdc.
+/// Makes the disks of the guest with containers. /dev/vda is the node's file system, an ext4 with slightly fewer than the 100,000
+/// inodes that a scenario wants. /dev/vdb is the xfs of the images. /dev/vdc has systemd and containerd.
 pub fn with_containers(dir: &Path, root: PathBuf) -> Result<Vec<Disk>> {
     let xfs = find_program("mkfs.xfs").context("mkfs.xfs is not there: run `cargo xtask setup`")?;
     Ok(vec![

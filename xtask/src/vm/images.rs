@@ -1,4 +1,4 @@
-//! Container images as OCI archives, made from busybox: what the guest's containerd imports.
+//! Container images for the guest's containerd: OCI archives with busybox.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use crate::paths::find_program;
 
 /// Programs that the containers' shell scripts call.
 const APPLETS: [&str; 12] = ["cat", "dd", "echo", "head", "ls", "mkdir", "rm", "seq", "sh", "sleep", "tail", "usleep"];
-/// Names of unused images, and the unpacked size of each.
+/// The number of unused images. The next constant is the unpacked size of each.
 const JUNK: u8 = 3;
 const JUNK_MIB: usize = 32;
 
-/// Writes every archive below `scratch`: the sandbox's image, the image of the pods, and unused ones.
+/// Writes every archive below `scratch`: the image of sandboxes, the image of the pods, and the unused images.
 pub fn make(scratch: &Path) -> Result<Vec<PathBuf>> {
     let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
     let busybox = fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
@@ -27,7 +27,7 @@ pub fn make(scratch: &Path) -> Result<Vec<PathBuf>> {
         vec![write(&dir, "busybox", &["sh"], &programs)?, write(&dir, "pause", &["sleep", "2147483647"], &programs)?];
     for number in 1..=JUNK {
         let mut layer = Archive::new(Vec::new());
-        // One byte over and over: small in the archive, and not the same as the next image's.
+        // The repeated byte compresses well, and differs from that of the next image.
         layer.file("filler", 0o644, &vec![number; JUNK_MIB << 20]).context("writing a layer of junk")?;
         let layer = layer.finish().context("writing a layer of junk")?;
         archives.push(write(&dir, &format!("junk-{number}"), &["sh"], &layer)?);
@@ -48,7 +48,7 @@ fn programs(busybox: &[u8]) -> io::Result<Vec<u8>> {
     layer.finish()
 }
 
-/// Writes `localhost/NAME:1`, of one layer.
+/// Writes the archive of `localhost/NAME:1`, which has one layer.
 fn write(dir: &Path, name: &str, command: &[&str], layer: &[u8]) -> Result<PathBuf> {
     let reference = &format!("localhost/{name}:1");
     let description = Description { reference, path: "/bin", entrypoint: &[], command, labels: "{}" };

@@ -1,4 +1,4 @@
-//! The guest's root: init, the agent, busybox, earlyoom, the shared libraries they need, and kernel modules.
+//! The guest's root: init, the agent, busybox, earlyoom, their shared libraries, and kernel modules.
 
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -10,7 +10,7 @@ use super::cpio::Archive;
 use super::modules::Module;
 use crate::files::Files;
 
-/// Empty directories: mount points, and places for files of the guest's programs.
+/// Empty directories: mount points, and directories for files that the guest's programs create.
 const DIRECTORIES: [&str; 7] = ["/dev", "/etc", "/mnt", "/proc", "/run", "/sys", "/tmp"];
 
 /// Files of the guest's first root file system.
@@ -24,7 +24,7 @@ impl Initramfs {
         self.files.put(guest_path, 0o755, text.as_bytes().to_vec());
     }
 
-    /// `/modules/NAME.ko` and their load order in `/modules/order`.
+    /// Adds the modules as `/modules/NAME.ko`, and their load order as `/modules/order`.
     pub fn modules(&mut self, modules: Vec<Module>) {
         let mut order = String::new();
         for Module { name, content } in modules {

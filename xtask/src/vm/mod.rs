@@ -1,4 +1,4 @@
-//! `cargo xtask vm`: boots a virtual machine with the agent inside, runs scenarios there, and judges what it says.
+//! `cargo xtask vm`: boots a virtual machine with the agent inside, runs scenarios there, and judges their outcomes.
 
 mod accel;
 mod boot;
@@ -117,7 +117,7 @@ impl KernelChoice {
         }
     }
 
-    /// Short name for tables and file names.
+    /// Returns a short name for tables and file names.
     fn label(&self) -> String {
         match self {
             Self::Series(series) => series.to_string(),
@@ -126,25 +126,25 @@ impl KernelChoice {
     }
 }
 
-/// One boot to do.
+/// One boot to run.
 #[derive(Debug)]
 pub struct Plan {
     pub kernel: KernelChoice,
     pub cgroup: Cgroup,
     pub guest: Guest,
     pub memory_mib: u32,
-    /// Whether another boot at the same time has priority on the processors.
+    /// Whether a concurrent boot has priority on the CPUs.
     pub yields: bool,
     pub requests: Vec<Request>,
     pub keep_log: bool,
-    /// Whether the guest prints whole pages of text. In a whole suite they would bury the outcomes.
+    /// Whether the guest prints whole pages of text. In a suite the pages would hide the outcomes.
     pub pages: bool,
     pub time_limit: Duration,
     pub silence_limit: Duration,
 }
 
 impl Plan {
-    /// A boot of `cargo xtask test`, or of its `--long`.
+    /// Returns the plan of a boot of `cargo xtask test`, or of `cargo xtask test --long`.
     pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Self> {
         let requests = scenario::in_test(cgroup, boot, is_long)?;
         Ok(Self {
@@ -161,7 +161,7 @@ impl Plan {
         })
     }
 
-    /// Keeps only these scenarios, once each.
+    /// Keeps only the named scenarios, and runs each once.
     pub fn only(mut self, names: &[&str]) -> Self {
         self.requests.retain(|request| names.contains(&request.entry.name));
         self.requests.iter_mut().for_each(|request| request.times = 1);
@@ -183,7 +183,8 @@ impl Plan {
     }
 }
 
-/// Short name of a boot: `6.12+containerd v2`. Its files have it too, so boots at the same time must differ in it.
+/// Returns the short name of a boot: `6.12+containerd v2`. The names of its files contain it, so concurrent boots must have
+/// different labels.
 pub fn label(kernel: &KernelChoice, guest: Guest, cgroup: Cgroup) -> String {
     let guest = match guest {
         Guest::Plain => "",
@@ -221,19 +222,19 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// State that boots share. A target directory has one lab at a time, for scenarios measure time. The lab's owner decides which boots run
-/// at once; boots with different labels share no file.
+/// The state that boots share. A target directory has one lab at a time, because scenarios measure time. The owner of the lab
+/// decides which boots run concurrently; boots with different labels share no file.
 #[derive(Debug)]
 pub struct Lab<'a> {
     workspace: &'a Workspace,
     dir: PathBuf,
-    /// The first boot tries what accelerates the guest; the others read its finding.
+    /// The lock of the trial of accelerators: the first boot runs the trial, and the others read its result.
     trial: Mutex<()>,
     _lock: File,
 }
 
 impl<'a> Lab<'a> {
-    /// Sets up and builds what the VM needs.
+    /// Installs and builds what the VM needs.
     pub fn open(workspace: &'a Workspace, further: &[Part]) -> Result<Self> {
         let mut parts = setup::BUILD.to_vec();
         parts.extend_from_slice(setup::VM);
@@ -251,13 +252,14 @@ impl<'a> Lab<'a> {
         Ok(Self { workspace, dir, trial: Mutex::new(()), _lock: lock })
     }
 
-    /// Boots, and boots again where the kernel itself faulted under software emulation.
+    /// Boots the VM. Boots again if the kernel itself faulted under software emulation.
     pub fn boot(&self, plan: &Plan, console: &Console) -> Result<Verdict> {
         let kernel = plan.kernel.resolve(self.workspace)?;
         let accel = self.accel(&kernel, console)?;
         let boot = boot::Boot { workspace: self.workspace, dir: &self.dir, console, plan, kernel: &kernel, accel };
         let first = boot.run()?;
-        // Under TCG about one guest in 250 faults while the kernel patches its own code: the emulator's race, not ours.
+        // Under TCG about one guest in 250 faults while the kernel patches its own code. This is a race of the emulator, not a
+        // defect of the agent.
         if accel != Accel::Tcg || !first.is_worth_a_retry() {
             return Ok(first);
         }
@@ -273,13 +275,13 @@ impl<'a> Lab<'a> {
     }
 
     fn accel(&self, kernel: &Kernel, console: &Console) -> Result<Accel> {
-        // A trial that broke off has left nothing half done that the next would read.
+        // A trial that panicked leaves no incomplete state that the next trial would read.
         let _one = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
         accel::choose(&kernel.image, &self.dir, console)
     }
 }
 
-/// Refuses a command line that the kernel would cut: x86's COMMAND_LINE_SIZE is 2048 with the closing zero byte.
+/// Refuses a command line that the kernel would truncate: COMMAND_LINE_SIZE of x86 is 2048 with the terminating zero.
 fn check_command_line(line: &str) -> Result<()> {
     if line.len() >= 2048 {
         bail!(

@@ -1,5 +1,5 @@
-//! The kernel modules that the guest loads, in load order. Debian's packages carry no modules.dep (depmod makes it when
-//! a kernel is installed), so the order comes from the modules' own `depends=`.
+//! The kernel modules that the guest loads, in load order. Debian's packages have no modules.dep (depmod makes it when a kernel
+//! is installed), so the order comes from the `depends=` of each module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cmd;
 
-/// Modules of the guest, unless they are built in: disks, file systems, ext4's quotas, loop devices. crc32c-intel is xfs' faster check sum.
+/// The guest's modules that may not be built in: disks, file systems, ext4's quotas, loop devices. crc32c-intel computes the
+/// check sums of xfs faster.
 const WANTED: [&str; 7] = ["virtio_pci", "virtio_blk", "crc32c_intel", "xfs", "overlay", "quota_v2", "loop"];
 
 /// One module, unpacked.
@@ -20,7 +21,7 @@ pub struct Module {
     pub content: Vec<u8>,
 }
 
-/// Reads the wanted modules and what they depend on, dependencies first. What is built in or absent is left out.
+/// Reads the wanted modules and their dependencies, dependencies first. Omits modules that are built in or absent.
 pub fn load(modules: &Path) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     index(&modules.join("kernel"), &mut files)?;
@@ -37,7 +38,8 @@ pub fn load(modules: &Path) -> Result<Vec<Module>> {
     Ok(order.into_iter().filter_map(|name| contents.remove(&name).map(|content| Module { name, content })).collect())
 }
 
-/// Depth first, each once. `depends_of` returns `None` for what is no loadable module, that is, built in.
+/// Returns the load order, depth first, each module once. `depends_of` returns `None` for a name that is no loadable module, such
+/// as a built-in one.
 fn load_order(wanted: &[&str], depends_of: &mut dyn FnMut(&str) -> Result<Option<Vec<String>>>) -> Result<Vec<String>> {
     fn visit(
         name: &str,
@@ -64,7 +66,7 @@ fn load_order(wanted: &[&str], depends_of: &mut dyn FnMut(&str) -> Result<Option
     Ok(order)
 }
 
-/// The names in a module's `depends=` entry.
+/// Returns the names in a module's `depends=` entry.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(start) = module.windows(KEY.len()).position(|window| window == KEY) else {
@@ -74,7 +76,7 @@ fn depends(module: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(value).split(',').filter(|name| !name.is_empty()).map(module_name).collect()
 }
 
-/// File names have dashes or underscores; module names have underscores.
+/// Returns the module name of a file name. File names have dashes or underscores; module names have underscores.
 fn module_name(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depends_are_read_from_modinfo() {
+    fn dependencies_are_parsed_from_modinfo() {
         assert_eq!(depends(b"ELF\0depends=virtio,virtio_ring\0name=virtio_blk\0"), ["virtio", "virtio_ring"]);
         assert_eq!(depends(b"ELF\0depends=crc32c-intel\0"), ["crc32c_intel"]);
         assert!(depends(b"ELF\0depends=\0name=loop\0").is_empty());

@@ -1,9 +1,9 @@
-//! The guest's protocol on its console: one `@@` line per fact.
+//! The guest's protocol on its console: one `@@` line for each fact.
 
 /// Prefix of the guest's lines.
 const MARK: &str = "@@ ";
 
-/// One line of the guest.
+/// A parsed line of the guest.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line<'a> {
     Start {
@@ -13,7 +13,7 @@ pub enum Line<'a> {
         name: &'a str,
         text: &'a str,
     },
-    /// A line of a text that is shown as it is.
+    /// A line of a text that xtask prints unchanged.
     Page {
         text: &'a str,
     },
@@ -32,7 +32,7 @@ pub enum Line<'a> {
         reason: &'a str,
     },
     End(Counts),
-    /// Starts like ours and makes no sense: a guest that garbles a line must not pass by it.
+    /// A line with the mark that cannot be parsed. It fails the boot.
     Malformed(&'a str),
 }
 
@@ -53,7 +53,7 @@ impl Outcome {
     }
 }
 
-/// How many outcomes there were of each kind.
+/// The number of outcomes of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub passed: usize,
@@ -71,8 +71,8 @@ impl Counts {
     }
 }
 
-/// The guest's part of a console line, and the kernel's. The kernel writes into the middle of an unfinished line, before
-/// ours or behind it, and begins with its time stamp.
+/// Splits a console line into the guest's part and the kernel's part. The kernel may write into an unfinished line of the guest,
+/// and begins with its time stamp.
 fn split_console(line: &str) -> (Option<&str>, &str) {
     let line = line.trim_end();
     let Some(start) = line.find(MARK) else {
@@ -86,7 +86,7 @@ fn split_console(line: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// `[    4.575314] `: seconds padded to five places, microseconds.
+/// Returns whether this is `[    4.575314] `: seconds padded to five places, and microseconds.
 fn is_time_stamp(text: &str) -> bool {
     let Some((stamp, _)) = text.strip_prefix('[').and_then(|text| text.split_once("] ")) else {
         return false;
@@ -98,7 +98,7 @@ fn is_time_stamp(text: &str) -> bool {
     stamp.len() >= 12 && micros.len() == 6 && digits(micros) && digits(seconds.trim_start())
 }
 
-/// Reads one console line; `None` for everything that is not for us.
+/// Parses one console line; `None` for a line that the guest's programs did not write.
 pub fn parse(line: &str) -> Option<Line<'_>> {
     let body = split_console(line).0?;
     Some(parse_body(body.trim_end()).unwrap_or(Line::Malformed(body)))
@@ -148,12 +148,12 @@ fn parse_counts(text: &str) -> Option<Counts> {
     words.next().is_none().then_some(counts)
 }
 
-/// Kinds of crash that show on the kernel's console.
+/// The texts that show a fault on the kernel's console.
 const OOPS_MARKERS: &[&str] =
     &["Oops: ", "BUG: ", "kernel BUG at", "general protection fault", "invalid opcode:", "int3: 0000"];
 const PANIC_MARKER: &str = "Kernel panic - not syncing";
 
-/// A kernel that broke.
+/// The kind of a kernel crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// The kernel itself faulted.
@@ -162,7 +162,7 @@ pub enum Crash {
     Panic,
 }
 
-/// A slow emulator on a busy machine: what really hangs runs into a time limit.
+/// The text of a lockup. A slow emulator on a busy machine reports lockups, too; a guest that really hangs exceeds a time limit.
 const LOCKUP_MARKER: &str = "lockup";
 
 /// Returns the kind of crash that a console line shows. Lines of the guest that quote the kernel do not count.
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_line() {
+    fn every_kind_of_line_is_parsed() {
         assert_eq!(parse("@@ scenario ramp start\r\n"), Some(Line::Start { name: "ramp" }));
         assert_eq!(parse("@@ note ramp two words"), Some(Line::Note { name: "ramp", text: "two words" }));
         assert_eq!(parse("@@ page gallery |  indented"), Some(Line::Page { text: "  indented" }));
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_may_have_begun_the_line() {
+    fn a_line_that_the_kernel_began_is_parsed() {
         assert_eq!(parse("[    1.2] random: @@ scenario ramp start"), Some(Line::Start { name: "ramp" }));
         assert_eq!(parse("[    1.2] Linux version 6.12"), None);
         assert_eq!(parse("mail@@example"), None);
     }
 
     #[test]
-    fn the_kernel_may_break_into_the_line() {
+    fn a_line_that_the_kernel_interrupts_is_parsed() {
         let line = "@@ scenario ramp start[    4.575314] Oops: int3: 0000 [#1]";
         assert_eq!(parse(line), Some(Line::Start { name: "ramp" }));
         assert_eq!(crash(line), Some(Crash::Oops));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn garbled_lines_are_not_passed_over() {
+    fn garbled_lines_are_malformed() {
         for line in [
             "@@ outcome ramp maybe",
             "@@ outcome",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn crashes_are_told_apart() {
+    fn crashes_are_classified() {
         assert_eq!(crash("[    9.1] Oops: int3: 0000 [#1] PREEMPT SMP"), Some(Crash::Oops));
         assert_eq!(crash("[    9.1] BUG: kernel NULL pointer dereference"), Some(Crash::Oops));
         assert_eq!(crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"), Some(Crash::Panic));

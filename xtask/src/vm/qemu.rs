@@ -1,4 +1,4 @@
-//! Starting QEMU and listening to its serial console.
+//! Starts QEMU and reads its serial console.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,11 +15,12 @@ use crate::cmd;
 use crate::paths::find_program;
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Three quarters of the processors for the other machine while it wants them all. With 19 it has everything, and the one that
-/// yields fails of its own bounds: its containerd does not answer within a minute.
+/// The nice value of a machine that yields: the other machine gets three quarters of the CPUs while both are busy. With 19 the
+/// other machine gets everything, and the yielding one exceeds its own time limits: its containerd does not answer within a
+/// minute.
 const YIELDING: &str = "5";
 
-/// One machine to start.
+/// A machine to start.
 #[derive(Debug)]
 pub struct Machine {
     pub accel: Accel,
@@ -29,7 +30,7 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Raw images, in the order /dev/vda, /dev/vdb and so on.
     pub disks: Vec<Disk>,
-    /// Whether another machine has priority on the processors.
+    /// Whether another machine has priority on the CPUs.
     pub yields: bool,
 }
 
@@ -37,13 +38,13 @@ pub struct Machine {
 #[derive(Debug)]
 pub struct Disk {
     pub image: PathBuf,
-    /// Made for other boots too: what the guest writes is thrown away.
+    /// Whether other boots use the image as well. The guest's writes are then discarded.
     pub kept: bool,
 }
 
 impl Machine {
     fn command(&self) -> Command {
-        // QEMU must not outlive this program, however that ends; the flag says so to the kernel.
+        // The flag makes the kernel kill QEMU when this program ends for any reason.
         let mut words = Vec::new();
         if find_program("setpriv").is_some() {
             words.extend(["setpriv", "--pdeathsig", "KILL"]);
@@ -70,7 +71,7 @@ impl Machine {
             .arg(&self.initramfs)
             .args(["-append", &self.append]);
         for (index, disk) in self.disks.iter().enumerate() {
-            // These disks are thrown away: no write needs to reach the host's storage.
+            // These disks are temporary, so no write needs to reach the host's storage.
             let snapshot = if disk.kept { "on" } else { "off" };
             let drive = format!(
                 "file={},format=raw,if=none,cache=unsafe,snapshot={snapshot},id=disk{index}",
@@ -96,7 +97,7 @@ impl Machine {
             let mut reader = BufReader::new(stdout);
             let mut line = Vec::new();
             while matches!(reader.read_until(b'\n', &mut line), Ok(n) if n > 0) {
-                // A log that cannot be written to must not stop the boot: the lines are judged all the same.
+                // A log that cannot be written does not stop the boot, because the lines are judged anyway.
                 let _ = log_file.write_all(&line);
                 if console.send(Output::Console(String::from_utf8_lossy(&line).trim_end().to_owned())).is_err() {
                     break;
@@ -118,13 +119,13 @@ impl Machine {
 /// A line from a running machine.
 #[derive(Debug)]
 pub enum Output {
-    /// The guest's serial console.
+    /// A line of the guest's serial console.
     Console(String),
-    /// QEMU itself, about itself.
+    /// A message of QEMU about itself.
     Emulator(String),
 }
 
-/// A started QEMU. Dropping it ends it.
+/// A started QEMU. Dropping it kills QEMU.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -133,7 +134,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The next line, `Ok(None)` when there is none within the time, `Err(Ended)` when QEMU has closed its console.
+    /// Returns the next line, `Ok(None)` when the time is over, or `Err(Ended)` when QEMU has closed its console.
     pub fn next(&self, wait: Duration) -> Result<Option<Output>, Ended> {
         match self.lines.recv_timeout(wait) {
             Ok(output) => Ok(Some(output)),
@@ -142,7 +143,7 @@ impl Running {
         }
     }
 
-    /// Waits for QEMU to end; `None` if it does not within the time.
+    /// Waits for QEMU to exit; `None` if the time is over.
     pub fn exit_code(&mut self, wait: Duration) -> Result<Option<i32>> {
         let deadline = Instant::now() + wait;
         loop {
@@ -158,12 +159,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // If QEMU has exited on its own, both calls do nothing.
+        // Both calls do nothing if QEMU has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The console is closed.
+/// The error of a closed console.
 #[derive(Debug)]
 pub struct Ended;

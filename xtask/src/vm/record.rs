@@ -1,11 +1,11 @@
-//! The console output of one boot and its problems. A boot that does not prove success has failed.
+//! The console output of one boot, and its problems. A boot fails unless its output proves success.
 
 use std::time::Duration;
 
 use super::protocol::{self, Counts, Crash, Line, Outcome};
 use super::scenario::Request;
 
-/// One scenario's outcome.
+/// The outcome of one scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub name: String,
@@ -14,7 +14,7 @@ pub struct Run {
     pub reason: String,
 }
 
-/// A scenario that has started and has no outcome yet.
+/// A started scenario without an outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Running {
     pub name: String,
@@ -24,25 +24,25 @@ pub struct Running {
 /// How a boot ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// QEMU ended on its own.
+    /// QEMU exited by itself.
     Exited,
     /// xtask stopped the boot, for this reason.
     Stopped(String),
 }
 
-/// Everything that one boot wrote to its console.
+/// The parsed console output of one boot.
 #[derive(Debug, Default)]
 pub struct Record {
     pub runs: Vec<Run>,
     pub running: Option<Running>,
     pub end: Option<Counts>,
-    /// The first sign of a crash, and its line.
+    /// The first sign of a crash, with its line.
     pub crash: Option<(Crash, String)>,
     malformed: Vec<String>,
 }
 
 impl Record {
-    /// Takes in one console line, `at` so long after the start of the boot.
+    /// Adds one console line; `at` is the time since the start of the boot.
     pub fn take<'a>(&mut self, line: &'a str, at: Duration) -> Option<Line<'a>> {
         if self.crash.is_none()
             && let Some(crash) = protocol::crash(line)
@@ -78,13 +78,13 @@ impl Record {
         counts
     }
 
-    /// Requested scenarios that have no outcome. A repeated one has one outcome for all its runs.
+    /// Returns the requested scenarios without an outcome. A repeated scenario has one outcome for all its runs.
     pub fn missing(&self, requests: &[Request]) -> Vec<&'static str> {
         let names = requests.iter().map(|request| request.entry.name);
         names.filter(|name| !self.runs.iter().any(|run| run.name == *name)).collect()
     }
 
-    /// Everything that speaks against this boot, besides the outcomes that say `fail` themselves.
+    /// Returns the problems of this boot, except failed outcomes.
     pub fn problems(&self, requests: &[Request], ending: &Ending) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some((crash, line)) = &self.crash {
@@ -116,7 +116,7 @@ impl Record {
         problems
     }
 
-    /// Whether to boot again: the kernel itself faulted (see `vm::boot`) before any scenario had failed.
+    /// Returns whether to boot again: the kernel itself faulted (see `vm::boot`) before any scenario failed.
     pub fn is_worth_a_retry(&self) -> bool {
         matches!(self.crash, Some((Crash::Oops, _))) && self.counts().failed == 0
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_outcome_is_a_failure_even_if_the_end_was_reached() {
+    fn a_missing_outcome_is_a_failure_also_with_an_end() {
         assert_eq!(problems(&RAMP, &["ramp", "swarm"]), ["swarm: no outcome"]);
         assert_eq!(problems(&RAMP, &["ramp*3"]), Vec::<String>::new());
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_our_making_and_a_failure_before_an_oops_are_not_retried() {
+    fn a_panic_or_an_oops_after_a_failure_is_not_retried() {
         assert!(!record(&["[    1.1] Kernel panic - not syncing: Attempted to kill init!"]).is_worth_a_retry());
         assert!(!record(&["@@ outcome ramp fail x", "[    1.0] Oops: 0000 [#1]"]).is_worth_a_retry());
     }

@@ -1,4 +1,4 @@
-//! Output of a VM run: progress while it runs, a table at the end.
+//! Prints the progress of a VM run, and a table at the end.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use super::record::Record;
 use super::scenario::{CATALOGUE, Guest};
 use crate::console::Console;
 
-/// Progress of one boot. Alone on a terminal the last line shows the time a scenario has been running.
+/// The progress of one boot. If the boot runs alone on a terminal, the last line shows how long the current scenario has been
+/// running.
 #[derive(Debug)]
 pub struct Live<'a> {
     console: &'a Console,
@@ -50,7 +51,7 @@ impl<'a> Live<'a> {
             record.running.as_ref().map_or(("booting", Duration::ZERO), |running| (&running.name, running.since));
         let what = if record.end.is_some() { "shutting down" } else { what };
         print!("\r\x1b[K[{:7.1} s] {what} … {} s", at.as_secs_f64(), at.saturating_sub(since).as_secs());
-        // A terminal that cannot be written to is about to stop this program anyway.
+        // A terminal that cannot be written is about to end this program anyway.
         let _ = io::stdout().flush();
         self.ticking = true;
     }
@@ -63,7 +64,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// The table of all runs of all boots, then what else is wrong.
+/// Prints the table of all runs of all boots, then the other problems.
 pub fn print_table(verdicts: &[Verdict]) {
     println!();
     println!("{:<17} {:<15} {:<6} {:<7} {:>7}  reason", "scenario", "kernel", "cgroup", "outcome", "seconds");

@@ -1,4 +1,4 @@
-//! Which scenarios to run: the table shared with the guest, and the expressions people type, `ramp` or `ramp*20`.
+//! Chooses the scenarios to run, from the table shared with the guest and from expressions such as `ramp` or `ramp*20`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,10 +12,10 @@ mod catalogue;
 
 pub use catalogue::{Boot, CATALOGUE, Entry, Guest, InTest};
 
-/// Allowance for booting and powering off.
+/// The time for booting and powering off.
 const BOOT_TIME: Duration = Duration::from_secs(120);
 
-/// One scenario, so many times.
+/// One scenario with its number of runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     pub entry: &'static Entry,
@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the request as it is written on the guest's kernel command line.
+    /// Returns the request as it appears on the guest's kernel command line.
     pub fn expression(&self) -> String {
         match self.times {
             1 => self.entry.name.to_owned(),
@@ -51,7 +51,7 @@ impl Request {
         }
     }
 
-    /// Returns the table's generous time limit for all runs.
+    /// Returns the time limit for all runs, from the table.
     pub fn time_limit(&self) -> Duration {
         Duration::from_secs(u64::from(self.entry.timeout_seconds) * u64::from(self.times))
     }
@@ -88,7 +88,7 @@ pub fn choose(expressions: &[String], cgroup: Cgroup, guest: Guest) -> Result<Ve
     Ok(requests)
 }
 
-/// The guest that these need: one boot has one.
+/// Returns the guest that these scenarios need. One boot has only one guest.
 pub fn guest(requests: &[Request]) -> Result<Guest> {
     let mut guests = requests.iter().map(|request| request.entry.guest);
     let first = guests.next().unwrap_or(Guest::Plain);
@@ -115,7 +115,7 @@ pub fn in_test(cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Vec<Request>
         .collect()
 }
 
-/// Returns the time limit of one boot, by the table's generous bounds.
+/// Returns the time limit of one boot, from the table.
 pub fn time_limit(requests: &[Request]) -> Duration {
     requests.iter().map(Request::time_limit).sum::<Duration>() + BOOT_TIME
 }
@@ -147,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_everything_the_layout_supports() {
+    fn without_names_all_supported_scenarios_run() {
         let all = choose(&[], Cgroup::V1, Guest::Plain).unwrap();
         assert!(!all.is_empty());
         assert!(all.iter().all(|request| request.entry.cgroups.contains(&"v1")));
     }
 
     #[test]
-    fn asking_twice_is_refused() {
+    fn a_scenario_named_twice_is_refused() {
         assert!(choose(&["ramp".to_owned(), "ramp*2".to_owned()], Cgroup::V2, Guest::Plain).is_err());
     }
 
     #[test]
-    fn asking_for_an_unsupported_layout_is_refused() {
+    fn a_scenario_of_another_layout_is_refused() {
         for entry in CATALOGUE.iter().filter(|entry| !entry.cgroups.contains(&"v1")) {
             assert!(choose(&[entry.name.to_owned()], Cgroup::V1, Guest::Plain).is_err(), "{}", entry.name);
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_kernel_sees_every_scenario_of_its_layout_in_one_boot() {
+    fn each_scenario_runs_in_one_boot_of_the_newest_kernel() {
         let boots =
             [Boot::Reference, Boot::Remainder, Boot::Containers].map(|boot| in_test(Cgroup::V2, boot, true).unwrap());
         for entry in CATALOGUE.iter().filter(|entry| entry.cgroups.contains(&"v2")) {

@@ -1,4 +1,4 @@
-//! A runtime for tests: tonic on a real Unix socket, with the content that a test sets.
+//! A runtime for tests: tonic on a real Unix socket, with content that the test sets.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use tonic_prost::ProstCodec;
 use super::containerd::DeleteLease;
 use super::cri;
 
-/// The content, the calls that were made, and the faults.
+/// The content, the received calls, and the faults.
 #[derive(Debug, Default)]
 pub struct Has {
     pub sandboxes: Vec<cri::PodSandbox>,
@@ -33,18 +33,18 @@ pub struct Has {
     pub images: Vec<cri::Image>,
     pub info: cri::Texts,
     pub sandbox_info: cri::Texts,
-    /// Calls with effects: `RemoveImage sha256:1`.
+    /// The received calls with effects: `RemoveImage sha256:1`.
     pub done: Vec<String>,
-    /// It answers as containerd, with leases.
+    /// Whether the runtime answers as containerd does, with leases.
     pub is_containerd: bool,
     pub leases: Vec<String>,
     /// Delays of these calls, or of calls about these containers.
     pub delays: HashMap<&'static str, Duration>,
     /// Refusals of these calls, or of calls about these ids.
     pub refusals: HashMap<&'static str, Status>,
-    /// Calls with undecodable answers.
+    /// Calls that get undecodable answers.
     pub nonsense: Vec<&'static str>,
-    /// From this call with an effect on nothing is answered.
+    /// Once it has received this many calls with an effect, the runtime does not answer any more.
     pub dies_after: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Has {
         self.sandboxes.last_mut().unwrap()
     }
 
-    /// A container `POD-NAME-ATTEMPT` in it. It ended at `created`, if it has.
+    /// Adds a container `POD-NAME-ATTEMPT` to the pod. A container that has ended did so at `created`.
     pub fn container(&mut self, pod: &str, name: &str, attempt: u32, state: i32, created: i64) -> &mut cri::Container {
         let id = format!("{pod}-{name}-{attempt}");
         let finished_at = if state == cri::CONTAINER_EXITED { created } else { 0 };
@@ -124,7 +124,7 @@ impl Fake {
                     .add_service(Served::<ImageService>(Arc::clone(&having), PhantomData))
                     .add_service(Served::<LeaseService>(having, PhantomData))
                     .serve_with_incoming(UnixListenerStream::new(listener));
-                // Not gracefully: connections break, as when a runtime is killed.
+                // The server does not stop gracefully: connections break, as when a runtime is killed.
                 tokio::select! {
                     served = serving => served.unwrap(),
                     _ = stopped => {}
@@ -215,7 +215,7 @@ impl<K> tower::Service<Request<Body>> for Served<K> {
     }
 }
 
-/// A number where a message or text is expected.
+/// A message with a number instead of a message or text.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct Nonsense {
     #[prost(uint64, tag = "1")]
@@ -241,7 +241,7 @@ fn lock(has: &Mutex<Has>) -> MutexGuard<'_, Has> {
 #[expect(clippy::too_many_lines, reason = "one arm a call")]
 async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Response<Body> {
     let name = call.to_owned();
-    // Notes a call with an effect, unless it is refused.
+    // Records a call with an effect, unless the call is refused.
     let change = {
         let (all, name) = (Arc::clone(&all), name.clone());
         move |id: &str, text: String| {
@@ -370,7 +370,7 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
             };
             unary(request, remove).await
         }
-        // As in containerd, a lease cannot be made twice, and belongs to a namespace.
+        // As in containerd, a lease cannot be created twice, and belongs to a namespace.
         "Create" | "Delete" if lock(&all).is_containerd => {
             let has_namespace = request.headers().contains_key("containerd-namespace");
             let lease = move |request: DeleteLease| {

@@ -1,4 +1,4 @@
-//! Which of several runtimes is used.
+//! Tests which of several runtimes the agent uses.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn the_first_that_answers_is_used() {
     let Err(find::Missing::Unusable(reason)) = first_of(&[docker.socket(), nobody]) else {
         panic!("no runtime answers")
     };
-    assert!(reason.contains("disabled_plugins"), "the first one's reason is told: {reason}");
+    assert!(reason.contains("disabled_plugins"), "the reason is that of the first socket: {reason}");
     assert_eq!(first_of(&[]), Err(find::Missing::Absent));
 }
 

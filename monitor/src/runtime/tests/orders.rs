@@ -1,4 +1,4 @@
-//! Orders to collect garbage, and to stop and remove pods.
+//! Tests orders to collect garbage, and to stop and remove pods.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn garbage_is_removed_in_order() {
     assert!(!log.exists() && place.logs().exists(), "a log is removed with its container");
 }
 
-/// Space is free only after containerd's own garbage collection, and the next step depends on that.
+/// Space is free only after containerd's own garbage collection, and the next step depends on the free space.
 #[test]
 fn containerd_frees_removed_containers_at_once() {
     let place = Place::new();
@@ -59,7 +59,7 @@ fn a_collection_stops_when_enough_is_free() {
     let fake = Fake::start(&place.socket(), node());
     let mut runtime = place.start();
     let has = Arc::clone(&fake.has);
-    // Measured by what is left, as on a filesystem.
+    // The order measures by the remaining images, as on a filesystem.
     let order = everything(move || has.lock().unwrap().images.iter().map(|image| image.size).sum::<u64>() <= 611);
     let first = collected(&mut runtime, order);
     assert_eq!((first.end, first.counts.images), (CollectEnd::Enough, 1));
@@ -111,7 +111,7 @@ fn a_refused_removal_does_not_stop_the_others() {
 fn each_object_is_checked_before_its_removal() {
     let place = Place::new();
     let mut has = node();
-    // The list is a moment old: asked for alone, one runs, and an image is in use once more.
+    // The list is outdated: the answers about single objects show that one container runs and one image is in use again.
     has.statuses.get_mut("web-app-0").unwrap().state = cri::CONTAINER_RUNNING;
     let fake = Fake::start(&place.socket(), has);
     let having = Arc::clone(&fake.has);
@@ -198,7 +198,7 @@ fn a_pod_is_stopped_with_its_grace_period_and_removed_after_it() {
     assert!(!log.exists(), "its log is removed");
 }
 
-/// The kubelet restarts the pod before the removal.
+/// In this test the kubelet restarts the pod before the removal.
 #[test]
 fn a_new_sandbox_of_the_kubelet_is_not_removed() {
     let place = Place::new();
@@ -224,7 +224,7 @@ fn a_sandbox_with_killed_processes_is_removed() {
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
     assert!(stopped(&mut runtime, order("web", 0, false)).result.is_err());
-    // Its processes were killed, which the runtime has not noticed: it cannot stop them, but can remove the sandbox.
+    // Its processes were killed, which the runtime has not noticed. The runtime cannot stop them, but can remove the sandbox.
     stopped(&mut runtime, order("web", 0, true)).result.unwrap();
     assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
 }

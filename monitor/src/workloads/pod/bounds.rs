@@ -3,13 +3,13 @@
 use super::object::{Pod, ResourceList, Resources};
 use super::resource_name::ResourceName;
 
-/// For each list of containers, volumes and tolerations. More than any running pod has.
+/// Limit of each list of containers, volumes and tolerations. No running pod has more.
 const MAX_ITEMS: usize = 256;
 const MAX_RESOURCES: usize = 16;
 const MAX_OWNERS: usize = 16;
 
 impl Pod {
-    /// Removes what exceeds the limits, and resources that decide nothing.
+    /// Removes the items beyond the limits, and resources that do not affect decisions.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.metadata.owners.sort_by_key(|owner| !owner.controller);
@@ -21,7 +21,7 @@ impl Pod {
             for container in containers {
                 retain_deciding(&mut container.resources);
                 if is_cut {
-                    // The sum over a part of the containers is not the pod's limit.
+                    // The sum over some of the containers is not the pod's limit.
                     container.resources.limits = ResourceList::default();
                 }
             }
@@ -47,7 +47,7 @@ fn retain(list: &mut ResourceList) {
         ResourceName::Other(name) => name.starts_with("hugepages-"),
         ResourceName::Cpu | ResourceName::Memory | ResourceName::EphemeralStorage => true,
     });
-    // The resources that decide something come first.
+    // Resources that affect decisions come first.
     list.0.sort_by_key(|(name, _)| matches!(name, ResourceName::Other(_)));
     list.0.truncate(MAX_RESOURCES);
 }

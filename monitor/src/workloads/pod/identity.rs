@@ -1,4 +1,4 @@
-//! The name and the exemptions of a pod.
+//! The name of a pod, and the reasons why it is exempt.
 
 use std::cmp::Ordering;
 use std::{fmt, iter};
@@ -15,12 +15,12 @@ const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// How many annotations are kept beside those that the configuration names. A later configuration may name some of these while the API
-/// server is unreachable.
+/// Limit of annotations that are kept beside those that the configuration names. A later configuration may name some of them
+/// while the API server is unreachable.
 const MAX_OTHERS: usize = 32;
 
 impl Metadata {
-    /// Keeps the annotations that always decide something, those named by `keys`, and a bounded number of the others.
+    /// Keeps the annotations that always affect decisions, those named by `keys`, and a limited number of the others.
     pub fn kept(mut annotations: Vec<(String, String)>, keys: &[String]) -> Vec<(String, String)> {
         let mut others = 0;
         annotations.retain_mut(|(key, value)| {
@@ -34,12 +34,12 @@ impl Metadata {
         annotations
     }
 
-    /// Whether an annotation decides anything, given the keys that the configuration names.
+    /// Returns whether an annotation affects decisions, given the keys that the configuration names.
     fn decides(key: &str, keys: &[String]) -> bool {
         [SOURCE, MIRROR].contains(&key) || keys.iter().any(|named| named == key)
     }
 
-    /// Whether both agree in everything that decides.
+    /// Returns whether both agree in all annotations that affect decisions.
     fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
         let Self { name, namespace, uid, annotations, owners, is_being_deleted } = self;
         let deciding = |(key, _): &&(String, String)| Self::decides(key, keys);
@@ -53,18 +53,18 @@ impl Metadata {
 }
 
 named_enum! {
-    /// Why a pod is exempt from eviction (`eviction-semantics.md` §7).
+    /// The reason why a pod is exempt from eviction (`eviction-semantics.md` §7).
     pub enum Exemption {
-        /// Created from a file on the node, not by the API server.
+        /// A pod that was created from a file on the node, not by the API server.
         StaticPod = "static pod",
         /// The API server's object for a static pod.
         MirrorPod = "mirror pod",
-        /// Needed by the system to run.
+        /// A pod that the system needs to run.
         CriticalPriority = "critical priority",
     }
 }
 
-/// `namespace/name`, ordered as that string, without building it.
+/// The name `namespace/name`. It is ordered as that string, without building the string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FullName<'a> {
     namespace: &'a str,
@@ -80,7 +80,7 @@ impl FullName<'_> {
 impl Ord for FullName<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.namespace.len() == other.namespace.len() {
-            // Comparing the parts is much faster.
+            // Comparing the parts is much faster than building the strings.
             (self.namespace, self.name).cmp(&(other.namespace, other.name))
         } else {
             self.bytes().cmp(other.bytes())
@@ -115,7 +115,7 @@ impl Pod {
         [&self.metadata.namespace, "/", &self.metadata.name].concat()
     }
 
-    /// Whether the pod has not terminated.
+    /// Returns whether the pod has not terminated.
     pub fn is_active(&self) -> bool {
         !matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
     }
@@ -137,15 +137,16 @@ impl Pod {
         }
     }
 
-    /// The UID of the static pod, if this is its mirror pod.
+    /// Returns the UID of the static pod if this is its mirror pod.
     pub fn mirrored_uid(&self) -> Option<&str> {
         self.annotation(MIRROR)
     }
 
-    /// Removes the annotation that marks a static pod unless the UID confirms it. Anyone who may create pods can write annotations. The API
-    /// server's pods never come from another source: a real static pod either has the kubelet's hash as its UID, or appears as a mirror
-    /// pod. Others can write the mirror annotation too (`ValidatePodSpecificAnnotations`, Kubernetes 1.36, requires only a node name, and
-    /// forbids adding it later), but such a pod never runs: the kubelet deletes it as an orphan.
+    /// Removes the annotation that marks a static pod unless the UID confirms the mark, because anyone who may create pods can
+    /// write annotations. The API server's pods never come from another source: a real static pod either has the kubelet's hash
+    /// as its UID, or appears as a mirror pod. Users can write the mirror annotation too (`ValidatePodSpecificAnnotations`,
+    /// Kubernetes 1.36, requires only a node name, and forbids adding it later), but such a pod never runs, because the kubelet
+    /// deletes it as an orphan.
     #[must_use]
     pub fn without_forged_source(mut self) -> Self {
         if !PodUid::is_hash(&self.metadata.uid) {
@@ -158,13 +159,13 @@ impl Pod {
         self.exemption().is_some()
     }
 
-    /// Whether the pod is critical to this node: the kernel's OOM killer is to choose it last.
+    /// Returns whether the pod is critical to this node. The kernel's OOM killer chooses such a pod last.
     pub fn is_node_critical(&self) -> bool {
         self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
     }
 
-    /// Whether both agree in everything except annotations that decide nothing while `keys` are named: tools write such annotations all the
-    /// time.
+    /// Returns whether both pods agree, except in annotations that do not affect decisions while `keys` are named. Tools write
+    /// such annotations all the time.
     pub fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
         let Self { metadata, spec, status } = self;
         metadata.decides_as(&other.metadata, keys) && *spec == other.spec && *status == other.status
@@ -207,7 +208,7 @@ mod tests {
         let uid = "0b8bd9ec-5a1f-4ee0-9a9b-3d6bb6d9a1c2";
         assert_eq!(of(uid, "source"), None);
         assert_eq!(of(uid, "mirror"), Some(Exemption::MirrorPod));
-        // As in the kubelet's own list of pods.
+        // The kubelet's own list has static pods with this UID and source.
         assert_eq!(of("00112233445566778899aabbccddeeff", "source"), Some(Exemption::StaticPod));
     }
 
@@ -232,7 +233,7 @@ mod tests {
             (r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":null}}}"#, Some(Exemption::MirrorPod)),
             (r#"{"spec":{"priority":2000000000}}"#, Some(Exemption::CriticalPriority)),
             (r#"{"spec":{"priority":1999999999}}"#, None),
-            // The class name without its number decides nothing.
+            // The name of the class without the number of its priority has no effect.
             (r#"{"spec":{"priorityClassName":"system-node-critical"}}"#, None),
             (r#"{"spec":{"priority":null},"metadata":{"annotations":null}}"#, None),
         ] {

@@ -1,4 +1,4 @@
-//! The API's object `v1.Pod`, as far as a decision reads it.
+//! The API's object `v1.Pod`, with the fields that a decision reads.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -6,7 +6,7 @@ use super::resource_name::ResourceName;
 use crate::units::Quantity;
 use crate::workloads::json_defaults::{entries, is_present, list, or_default};
 
-/// Of an annotation. The values that decide anything are short; those that tools leave on a pod are not.
+/// Limit of an annotation's value. Values that affect decisions are short; values that tools write may be long.
 const MAX_VALUE_BYTES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -27,7 +27,7 @@ pub struct Metadata {
     pub name: String,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Unlike the name, never reused.
+    /// The UID. Unlike the name, it is never reused.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub uid: String,
     #[serde(deserialize_with = "annotations", serialize_with = "map", skip_serializing_if = "Vec::is_empty")]
@@ -80,7 +80,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Whether an init container runs beside the containers after it.
+    /// Returns whether an init container runs beside the containers after it.
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy == "Always"
     }
@@ -122,7 +122,7 @@ pub struct Volume {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EmptyDir {
-    /// `Memory` is a tmpfs; empty is the node's filesystem.
+    /// The medium: `Memory` is a tmpfs, an empty string is the node's filesystem.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub medium: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,18 +132,18 @@ pub struct EmptyDir {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// Empty matches all keys.
+    /// The key. An empty key matches all keys.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// `Exists` or `Equal`; empty is `Equal`.
+    /// The operator: `Exists` or `Equal`. An empty string is `Equal`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub operator: String,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Empty matches all effects.
+    /// The effect. An empty string matches all effects.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub effect: String,
-    /// How long a `NoExecute` taint is tolerated; `None` is for ever.
+    /// How long a `NoExecute` taint is tolerated; `None` means for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
@@ -168,7 +168,7 @@ pub struct Status {
 pub struct ContainerStatus {
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The runtime's name and id: `containerd://0123…`.
+    /// The name of the runtime and the id: `containerd://0123…`.
     #[serde(rename = "containerID", deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
 }
@@ -196,7 +196,7 @@ impl ResourceList {
         self.0.is_empty()
     }
 
-    /// Whether the list names a resource that can be requested for the pod as a whole; local storage cannot.
+    /// Returns whether the list names a resource that can be requested for the pod as a whole; local storage cannot.
     pub(super) fn names_pod_level(&self) -> bool {
         self.0.iter().any(|(name, _)| match name {
             ResourceName::Cpu | ResourceName::Memory => true,
@@ -206,7 +206,7 @@ impl ResourceList {
     }
 }
 
-/// Reads all annotations: the operator chooses which of them protect a pod, and may change that later.
+/// Reads all annotations, because the operator chooses which of them protect a pod, and may change that later.
 fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
     let mut all: Vec<(String, String)> = entries(deserializer)?;
     all.iter_mut().for_each(|(_, value)| shorten(value));
@@ -222,7 +222,7 @@ pub fn shortened(value: &str) -> &str {
     value.get(..value.floor_char_boundary(MAX_VALUE_BYTES)).unwrap_or(value)
 }
 
-/// A field that is read by presence must be omitted when it is false.
+/// Returns whether a field is false. A field that is read by its presence must then be omitted.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
 fn is_false(value: &bool) -> bool {
     !value

@@ -7,8 +7,9 @@ impl Pod {
         self.metadata.owners.iter().find(|owner| owner.controller)
     }
 
-    /// Whether a `DaemonSet` would recreate the pod. Users can write owners on their own pods. A controller that does not exist recreates
-    /// nothing, and the garbage collector deletes its pods; a real controller releases a pod that is not its own.
+    /// Returns whether a `DaemonSet` would recreate the pod. Users can write owners on their own pods, but gain nothing: a
+    /// controller that does not exist recreates nothing, and the garbage collector deletes its pods; a real controller releases a
+    /// pod that is not its own.
     pub fn is_of_daemon_set(&self) -> bool {
         self.controller().is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
     }
@@ -28,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_known_by_its_id_of_any_kind() {
+    fn a_container_of_any_kind_is_found_by_its_id() {
         let json = r#"{"status": {"containerStatuses": [{"name": "app", "containerID": "containerd://01"}, {"name": "new"}],
             "initContainerStatuses": [{"name": "proxy", "containerID": "cri-o://02"}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_daemon_sets_own_pod_is_of_one() {
+    fn only_pods_of_a_daemon_set_belong_to_it() {
         for (owner, holds) in [
             (r#""apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true"#, true),
             (r#""apiVersion": "apps/v1", "kind": "DaemonSet""#, false),

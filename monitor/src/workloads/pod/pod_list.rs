@@ -1,4 +1,4 @@
-//! Lists of pods. Each pod must be an object: a derived struct would also accept an array, with its items as the fields in order.
+//! Lists of pods. Each pod must be an object. A derived struct would also accept an array, with the fields as its items.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Which pods are exempt because of what they are. No I/O.
+//! Determines which pods are exempt. No I/O.
 
 use super::identity::Exemption;
 use super::object::{Pod, shortened};
@@ -6,7 +6,7 @@ use crate::config::kubernetes_options::PodProtection;
 use crate::workloads::protection::Protection;
 
 impl Pod {
-    /// Returns why the pod is exempt: always for system pods, else by the operator's rules.
+    /// Returns the reason why the pod is exempt. System pods are always exempt, other pods by the operator's rules.
     pub fn protection(&self, rules: &PodProtection) -> Option<Protection> {
         let PodProtection {
             daemon_sets,
@@ -26,7 +26,8 @@ impl Pod {
         }
         let volumes = &self.spec.volumes;
         let checks = [
-            // The DaemonSet recreates its pod on the same node whatever the node's conditions, so an eviction frees nothing.
+            // The DaemonSet recreates its pod on the same node, whatever the conditions of the node. An eviction therefore frees
+            // nothing.
             (*daemon_sets && self.is_of_daemon_set(), Protection::DaemonSet),
             (annotations.iter().any(|wanted| self.carries(wanted)), Protection::Annotation),
             (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
@@ -44,7 +45,7 @@ impl Pod {
         checks.into_iter().find_map(|(holds, protection)| holds.then_some(protection))
     }
 
-    /// Whether the pod has the annotation: `key` with any value, or `key=value`.
+    /// Returns whether the pod has the annotation: `key` with any value, or `key=value`.
     fn carries(&self, wanted: &str) -> bool {
         match wanted.split_once('=') {
             Some((key, value)) => self.annotation(key) == Some(shortened(value)),

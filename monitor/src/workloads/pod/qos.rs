@@ -6,14 +6,14 @@ use crate::units::Amount;
 use crate::workloads::cgroup_path::QosClass;
 
 impl Pod {
-    /// Returns the class set by the API server or the kubelet, else the class that follows from the resources (`eviction-semantics.md`
-    /// §14).
+    /// Returns the class that the API server or the kubelet has set, else the class that follows from the resources
+    /// (`eviction-semantics.md` §14).
     pub fn qos_class(&self, quirks: Quirks) -> QosClass {
         let known = QosClass::ALL.into_iter().find(|class| class.as_str() == self.status.qos_class);
         known.unwrap_or_else(|| self.computed_qos_class(quirks))
     }
 
-    /// Ephemeral containers are ignored: they cannot request anything.
+    /// Returns the class that follows from the resources. Ephemeral containers are ignored, because they cannot request anything.
     fn computed_qos_class(&self, quirks: Quirks) -> QosClass {
         let counts =
             |resources: &&Resources| quirks.has(Quirk::EmptyPodResourcesBestEffort) || resources.names_compute();
@@ -25,7 +25,7 @@ impl Pod {
 }
 
 impl Resources {
-    /// Whether any processor or memory quantity is given, even zero.
+    /// Returns whether any processor or memory quantity is given, even zero.
     fn names_compute(&self) -> bool {
         [&self.requests, &self.limits]
             .into_iter()
@@ -33,7 +33,7 @@ impl Resources {
     }
 }
 
-/// The resources that decide the class. Zero is the same as absent.
+/// The resources that decide the class. A quantity of zero counts as absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Compute {
     cpu: Amount,
@@ -57,7 +57,8 @@ impl Compute {
     }
 }
 
-/// Guaranteed requires that every container limits both resources, and that the sums of requests and limits are equal.
+/// Returns the class. Guaranteed requires that every container limits both resources, and that the sums of requests and limits
+/// are equal.
 fn class_of<'a>(all: impl IntoIterator<Item = &'a Resources>) -> QosClass {
     let (mut requests, mut limits, mut all_limited) = (Compute::NONE, Compute::NONE, true);
     for resources in all {

@@ -18,7 +18,7 @@ fn the_class_follows_from_the_resources() {
         (vec![both], Guaranteed),
         (vec![both, both], Guaranteed),
         (vec![both, "{}"], Burstable),
-        // The sums match, but one container has no limit for memory.
+        // The sums are equal, but one container has no limit for memory.
         (
             vec![
                 r#"{"requests":{"cpu":"1","memory":"1"},"limits":{"cpu":"1","memory":"2"}}"#,
@@ -34,7 +34,7 @@ fn the_class_follows_from_the_resources() {
             ],
             Guaranteed,
         ),
-        // Limits without requests: the API server would have set them.
+        // The limits have no requests. The API server would have set the requests.
         (vec![r#"{"limits":{"cpu":"1","memory":"1"}}"#], Burstable),
     ] {
         let list: Vec<String> = containers.iter().map(|resources| format!(r#"{{"resources":{resources}}}"#)).collect();

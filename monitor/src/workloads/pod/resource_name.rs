@@ -3,7 +3,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// The name of a resource. The common names need no string of their own: a decision over a thousand pods compares ten thousand names.
+/// The name of a resource. Common names need no string: a decision over a thousand pods compares ten thousand names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourceName {
     Cpu,

@@ -5,8 +5,8 @@ use crate::config::{Quirk, Quirks};
 use crate::units::{Amount, Quantity, Resource};
 
 impl Pod {
-    /// Whether the pod as a whole has requests or limits, which hide its containers' requests. `spec.resources: {}` does not count, huge
-    /// pages alone do.
+    /// Returns whether the pod as a whole has requests or limits, which hide the requests of its containers. `spec.resources: {}`
+    /// does not count, but huge pages alone do.
     pub fn has_pod_level_resources(&self) -> bool {
         let is_set = |of_pod: &Resources| of_pod.requests.names_pod_level() || of_pod.limits.names_pod_level();
         self.spec.resources.as_ref().is_some_and(is_set)

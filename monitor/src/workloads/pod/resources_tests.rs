@@ -8,7 +8,7 @@ fn request(json: &str, resource: Resource, quirks: Quirks) -> i64 {
     pod(json).request(resource, quirks).units()
 }
 
-/// A container with this memory; a leading `s` makes it a sidecar.
+/// Makes a container with this memory. A leading `s` makes it a sidecar.
 fn container(memory: &str) -> String {
     let (policy, memory) = match memory.strip_prefix('s') {
         Some(memory) => (r#""restartPolicy":"Always","#, memory),
@@ -55,7 +55,7 @@ fn pod_level_resources_hide_those_of_the_containers() {
         (r#"{"requests":{"cpu":"7"}}"#, 0),
         (r#"{"limits":{"memory":"7"}}"#, 0),
         (r#"{"limits":{"hugepages-2Mi":"0"}}"#, 0),
-        // Not a resource of the pod as a whole.
+        // The resource cannot be requested for the pod as a whole.
         ("{}", 1),
         (r#"{"requests":{"ephemeral-storage":"7"}}"#, 1),
         ("null", 1),
@@ -91,7 +91,7 @@ fn the_limit_of_local_storage_keeps_its_text() {
     let overhead = r#","overhead":{"ephemeral-storage":"1Ki"}"#;
     for (json, expected) in [
         (containers(&[], &[], ""), None),
-        // With one contributor the text is kept. With several it is canonical, in the unit family of the first.
+        // With one contributing container the text is kept. With several the text is canonical, in the unit family of the first.
         (containers(&[], &["1E3"], ""), Some("1E3")),
         (containers(&[], &["1Ki", "1Ki"], ""), Some("2Ki")),
         (containers(&["5Ki"], &["1Ki"], ""), Some("5Ki")),
