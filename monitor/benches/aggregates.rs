@@ -1,4 +1,4 @@
-//! Reading every aggregate of a thousand real cgroups, each with stalls and inodes of its own.
+//! Measures a read of every aggregate of a thousand real cgroups, each with stalls and inodes of its own.
 //! Prints `aggregates CGROUPS cgroups: MILLISECONDS ms`, the median.
 
 use std::{
@@ -20,7 +20,7 @@ mod reference;
 mod support;
 
 const CGROUPS: usize = 1000;
-/// Tasks that go from cgroup to cgroup.
+/// The number of tasks that move from cgroup to cgroup.
 const WANDERERS: usize = 25;
 const READS: usize = 51;
 
@@ -28,7 +28,7 @@ fn main() {
     let arguments: Vec<String> = env::args().collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "workload", "wander", top, directory, first] => wander(Path::new(top), Path::new(directory), first),
-        // `cargo test --benches` only wants to know that it runs.
+        // `cargo test --benches` only checks that the bench starts.
         arguments if !arguments.contains(&"--bench") => Ok(()),
         _ => measure(),
     };
@@ -87,14 +87,14 @@ fn measure() -> Result<()> {
     Ok(())
 }
 
-/// Moving a task takes a grace period of RCU, which those who move at the same time share.
+/// Moves tasks through the cgroups. A move takes a grace period of RCU, which concurrent moves share.
 fn walk(cgroups: &Cgroups, directory: &str) -> Result<()> {
     let start = |first: usize| Workload::start("wander", &cgroups.top, &[directory.to_owned(), first.to_string()]);
     let wanderers: Vec<Workload> = (0..WANDERERS).map(start).collect::<Result<_>>()?;
     wanderers.into_iter().try_for_each(|mut wanderer| wanderer.wait())
 }
 
-/// The cgroups, removed whatever happens.
+/// The bench's cgroups. Dropping it removes them.
 struct Made<'c> {
     cgroups: &'c Cgroups,
     ids: Vec<node_pressure_monitor::units::CgroupId>,
@@ -120,7 +120,7 @@ impl Drop for Made<'_> {
     }
 }
 
-/// From cgroup to cgroup: in each a file, and a reclaim that the task itself asks for.
+/// Moves this task from cgroup to cgroup. In each it makes a file and requests reclaim.
 fn wander(top: &Path, directory: &Path, first: &str) -> Result<()> {
     println!("ready");
     let own = std::process::id().to_string();
@@ -132,7 +132,7 @@ fn wander(top: &Path, directory: &Path, first: &str) -> Result<()> {
         let (knob, text) = if cgroup.join("memory.reclaim").exists() {
             ("memory.reclaim", "16K")
         } else {
-            // Refused while tasks are in it and nothing can be freed; the attempt is what counts.
+            // The kernel refuses while the cgroup has tasks and nothing can be freed. The attempt is sufficient.
             ("memory.force_empty", "0")
         };
         let _refused = fs::write(cgroup.join(knob), text);

@@ -1,4 +1,4 @@
-//! Reading quantities.
+//! Measures the parsing of quantities.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! One whole pass over ever more pods with three containers each: a threshold is met, all of them are ranked, the message is written;
-//! and a pass on which nothing is low, as most are. `cargo xtask bench pass` prints how the time grows, and holds it against the promise.
-//! It also counts the allocations of the agent's decision, from the sample that crosses a threshold to the choice of the victim.
+//! Measures one whole pass over growing numbers of pods with three containers each: a threshold is met, all pods are ranked, and the
+//! message is written. Also measures a pass without pressure. `cargo xtask bench pass` prints how the time grows, and compares it with the
+//! promise. It also counts the allocations of the agent's decision, from the sample that crosses a threshold to the choice of the victim.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -26,7 +26,7 @@ mod reference;
 use cpu_time::CpuTime;
 use reference::NATIVE_SORTING;
 
-/// What the node is short of, and whether the pods say which class they are.
+/// The resource that is low, and whether the pods state their class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Memory,
@@ -36,7 +36,7 @@ enum Case {
 }
 
 impl Case {
-    /// Memory, which is promised, has the short name.
+    /// Returns the case's name. Memory, for which there is a promise, has the short name.
     fn name(self) -> &'static str {
         match self {
             Self::Memory => "pass",
@@ -69,7 +69,7 @@ impl Case {
     }
 }
 
-/// Memory, as nobody says otherwise, and disk.
+/// Returns a policy with the defaults for memory, and with a threshold for disk.
 fn policy() -> Policy {
     let mut policy = Policy::default();
     let (signal, value) = (Signal::NodeFsAvailable, ThresholdValue::bytes(Bytes::from_gib(10)));
@@ -102,7 +102,7 @@ fn passes(criterion: &mut Criterion<CpuTime>) {
     }
 }
 
-/// Allocations of the agent's decision: lists of a few thresholds, and four for all candidates, however many they are.
+/// The maximum of allocations of the agent's decision: lists of a few thresholds, and four for any number of candidates.
 const MOST_ALLOCATIONS: u64 = 30;
 
 fn rules(policy: &Policy) -> Rules<'_> {
@@ -117,7 +117,7 @@ fn sampled(available: i64) -> Snapshot {
     Snapshot { observation: Observation { signals: vec![value] }, ..Snapshot::default() }
 }
 
-/// The agent's decision over workloads: steps from the sample that crosses the threshold to the eviction, recorded as in the agent.
+/// Runs the agent's decision over workloads: steps from the sample that crosses the threshold to the eviction, recorded as in the agent.
 fn decide(
     mut decider: Decider<WorkloadUsage>,
     rules: Rules<'_>,
@@ -158,7 +158,7 @@ fn allocations(_: &mut Criterion<CpuTime>) {
     let counted = [10, 100, 1_000, 10_000].map(|count| {
         let candidates = (0..count).map(usage).collect();
         let (mut decider, mut choice) = (Decider::default(), None);
-        // The turn before, on which nothing was low.
+        // The previous turn, in which no signal was low.
         decider.step(rules, &sampled(8 << 30), Answer::Begin);
         let allocations = allocation_counter::measure(|| choice = decide(decider, rules, &low, candidates)).count_total;
         assert_eq!(

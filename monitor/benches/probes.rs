@@ -1,5 +1,5 @@
-//! What each probe costs, by the kernel's own count (`BPF_ENABLE_STATS`), on this machine and inside cgroups of its own.
-//! A line a probe: `probe NAME HITS hits NANOSECONDS ns`; the best of several rounds, for other work shares the caches.
+//! Measures the cost of each probe by the kernel's count (`BPF_ENABLE_STATS`), on this machine and in cgroups of the bench.
+//! Prints `probe NAME HITS hits NANOSECONDS ns` for each probe: the best of several rounds, since other work shares the caches.
 
 use std::{
     env, fs,
@@ -27,7 +27,7 @@ mod reference;
 #[expect(dead_code, reason = "the test uses more of it")]
 mod support;
 
-/// Other work can only add to what a hit costs: rounds go on until so many in a row have made no probe cheaper by a hundredth.
+/// The number of rounds without improvement that end the bench. Other work only adds to a cost, and an improvement is a hundredth or more.
 const CALM_ROUNDS: usize = 6;
 const MOST_ROUNDS: usize = 40;
 const FILES: usize = 2000;
@@ -35,7 +35,7 @@ const EXITS: usize = 5000;
 const SIGNALS: usize = 5000;
 const RECLAIMS: usize = 200;
 const ADJUSTMENTS: usize = 1000;
-/// Hits of one round that are too few to go by.
+/// The number of hits of one round that are too few for a result.
 const FEW: u64 = 100;
 
 fn main() {
@@ -43,7 +43,7 @@ fn main() {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "workload", "busy", cgroup, directory] => busy(Path::new(cgroup), Path::new(directory)),
         [_, "workload", kind, rest @ ..] => support::workload(kind, rest),
-        // `cargo test --benches` only wants to know that it runs.
+        // `cargo test --benches` only checks that the bench starts.
         arguments if !arguments.contains(&"--bench") => Ok(()),
         _ => measure(),
     };
@@ -71,7 +71,7 @@ fn measure() -> Result<()> {
     let directory = Path::new("/var/tmp").join(format!("npm-bench-{}", std::process::id()));
     let file_system = file_system_of(Path::new("/var/tmp"))?.unwrap_or_default();
     println!("probes: files are made on {file_system}");
-    // The kernel counts as long as the descriptor is open: nothing stays on when the bench is killed (5.8).
+    // The kernel counts while this descriptor is open, so the count ends even if the bench is killed (5.8).
     let _counting = enable_stats(Stats::RunTime).context("counting the runs of programs; needs CAP_SYS_ADMIN")?;
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let mut best: Vec<Best> = Vec::new();
@@ -87,7 +87,7 @@ fn measure() -> Result<()> {
         events.clear();
         kills.clear();
         kernel.statistics(&mut after);
-        // The first round pays for every first time.
+        // The first round includes the cost of cold caches, and does not count.
         if round > 0 {
             let mut is_better = false;
             for after in &after {
@@ -116,7 +116,7 @@ struct Best {
 }
 
 impl Best {
-    /// Keeps the cheaper one of two; tells whether the new one is cheaper, and not by a hair.
+    /// Keeps the cheaper of two rounds; returns whether the new one is cheaper by a hundredth or more.
     fn take(all: &mut Vec<Self>, before: &ProbeStatistics, after: &ProbeStatistics) -> bool {
         let hits = after.hits - before.hits;
         let nanos = if hits == 0 { f64::INFINITY } else { as_f64(after.nanos - before.nanos) / as_f64(hits) };
@@ -128,7 +128,7 @@ impl Best {
         if nanos < best.nanos {
             (best.hits, best.nanos) = (hits, nanos);
         }
-        // A handful of hits says nothing.
+        // A few hits are no reliable result.
         is_better && hits > FEW
     }
 }
@@ -144,7 +144,7 @@ fn round_of_work(cgroups: &Cgroups, directory: &Path) -> Result<()> {
     hog.wait_killed()
 }
 
-/// Does, many times over, all that can be done without harm to anybody else.
+/// Performs many harmless operations that hit the probes.
 fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
     println!("ready");
@@ -160,7 +160,7 @@ fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
         thread::spawn(|| {}).join().ok().context("a thread that does nothing")?;
     }
     for _ in 0..SIGNALS {
-        // Ignored unless somebody asks for it.
+        // A process ignores this signal by default.
         // SAFETY: signals only this process.
         ensure!(unsafe { libc::raise(libc::SIGWINCH) } == 0, "raise");
     }
@@ -175,7 +175,7 @@ fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Asks for reclaim again and again where nothing is left to be freed: the rate at which the cost of a probe counts.
+/// Requests reclaim repeatedly where nothing can be freed, which is the rate at which a probe's cost matters.
 fn reclaim_in_vain(cgroup: &Path) {
     let knob =
         cgroup.join(if cgroup.join("memory.reclaim").exists() { "memory.reclaim" } else { "memory.force_empty" });
@@ -184,7 +184,7 @@ fn reclaim_in_vain(cgroup: &Path) {
     }
 }
 
-/// Reads a hole page by page: the cgroup is at its limit and reclaims for every few pages.
+/// Reads a sparse file page by page: the cgroup is at its limit and reclaims for every few pages.
 fn page_cache(path: &Path) -> Result<()> {
     let length = 2 * LIMIT as u64;
     File::create(path)?.set_len(length)?;

@@ -1,5 +1,5 @@
-//! `simulate` over a trace of 100,000 lines with 100 pods, once, from text to text; and what of it reading JSON takes: the same bytes
-//! read into the same types, and nothing else done. The trace is made as it is read, for it would not fit into memory.
+//! Measures `simulate` over a trace of 100,000 lines with 100 pods, from text to text. It also measures the JSON parsing alone: the same
+//! bytes into the same types. The trace is generated while it is read, since it would not fit into memory.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,10 +17,10 @@ mod node;
 
 const LINES: usize = 100_000;
 const PODS: usize = 100;
-/// So many different lines are made and then told again, later and later.
+/// The number of different lines. They are repeated with later times.
 const DIFFERENT: usize = 60;
 
-/// The same line over and over but for its time.
+/// A trace that repeats its lines with later times.
 struct Trace {
     lines: Vec<(String, String)>,
     told: usize,
@@ -70,7 +70,7 @@ impl Read for Trace {
     }
 }
 
-/// What of a line is read into types every time. Pods that have not changed are passed over, here as there.
+/// The part of a line that is parsed every time. Pods that have not changed are skipped, as in `simulate`.
 #[derive(Deserialize)]
 struct Line<'a> {
     summary: Summary,
@@ -84,7 +84,7 @@ fn as_f64(number: usize) -> f64 {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the bench starts.
     let lines = if std::env::args().any(|argument| argument == "--bench") { LINES } else { DIFFERENT };
     let trace = Trace::new(lines);
     let megabytes = trace.megabytes();

@@ -1,5 +1,5 @@
-//! The background walk over a great many files: files a second, and whether it stays within its budget.
-//! Prints `walk FILES files: SECONDS s, CPU_SECONDS s of a CPU, share SHARE of BUDGET`; `WALK_FILES` says how many.
+//! Measures the background walk over many files: files per second, and whether it stays within its budget.
+//! Prints `walk FILES files: SECONDS s, CPU_SECONDS s of a CPU, share SHARE of BUDGET`; `WALK_FILES` sets the number of files.
 
 use std::ffi::CString;
 use std::fs;
@@ -17,13 +17,13 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::time::{ClockId, clock_gettime};
 
 const FILES: usize = 1_000_000;
-/// As in a cache or a mail store: directories that are large, but not absurdly so.
+/// The files of a directory, as in a cache or a mail store: many, but not an extreme number.
 const IN_A_DIRECTORY: usize = 1000;
 const POD: &str = "1b2c3d4e-0000-1111-2222-333344445555";
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the bench starts.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -55,7 +55,7 @@ fn measure() -> Result<()> {
     drop(walker);
 
     let found = usage.inodes;
-    // The directories, and the volume itself.
+    // The count includes the directories and the volume itself.
     ensure!(found == u64::try_from(files + directories + 1)?, "{found} inodes found");
     let own = cpu.as_secs_f64();
     println!("walk: {:.2} µs of a CPU for each file, {}", own * 1e6 / f64::from(u32::try_from(files)?), usage.bytes);
@@ -80,13 +80,13 @@ async fn whole(walker: &mut Walker) -> Usage {
     }
 }
 
-/// Of all threads: nothing of the walk can hide.
+/// Returns the CPU time of all threads, which includes every part of the walk.
 fn process_cpu() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// A node's file tree below the target directory, removed whatever happens.
+/// A node's file tree below the target directory. Dropping it removes the tree.
 struct Node(PathBuf);
 
 impl Node {
@@ -116,7 +116,7 @@ impl Node {
         }
     }
 
-    /// Makes a volume with so many files; returns how many directories they are in.
+    /// Makes a volume with this many files; returns the number of their directories.
     fn make(&self, files: usize) -> Result<usize> {
         let volume = self.0.join("var/lib/kubelet/pods").join(POD).join("volumes/kubernetes.io~empty-dir/cache");
         fs::create_dir_all(&volume)?;

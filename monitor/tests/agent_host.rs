@@ -1,4 +1,4 @@
-//! The agent as a program on this machine: what it says, what it serves, how it refuses, and what it can do without.
+//! Runs the agent's program on this machine: its log, its HTTP pages, its refusals, and its degradations.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
@@ -14,25 +14,25 @@ mod agent;
 
 use agent::{Agent, PATIENCE, PROGRAM, configuration, free_address};
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+/// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
     };
 }
 
-/// The two looks are not taken at the same moment, on a machine that runs other tests.
+/// The allowed difference of two readings. They are not simultaneous, and other tests run on this machine.
 const FLICKER: u64 = 192 << 20;
 
 impl Agent {
-    /// The value of one series, its labels written as the agent prints them.
+    /// Returns the value of one series. `series` includes the labels as the agent prints them.
     fn metric(&self, series: &str) -> f64 {
         let text = self.get("/metrics");
         let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
         line.unwrap_or_else(|| panic!("no {series} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The name of the first incident that is an eviction.
+    /// Returns the id of the first incident that is an eviction.
     fn first_eviction(&self) -> Option<String> {
         let list = self.get("/incidents");
         let list: serde_json::Value = serde_json::from_str(list.split("\r\n\r\n").nth(1)?).ok()?;
@@ -46,7 +46,7 @@ impl Agent {
     }
 }
 
-/// Runs it to its end, which must come by itself.
+/// Runs the agent until it exits on its own.
 fn refused(config: &str, arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("monitor.yaml");
@@ -74,7 +74,7 @@ fn line_value(path: &Path, key: &str) -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// config/README.md, "Checking the memory figures by hand".
+/// Returns the working set, computed as in config/README.md, "Checking the memory figures by hand".
 fn working_set_by_hand() -> u64 {
     let v2 = Path::new("/sys/fs/cgroup/memory.stat");
     if v2.exists() {
@@ -86,7 +86,7 @@ fn working_set_by_hand() -> u64 {
 }
 
 #[test]
-fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
+fn summary_and_metrics_agree_with_this_machine() {
     let started = Instant::now();
     let agent = Agent::start("", "text");
     println!("ready after {:.0} ms (unoptimised build)", started.elapsed().as_secs_f64() * 1e3);
@@ -113,7 +113,7 @@ fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
 
     assert!(agent.get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(agent.get("/readyz").contains("\nready\n"));
-    // The OOM killer may have ended somebody on this machine meanwhile.
+    // The OOM killer may have killed a process of this machine meanwhile.
     let incidents = agent.get("/incidents");
     assert!(incidents.ends_with(']') && !incidents.contains("Eviction"), "{incidents}");
     assert!(agent.path("incidents/incidents-00000001.journal").exists());
@@ -121,11 +121,11 @@ fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
 }
 
 #[test]
-fn what_observe_mode_would_evict_is_an_incident() {
-    // More than there is: met at once, whatever this machine has left.
+fn a_dry_run_in_observe_mode_is_an_incident() {
+    // The threshold exceeds any machine's available memory, so it is met at once.
     let agent = Agent::start("evictionHard: {memory.available: 99%}\n", "json");
     let deadline = Instant::now() + PATIENCE;
-    // By its name: the last one may be that of somebody whom the OOM killer ended meanwhile, anywhere on this machine.
+    // The eviction is found by its kind: the last incident may be an OOM kill elsewhere on this machine.
     let id = loop {
         if let Some(id) = agent.first_eviction() {
             break id;
@@ -148,7 +148,7 @@ fn what_observe_mode_would_evict_is_an_incident() {
     ] {
         assert!(json.contains(part), "{part:?} is missing in\n{json}");
     }
-    // A report that was made just before is shown once more.
+    // The agent may serve a cached report once more.
     while agent.metric("node_pressure_monitor_incidents_total{kind=\"Eviction\"}") < 1.0 {
         assert!(Instant::now() < deadline, "not counted");
         std::thread::sleep(Duration::from_millis(50));
@@ -162,7 +162,7 @@ fn what_observe_mode_would_evict_is_an_incident() {
         String::from_utf8(output.stdout).unwrap()
     };
     let mut printed = print();
-    // The disk has it a moment later.
+    // The journal contains the incident a moment later.
     while printed.is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
         printed = print();
@@ -172,9 +172,9 @@ fn what_observe_mode_would_evict_is_an_incident() {
 }
 
 #[test]
-fn the_signals_beside_memory_are_those_of_this_machine() {
+fn signals_other_than_memory_agree_with_this_machine() {
     let directory = tempfile::tempdir().unwrap();
-    // More process ids than there are, and a filesystem without any limit: procfs.
+    // The threshold is more process ids than exist, and imagefs is on procfs, a filesystem without a limit of inodes.
     let config = format!(
         "evictionHard: {{pid.available: 100Gi, nodefs.available: 1, imagefs.inodesFree: 1}}\n\
          filesystems: {{nodefs: {}, imagefs: /proc}}\n",
@@ -227,7 +227,7 @@ fn a_second_instance_is_refused() {
 }
 
 #[test]
-fn a_wrong_configuration_names_every_mistake() {
+fn every_error_of_a_configuration_is_reported() {
     let output = refused("evictionHard: {memory.available: 100MM}\nsempling: {}\n", &[]);
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
@@ -262,7 +262,7 @@ fn an_unreadable_cgroup_tree_is_named() {
 }
 
 #[test]
-fn without_capabilities_it_says_what_it_cannot_do() {
+fn missing_capabilities_are_reported() {
     let bare = |arguments: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--inh-caps=-all", "--bounding-set=-all", "--", PROGRAM]).args(arguments);
@@ -280,7 +280,7 @@ fn without_capabilities_it_says_what_it_cannot_do() {
     let attached =
         agent.get("/metrics").lines().filter(|line| line.contains("probe_attached{") && line.ends_with(" 1")).count();
     assert_eq!(attached, 0);
-    // Each signal stands on another rung, and says on which.
+    // Each signal has another source, and its metric names the source.
     let metrics = agent.get("/metrics");
     let sources: Vec<&str> = metrics.lines().filter(|line| line.contains("_signal_source{")).collect();
     assert_eq!(sources.len(), 5, "{sources:?}");
@@ -293,7 +293,7 @@ fn without_capabilities_it_says_what_it_cannot_do() {
 }
 
 #[test]
-fn the_other_figures_are_those_of_this_machine() {
+fn the_other_figures_agree_with_this_machine() {
     let condition = "pressureConditions: [{condition: Busy, scope: system, resource: cpu, kind: some, \
                      set: {level: 0.01%, for: 0s}, clear: {level: 0.01%, for: 1h}}]\n";
     let agent = Agent::start(condition, "json");
@@ -308,7 +308,7 @@ fn the_other_figures_are_those_of_this_machine() {
     let swap = line_value(Path::new("/proc/meminfo"), "SwapTotal") * 1024;
     assert!((agent.metric("node_pressure_monitor_swap_bytes") - swap as f64).abs() < 1.0);
     assert!(agent.metric("node_pressure_monitor_memory_correction_bytes{correction=\"watermarks\"}") > 0.0);
-    // The slope needs two looks: each scrape is one.
+    // The slope needs two samples, and each scrape is one.
     std::thread::sleep(Duration::from_millis(1100));
     assert!(agent.metric("node_pressure_monitor_exhaustion_seconds{signal=\"memory.available\"}") > 0.0);
     let page = agent.get("/summary");

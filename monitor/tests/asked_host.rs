@@ -1,5 +1,5 @@
-//! Pods that go with the API server's consent: granted, refused, not answered; and helped where the kubelet is late. On this machine's real
-//! cgroups, with an API server made of paper.
+//! Evictions with the API server's consent: granted, refused, not answered, and completed by the agent when the kubelet is late.
+//! The cgroups are real; the test answers for the API server.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
@@ -22,7 +22,7 @@ use sleepers::{Cgroups, PROC, wait_until};
 
 const LOW: Signal = Signal::MemoryAvailable;
 
-/// One pod whose eviction was asked for.
+/// One pod, for whose eviction the API server was asked.
 struct Stage {
     cgroups: Cgroups,
     evictor: Evictor,
@@ -67,25 +67,25 @@ impl Stage {
 }
 
 #[test]
-fn what_is_refused_is_not_touched_and_is_no_candidate_for_a_while() {
+fn a_refused_pod_is_not_touched() {
     let Some(mut stage) = Stage::set("refused", false, Duration::from_secs(1)) else { return };
     stage.poll_for(Duration::from_millis(50));
-    assert!(blocks(stage.evictor.under_way(), false, false), "one at a time");
-    assert!(!blocks(stage.evictor.under_way(), false, true), "a hard one waits for nobody");
+    assert!(blocks(stage.evictor.under_way(), false, false), "one eviction at a time");
+    assert!(!blocks(stage.evictor.under_way(), false, true), "a hard eviction does not wait");
     stage.answer(Err(NotDone::Refused("no budget".to_owned())));
     let ended = stage.ended();
     assert_eq!((ended.outcome, ended.killed), (Outcome::Refused("no budget".to_owned()), None));
     assert_eq!(stage.cgroups.ended(), 0);
     assert_eq!((ended.end, ended.id), (EvictionEnd::Refused, stage.id));
-    assert!(!blocks(stage.evictor.under_way(), false, false), "at once");
+    assert!(!blocks(stage.evictor.under_way(), false, false), "the refusal ends the eviction at once");
 }
 
 #[test]
-fn what_is_granted_is_stopped_by_the_kubelet() {
+fn the_kubelet_stops_a_granted_pod() {
     let Some(mut stage) = Stage::set("granted", false, Duration::from_secs(60)) else { return };
     stage.answer(Ok(()));
     stage.poll_for(Duration::from_millis(50));
-    assert_eq!(stage.cgroups.ended(), 0, "nobody is signalled by us");
+    assert_eq!(stage.cgroups.ended(), 0, "the agent sends no signal");
     for child in &mut stage.cgroups.children {
         child.kill().unwrap();
     }
@@ -94,7 +94,7 @@ fn what_is_granted_is_stopped_by_the_kubelet() {
 }
 
 #[test]
-fn a_kubelet_that_is_late_is_helped() {
+fn the_agent_kills_when_the_kubelet_is_late() {
     let Some(mut stage) = Stage::set("late", false, Duration::from_millis(100)) else { return };
     stage.answer(Ok(()));
     let ended = stage.ended();
@@ -104,7 +104,7 @@ fn a_kubelet_that_is_late_is_helped() {
 }
 
 #[test]
-fn without_an_answer_it_stays_unless_it_goes_for_sure() {
+fn without_an_answer_only_certain_evictions_proceed() {
     let why = || Err(NotDone::Failed("connection refused".to_owned()));
     let Some(mut stage) = Stage::set("unanswered", false, Duration::from_secs(60)) else { return };
     stage.answer(why());
@@ -115,14 +115,14 @@ fn without_an_answer_it_stays_unless_it_goes_for_sure() {
     drop(stage);
 
     let Some(mut stage) = Stage::set("insists", true, Duration::from_secs(60)) else { return };
-    // Two seconds of silence: then it is sent SIGTERM, which ends it.
+    // After two seconds without an answer the agent sends SIGTERM, which ends the pod.
     let ended = stage.ended();
     assert_eq!((&ended.outcome, ended.killed), (&Outcome::Gone, None));
     assert!(ended.note.as_ref().unwrap().contains("did not answer within 2 s"), "{ended:?}");
 }
 
 #[test]
-fn a_hard_threshold_cuts_an_answer_short() {
+fn a_hard_threshold_does_not_wait_for_the_answer() {
     let Some(mut stage) = Stage::set("hard", false, Duration::from_secs(60)) else { return };
     let target = stage.cgroups.target(&stage.pod);
     stage.evictor.start(target, LOW, Duration::ZERO, Monotonic::now()).unwrap();

@@ -47,7 +47,7 @@ fn workloads_are_found_with_class_and_protection() {
     assert_eq!(found.qos, QosClass::BestEffort);
     assert_eq!(find(&service).expect("the service").protection, None);
     assert_eq!(find(&named).expect("the named one").protection, Some(Protection::Named));
-    assert_eq!(find(&empty), None, "no processes, no workload");
+    assert_eq!(find(&empty), None, "a cgroup without processes is no workload");
     let own: Vec<_> =
         tree.workloads().filter(|workload| workload.protection == Some(Protection::Agent)).cloned().collect();
     assert!(own.len() <= 1, "{own:?}");
@@ -68,7 +68,7 @@ fn tasks_are_counted_with_and_without_the_controller() {
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the workload");
     let mut buffer = Buffer::new();
     let mut count = || task_count::count(tracked.directory(), &name, &cgroups.hierarchy, &mut buffer);
-    assert_eq!(count(), Some(5), "one by one, or by v2's controller");
+    assert_eq!(count(), Some(5), "counted one by one, or by v2's controller");
     // v1 has a hierarchy for the controller, with the same path.
     let controller = cgroups.hierarchy.memory.parent().unwrap().join("pids");
     let own = controller.join(&name);
@@ -86,7 +86,7 @@ fn tasks_are_counted_with_and_without_the_controller() {
     for directory in [own.as_path(), own.parent().unwrap()] {
         fs::remove_dir(directory).unwrap();
     }
-    assert_eq!(counted, Some(3), "the controller's count is believed");
+    assert_eq!(counted, Some(3), "the count is the controller's");
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
     wait_until("the end of the victim", || cgroups.ended() == 20);
     assert_eq!(cgroups.end_of_eviction(&mut evictor, &limits).outcome, Outcome::Gone);
     let rest = cgroups.tree(Vec::new());
-    assert!(rest.workloads().any(|workload| workload.name == bystander), "the bystander lives");
-    assert!(rest.workloads().all(|workload| workload.name != victim), "the victim is gone");
+    assert!(rest.workloads().any(|workload| workload.name == bystander), "the bystander must survive");
+    assert!(rest.workloads().all(|workload| workload.name != victim), "the victim must have no processes");
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn a_soft_eviction_sends_sigterm_first() {
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let grace = Duration::from_secs(60);
     evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
-    assert!(!blocks(evictor.under_way(), false, true), "a hard threshold does not wait behind it");
-    assert!(blocks(evictor.under_way(), false, false), "a soft one does");
+    assert!(!blocks(evictor.under_way(), false, true), "a hard threshold does not wait for a soft eviction");
+    assert!(blocks(evictor.under_way(), false, false), "a soft threshold waits for a soft eviction");
     wait_until("the end of the victim", || cgroups.ended() == 2);
 }
 
-/// A stopped process does not handle SIGTERM.
+/// Stops a process with SIGSTOP. A stopped process does not handle SIGTERM.
 fn halt(child: &Child) {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
@@ -160,7 +160,7 @@ fn a_cancelled_soft_eviction_does_not_kill() {
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let grace = Duration::from_millis(20);
     evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
-    // The agent only observes from now on.
+    // The agent switches to observe mode here.
     assert_eq!(evictor.stand_down(), [victim]);
     std::thread::sleep(3 * grace);
     assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
@@ -182,7 +182,7 @@ fn a_recreated_cgroup_is_another_workload() {
     cgroups.workload("again.service", 1);
     let _gone = target.kill();
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(cgroups.ended(), 0, "the process of the new cgroup was not meant");
+    assert_eq!(cgroups.ended(), 0, "the process of the new cgroup must survive");
 }
 
 #[test]
@@ -222,20 +222,20 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     let again = audit(Extent::All, Mode::Observe);
     assert_eq!((again.drifted, again.newly_drifted), (3, 0), "each wrong value counts once");
     let nobody = audit(Extent::default(), Mode::Observe);
-    assert_eq!((nobody.drifted, nobody.newly_drifted), (3, 0), "who was not looked at is as before");
+    assert_eq!((nobody.drifted, nobody.newly_drifted), (3, 0), "workloads that were not audited keep their count");
     let only = audit(Extent::Some(HashSet::from([id])), Mode::Observe);
     assert_eq!((only.drifted, only.newly_drifted), (3, 0));
     fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), "7").unwrap();
     assert_eq!(audit(Extent::All, Mode::Observe).newly_drifted, 1, "another wrong value is another drift");
     fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), &before[0]).unwrap();
-    assert_eq!(cgroups.children.iter().map(value).collect::<Vec<_>>(), before, "observe touches nothing");
+    assert_eq!(cgroups.children.iter().map(value).collect::<Vec<_>>(), before, "observe mode changes no score");
     let set = audit(Extent::All, Mode::Enforce);
     assert_eq!((set.repaired, set.drifted, set.refused), (3, 0, None));
     assert!(cgroups.children.iter().map(value).all(|value| value == "1000"));
     assert!(audit(Extent::All, Mode::Enforce).workloads.is_empty());
     fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), "7").unwrap();
     let mended = audit(Extent::All, Mode::Enforce);
-    assert_eq!((mended.newly_drifted, mended.repaired, mended.drifted), (1, 1, 0), "wrong again counts again");
+    assert_eq!((mended.newly_drifted, mended.repaired, mended.drifted), (1, 1, 0), "a second drift counts again");
 }
 
 #[test]
@@ -274,12 +274,12 @@ fn a_kill_does_not_wait_for_tasks_that_cannot_freeze() {
     assert!(*quickest < limit, "{took:?}, {limit:?} are allowed");
 }
 
-/// Names the workload that a copy of this program is to kill, and the lock file beside which it records what it freezes.
+/// The environment variable for a copy of this program: the workload to kill, and the lock file beside which it records frozen cgroups.
 const KILLER: &str = "NPM_TEST_KILLER";
-/// How often it is tried: the moment is short, and a busy machine misses it most of the time.
+/// The number of attempts. The moment is short, and a busy machine misses it most of the time.
 const ATTEMPTS: usize = 200;
 
-/// Not a test: the agent of the next test, which is killed before the end.
+/// The agent of the next test, which is killed before it ends. It is no test of its own.
 #[test]
 fn killer() {
     let Ok(order) = std::env::var(KILLER) else { return };
@@ -323,7 +323,7 @@ fn a_restart_thaws_what_a_killed_agent_froze() {
         agent.wait().unwrap();
         let was_frozen = state() != "THAWED";
         let thawed = FreezeRecord::beside(&lock).thaw().unwrap();
-        assert!(thawed.is_some() || !was_frozen, "frozen, and nobody knows");
+        assert!(thawed.is_some() || !was_frozen, "a frozen cgroup is not recorded");
         assert_eq!(state(), "THAWED");
         assert!(!record.exists());
         if was_frozen {

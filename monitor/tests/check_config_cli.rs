@@ -158,7 +158,7 @@ fn wrong_usage_and_unreadable_files_exit_with_2() {
 }
 
 #[test]
-fn an_unwritable_stderr_loses_no_answer() {
+fn an_unwritable_stderr_keeps_the_answer() {
     let directory = tempfile::tempdir().unwrap();
     let swap = directory.path().join("swap.yaml");
     std::fs::write(&swap, format!("{KUBELET}failSwapOn: false\n")).unwrap();

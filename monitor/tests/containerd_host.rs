@@ -1,5 +1,5 @@
-//! The runtime thread against a real containerd with a directory of its own: images only, since containers need cgroups. Skipped, with a
-//! message, without containerd or root.
+//! The runtime thread with a real containerd in a directory of its own. It tests images only, since containers need cgroups. Without
+//! containerd or root the test prints SKIPPED.
 
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
@@ -15,7 +15,7 @@ use node_pressure_monitor::runtime::{
     CollectEnd, CollectOrder, Collected, Event, Garbage, Image, Runtime, Snapshot, State,
 };
 
-/// Past the test harness's capture: a skipped test must show.
+/// Prints directly to stderr: the test harness captures output, and a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -42,7 +42,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// containerd in a directory; killed when dropped.
+/// A containerd in a directory. Dropping it kills it.
 struct Containerd {
     place: PathBuf,
     child: Child,

@@ -1,7 +1,7 @@
-//! What must hold of the decision whatever the node, its pods and the policy: checked on made-up ones.
+//! Properties of the decision that hold for every node, pod and policy, checked on generated ones.
 //!
-//! Every property says which wrong implementation it would catch, and counts the cases in which it had something to say: one that
-//! holds because nothing ever happened fails. The cases are the same on every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` change that.
+//! Each property names the wrong implementations that it catches, and counts the cases in which it checked something: a property without
+//! such cases fails. The cases are the same on every run, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` changes them.
 
 #[cfg(test)]
 #[path = "properties/numbers.rs"]
@@ -30,7 +30,7 @@ mod check {
     use proptest::strategy::Strategy;
     use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
-    /// Counts the cases in which there was something to see.
+    /// Counts the cases in which a property checked something.
     #[derive(Debug, Default)]
     pub struct Seen(Cell<u32>);
 
@@ -40,7 +40,7 @@ mod check {
         }
     }
 
-    /// Checks a property on `cases` made-up values, in at least `interesting` of which it must have seen something.
+    /// Checks a property on `cases` generated values. At least `interesting` of them must give it something to check.
     pub fn forall<S: Strategy>(
         cases: u32,
         interesting: u32,
@@ -60,6 +60,6 @@ mod check {
             panic!("{error}");
         }
         let seen = seen.0.get();
-        assert!(seen >= interesting.min(cases), "only {seen} of {cases} cases had anything to see");
+        assert!(seen >= interesting.min(cases), "only {seen} of {cases} cases checked something");
     }
 }

@@ -119,7 +119,7 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
         container.display(),
         root.0.display()
     );
-    // Devices are not in the overlay.
+    // The overlay does not contain the devices.
     fs::create_dir_all(root.0.join("dev")).unwrap();
     let zero = Mounted::new(&["--bind", "/dev"], &root.0.join("dev"));
     let child = Command::new("sh").args(["-c", &enter, script]).stdout(Stdio::piped()).spawn().unwrap();
@@ -193,7 +193,7 @@ struct Attributes {
     padding: [u8; 8],
 }
 
-/// Charges all files that are created in a directory to a project.
+/// Charges every file that is created in a directory to a project.
 fn set_project(directory: &Path, project: u32) {
     const SET: rustix::ioctl::Opcode = opcode::write::<Attributes>(b'X', 32);
     let attributes =
@@ -210,7 +210,7 @@ fn quota(test: &str, make: &[&str], size: u64) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| directory.path().join(name);
     let image = path("image");
-    // Sparse: hardly any of it is ever written.
+    // The image is sparse: hardly any of it is written.
     File::create(&image).unwrap().set_len(size).unwrap();
     let image = image.to_str().unwrap();
     let kubelet = path("var/lib/kubelet");

@@ -1,4 +1,4 @@
-//! `doctor`: the real binary on this machine.
+//! Runs the program with `doctor` on this machine.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a command that cannot be run fails its test")]
 
 use std::fs;
@@ -55,7 +55,7 @@ fn sentences(answer: &Value, severity: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_status_says_whether_enforcing_is_safe() {
+fn the_exit_status_tells_whether_enforcing_is_safe() {
     let machine = Machine::new();
     let (status, answer) = machine.json("");
     let is_unsafe = !sentences(&answer, "unsafe").is_empty();
@@ -98,7 +98,7 @@ fn a_running_agent_is_found_and_not_disturbed() {
     assert_eq!(left, ["monitor.yaml"], "neither lock nor journal");
     let held = InstanceLock::take(&machine.lock()).unwrap();
     let (_, answer) = machine.json("");
-    // On an overlay, /proc/locks names another device than stat.
+    // On an overlay, /proc/locks names another device than stat, and the running agent is not found.
     if !answer["otherInstance"].is_null() {
         assert_eq!(answer["otherInstance"], std::process::id());
         assert!(sentences(&answer, "note").iter().any(|it| it.contains("another agent runs already")), "{answer}");
@@ -131,7 +131,7 @@ fn unknown_limits_are_reported_unless_pods_is_set() {
 }
 
 #[test]
-fn an_invalid_file_is_1_and_an_unreadable_one_2() {
+fn invalid_files_exit_with_1_and_unreadable_ones_with_2() {
     let machine = Machine::new();
     let (status, stdout, stderr) = machine.doctor("mode: maybe\n", &[]);
     assert_eq!((status, stdout.as_str()), (1, ""));

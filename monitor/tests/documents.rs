@@ -63,7 +63,7 @@ fn metrics() -> BTreeSet<String> {
     metrics.families().into_iter().map(|family| family.name).collect()
 }
 
-/// Fails with everything that was found.
+/// Fails if there is a problem, and prints all.
 fn none(problems: &[String]) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
@@ -74,7 +74,7 @@ fn examples_print_what_the_documents_show() {
     let mut count = 0;
     for document in Document::all(&root()) {
         let mut lines: Vec<String> = document.text.lines().map(str::to_owned).collect();
-        // From the last to the first, so that a rewritten example moves none that is still to come.
+        // The examples are rewritten from the last to the first, so that a rewrite does not move later ones.
         for Example { command, shown, first_line } in document.examples().into_iter().rev() {
             count += 1;
             let printed = output_of(&command);
@@ -135,7 +135,7 @@ fn named_commands_and_flags_exist() {
                 }
                 continue;
             }
-            // A subcommand may have its own: `incidents export`.
+            // A subcommand may have its own subcommand: `incidents export`.
             let nested = line.split_whitespace().skip_while(|word| *word != subcommand).nth(1);
             let help = help(&[subcommand]) + &nested.map_or_else(String::new, |nested| help(&[subcommand, nested]));
             let is_known =
@@ -208,7 +208,7 @@ fn named_scenarios_and_benches_exist() {
     none(&problems);
 }
 
-/// `BuildEbpf` → `build-ebpf`.
+/// Converts a name to kebab case: `BuildEbpf` → `build-ebpf`.
 fn kebab(name: &str) -> String {
     let mut kebab = String::new();
     for c in name.chars() {

@@ -1,4 +1,4 @@
-//! Replays the committed seeds of every fuzz target, findings of earlier searches among them: no fuzzer is needed for that.
+//! Replays the committed seeds of every fuzz target, including findings of earlier searches. It needs no fuzzer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
-/// A hang is a finding too. The slowest seed takes a few milliseconds without optimization.
+/// The time limit of a seed, because a hang is a finding too. The slowest seed takes a few milliseconds without optimization.
 const LONGEST: Duration = Duration::from_secs(2);
 const FEWEST_SEEDS: usize = 5;
 
@@ -23,7 +23,7 @@ fn seeds() -> PathBuf {
 }
 
 #[test]
-fn every_seed_holds_its_targets_claims() {
+fn every_seed_satisfies_its_target() {
     for (target, _) in targets::TARGETS {
         let mut seeds = files(&seeds().join(target));
         assert!(seeds.len() >= FEWEST_SEEDS, "{target} has {} seeds", seeds.len());
@@ -31,7 +31,7 @@ fn every_seed_holds_its_targets_claims() {
             seeds.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/monitor.yaml"));
         }
         for seed in seeds {
-            // Shown when a claim fails: which seed it was.
+            // A failure shows this line, which names the seed.
             println!("{target}: {}", seed.display());
             let data = fs::read(&seed).unwrap();
             let start = Instant::now();
@@ -42,7 +42,7 @@ fn every_seed_holds_its_targets_claims() {
 }
 
 #[test]
-fn targets_programs_and_seeds_are_the_same() {
+fn targets_programs_and_seeds_correspond() {
     let mut names: Vec<_> = targets::TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     names.sort();
     let stems = |directory: &Path| -> Vec<String> {

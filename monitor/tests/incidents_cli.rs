@@ -1,4 +1,4 @@
-//! `incidents`: the real binary on complete, damaged, growing and missing journals.
+//! Runs the program with `incidents` on complete, damaged, growing and missing journals.
 #![expect(clippy::unwrap_used, reason = "a command that cannot be run fails its test")]
 
 use std::fs::{self, OpenOptions};
@@ -87,7 +87,7 @@ fn a_list_and_one_incident_are_shown() {
 }
 
 #[test]
-fn a_missing_incident_is_1_and_wrong_usage_2() {
+fn missing_incidents_exit_with_1_and_wrong_usage_with_2() {
     let empty = tempfile::tempdir().unwrap();
     for (directory, arguments, status, expected) in [
         (fixture(), &["20260102"][..], 1, "5 ids begin with 20260102: "),
@@ -251,7 +251,7 @@ fn write_until_killed() {
 const WRITTEN: usize = 40;
 
 #[test]
-fn a_kill_in_mid_write_loses_no_written_record() {
+fn a_kill_during_a_write_loses_no_written_record() {
     let mut unfinished = 0;
     for round in 0..10 {
         let directory = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn a_kill_in_mid_write_loses_no_written_record() {
         let (_, stdout, stderr) = run(directory.path(), &["--output", "json"]);
         assert_eq!((stdout.lines().count(), stderr.as_str()), (WRITTEN + 1, ""));
     }
-    assert!(unfinished >= 5, "only {unfinished} of 10 were killed in mid-write");
+    assert!(unfinished >= 5, "only {unfinished} of 10 were killed during a write");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn records_wait_for_room_on_a_full_disk() {
     drop(unmount);
 }
 
-/// Unmounts when dropped.
+/// A mount. Dropping it unmounts.
 struct Unmount<'p>(&'p Path);
 
 impl Drop for Unmount<'_> {

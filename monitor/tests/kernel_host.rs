@@ -90,7 +90,7 @@ fn test() -> Result<()> {
     Ok(())
 }
 
-/// The victim and the allocator are different processes in different cgroups; the limit is their parent's.
+/// Provokes an OOM kill whose victim and allocator are in different cgroups, and whose limit is their parent's.
 fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgroups) -> Result<u32> {
     let (victim_cgroup, allocator_cgroup) = (id_of(&cgroups.victim)?, id_of(&cgroups.allocator)?);
     let victim = Workload::start("victim", &cgroups.victim, &[])?;
@@ -139,7 +139,7 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
     Ok(7 + details_compared + stalls_agree(reclaim, &events, allocator_cgroup)?)
 }
 
-/// What this kernel's `mark_victim` reports: everything or, before 6.9, nothing.
+/// Checks the details of this kernel's `mark_victim`: all of them, or none before 6.9.
 fn details(kill: &OomKill) -> Result<u32> {
     let named = kill.victim_comm.is_some_and(|comm| comm.to_string().starts_with("kernel_host"));
     ensure!(named, "comm: {:?}", kill.victim_comm);
@@ -154,7 +154,7 @@ fn details(kill: &OomKill) -> Result<u32> {
     Ok(5)
 }
 
-/// Every stall is streamed here (threshold 0), so the stream and the counters must agree.
+/// Compares the streamed stalls with the counters. The threshold is 0, so every stall is streamed.
 fn stalls_agree(counters: &CgroupCounters, events: &[Event], cgroup: CgroupId) -> Result<u32> {
     let memcg = &counters.memcg;
     let (mut stalls, mut stalled_ns, mut reclaimed_pages) = (0, 0, 0);
@@ -214,7 +214,7 @@ fn counters_on(all: &[(CgroupId, DeviceId, InodeCounters)], cgroup: CgroupId, de
     all.iter().find(|(id, device, _)| is_it(*id, *device)).map(|(_, _, counters)| *counters)
 }
 
-/// Checks generated = delivered + lost + malformed for each kind, with an empty ring and no event on its way.
+/// Checks generated = delivered + lost + malformed for each kind, after the ring is empty and no event is in progress.
 fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     let balanced = |accounts: &Accounts| {
         accounts.events.iter().all(|books| books.generated == books.delivered + books.lost + books.malformed)
@@ -243,7 +243,7 @@ fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     Ok(2)
 }
 
-/// A ring of one page without a reader: every lost record is counted.
+/// Fills a ring of one page that has no reader, and checks that every lost record is counted.
 fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     let Some(place) = ["/var/tmp", "/mnt/ext4"]
         .map(Path::new)

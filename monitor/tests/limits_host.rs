@@ -1,5 +1,5 @@
-//! A limit of local storage, from the pod's cgroup and its volume to the decision: the real agent, in namespaces of its own, where a
-//! kubelet's directory can be made up without touching this machine's.
+//! A limit of local storage, from the pod's cgroup and its volume to the decision. The real agent runs in its own namespaces, with a test
+//! directory in place of the kubelet's.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use node_pressure_monitor::node::Hierarchy;
 use serde_json::Value;
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+/// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -22,7 +22,7 @@ const UID: &str = "5e0c1a2b-0000-4000-8000-00000000beef";
 const PODS: &str = r#"{"kind": "List", "items": [{"kind": "Pod",
     "metadata": {"name": "scratch", "namespace": "test", "uid": "5e0c1a2b-0000-4000-8000-00000000beef"},
     "spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}}]}"#;
-/// As process 1 of its own: /var/lib is another for it and for the agent. The pod is a process that sleeps.
+/// The script of process 1 of a PID namespace. It mounts the test's /var/lib for the agent, and the pod is a process that sleeps.
 const STAGE: &str = r#"
     mount --bind "$DIRECTORY/lib" /var/lib || exit 77
     sleep 600 &
@@ -30,7 +30,7 @@ const STAGE: &str = r#"
     "$AGENT" run --config "$DIRECTORY/monitor.yaml" --log-format json 2> "$DIRECTORY/log" > "$DIRECTORY/out"
 "#;
 
-/// Made before the agent starts; removed at the end, with whoever is in it.
+/// The cgroup and the files of a test. They are made before the agent starts, and removed at the end with all processes.
 struct Stage {
     child: Child,
     cgroup: PathBuf,
@@ -80,7 +80,7 @@ impl Stage {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// The first log record of an event.
+    /// Returns the first log record of an event.
     fn record(&self, event: &str) -> Option<Value> {
         let log = self.log();
         let mut records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -103,7 +103,7 @@ impl Drop for Stage {
 }
 
 #[test]
-fn a_pod_whose_volume_is_above_its_limit_would_go() {
+fn a_pod_with_a_volume_above_its_limit_would_be_evicted() {
     let Some(mut stage) = Stage::set() else { return };
     let begun = Instant::now();
     let eviction = loop {
@@ -126,5 +126,5 @@ fn a_pod_whose_volume_is_above_its_limit_would_go() {
     assert!(eviction["measured_ms_ago"].as_f64().unwrap() < 120_000.0, "{eviction}");
     println!("decided {:.1} s after the start", begun.elapsed().as_secs_f64());
     let incident = || fs::read_dir(stage.directory.path().join("incidents")).is_ok_and(|it| it.count() > 0);
-    assert!(incident(), "it is on record");
+    assert!(incident(), "the journal has no incident");
 }

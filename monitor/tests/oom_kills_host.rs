@@ -1,5 +1,5 @@
-//! OOM kills as the agent tells of them on this machine, one rung of its ladder after the other. Each is provoked inside a small
-//! limited cgroup of the test's own.
+//! The agent's reports of OOM kills on this machine, from each of its sources in turn. Each OOM kill is provoked inside a small limited
+//! cgroup of the test.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use node_pressure_monitor::node::{CgroupVersion, Hierarchy};
 use serde_json::Value;
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+/// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -25,10 +25,10 @@ macro_rules! tell {
 const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
 const LIMIT: &str = "16777216";
 
-/// The kernel reports so few kills in so long that these tests take turns.
+/// Serializes these tests, because the kernel limits the rate of its OOM reports.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A limited cgroup with one inside, both removed at the end.
+/// A limited cgroup with one cgroup inside. Both are removed at the end.
 struct Cgroups {
     limited: PathBuf,
     victim: PathBuf,
@@ -42,7 +42,7 @@ impl Cgroups {
         let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).ok()?;
         let name = format!("npm-oom-{test}-{}.service", std::process::id());
         let limited = hierarchy.memory.join(&name);
-        // A backslash is in the names of many units, and escaped in the kernel's log.
+        // Names of units often contain a backslash, which the kernel's log escapes.
         let victim = limited.join(r"inner\x2d1");
         if let Err(error) = fs::create_dir(&limited) {
             tell!("SKIPPED {test}: cannot make a cgroup: {error}");
@@ -59,7 +59,7 @@ impl Cgroups {
         Some(Self { limited, victim, name, _turn: turn })
     }
 
-    /// A process that takes memory until it is killed; returns its id.
+    /// Starts a process that allocates until it is killed; returns its id.
     fn provoke(&self) -> u32 {
         let script = format!("echo $$ > '{}/cgroup.procs'; exec tail /dev/zero", self.victim.display());
         let mut child =
@@ -87,7 +87,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// A running agent that observes.
+/// A running agent in observe mode.
 struct Agent {
     child: Child,
     address: String,
@@ -95,7 +95,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts it by `program` with these arguments before its own; `None` when that is not possible here.
+    /// Starts the agent by `program` with these arguments before the agent's own; returns `None` if this machine cannot.
     fn start(program: &str, before: &[&str]) -> Option<Self> {
         let able = Command::new(program).args(before).arg(PROGRAM).arg("--version").output();
         if !able.is_ok_and(|output| output.status.success()) {
@@ -125,7 +125,7 @@ impl Agent {
         Some(agent)
     }
 
-    /// One that stands on the kernel's log; `None`, and said so, when that is not possible here.
+    /// Starts an agent whose source is the kernel log. If this machine cannot, prints SKIPPED and returns `None`.
     fn without_ebpf() -> Option<Self> {
         if fs::File::open("/dev/kmsg").is_err() {
             tell!("SKIPPED: the kernel's log cannot be read here");
@@ -156,7 +156,7 @@ impl Agent {
         }
     }
 
-    /// The incident of that name from the journal, which has it a moment after the log; and as people read it.
+    /// Returns an incident from the journal, which has it a moment after the log, and the incident's text page.
     fn incident(&self, id: &str) -> (Value, String) {
         let journal = self.directory.path().join("incidents");
         let print = |arguments: &[&str]| {
@@ -187,7 +187,7 @@ impl Drop for Agent {
     }
 }
 
-/// Whether the kernel's log has the end of this victim and not the report before it, as beyond ten reports in five seconds.
+/// Returns whether the kernel's log has the last line about this victim but no report before it, as beyond ten reports in five seconds.
 fn is_held_back(log: &str, pid: u32) -> bool {
     let mut before = log.lines().rev().skip_while(|line| !line.contains(&format!("Killed process {pid} (")));
     let killed = before.next().is_some();
@@ -200,13 +200,13 @@ fn kernel_log() -> String {
     log.map_or_else(|_| String::new(), |log| String::from_utf8_lossy(&log.stdout).into_owned())
 }
 
-/// What both the programs with the log, and the log alone, tell of a kill.
+/// Checks the facts of a kill that eBPF with the log reports, and that the log alone reports.
 fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
     let mut kills = 1;
     let mut pid = cgroups.provoke();
     let mut record = agent.wait_for("oom_kill", |record| record["victim_pid"] == pid);
-    // Other tests provoke OOM kills too, and the kernel holds back reports beyond ten in five seconds: its last line says that it was a
-    // limit, and not whose.
+    // Other tests provoke OOM kills too, and the kernel suppresses reports beyond ten in five seconds. The last line remains: it shows that
+    // a limit was hit, but not whose.
     while record["limit_cgroup_id"].is_null() && kills < 3 {
         std::thread::sleep(Duration::from_secs(6));
         kills += 1;
@@ -239,12 +239,12 @@ fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("The service reached its own memory limit of 16.0 MiB"), "{told}");
     assert!(told.contains("trigger tail") && told.contains("the victim itself"), "{told}");
-    // One whose report was held back may have been told without its workload.
+    // A kill whose report was suppressed may be reported without its workload.
     let told_of = |record: &&Value| record["event"] == "oom_kill" && record["victim_workload"] == cgroups.name.as_str();
     let of_workload = agent.records().iter().filter(told_of).count();
     assert!((1..=kills).contains(&of_workload), "{of_workload} of {kills}");
     let series = format!("node_pressure_monitor_oom_kills_total{{workload=\"{}\"}} {of_workload}", cgroups.name);
-    // A report that was made just before is shown once more.
+    // The agent may serve a cached report once more.
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let metrics = agent.metrics();
@@ -257,21 +257,21 @@ fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
 }
 
 #[test]
-fn the_constraint_and_the_limits_owner_are_told_even_without_a_kprobe() {
+fn the_constraint_and_the_limits_owner_are_reported() {
     let Some(cgroups) = Cgroups::make("full") else { return };
     let agent = Agent::start("env", &[]).unwrap();
     check_told(&agent, &cgroups, None);
 }
 
 #[test]
-fn without_ebpf_the_log_tells() {
+fn without_ebpf_the_kernel_log_is_the_source() {
     let Some(cgroups) = Cgroups::make("log") else { return };
     let Some(agent) = Agent::without_ebpf() else { return };
     check_told(&agent, &cgroups, Some("kmsg"));
 }
 
 #[test]
-fn without_the_log_either_files_count() {
+fn without_ebpf_and_log_the_counters_are_the_source() {
     let Some(cgroups) = Cgroups::make("files") else { return };
     let hide = "mount --bind /dev/null /dev/kmsg && exec setpriv --inh-caps=-all --bounding-set=-bpf,-perfmon,-sys_admin -- \"$0\" \"$@\"";
     let Some(agent) = Agent::start("unshare", &["--mount", "sh", "-c", hide]) else {
@@ -279,7 +279,7 @@ fn without_the_log_either_files_count() {
         return;
     };
     agent.wait_for("degraded", |record| record["reason"].as_str().is_some_and(|reason| reason.contains("/dev/kmsg")));
-    // The workload must be there to be counted: it lives on with another process.
+    // Another process keeps the workload alive, so that its kills can be counted.
     let holder = format!("echo $$ > '{}/cgroup.procs'; exec sleep 60", cgroups.victim.display());
     let mut holder = Command::new("sh").args(["-c", &holder]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -293,7 +293,7 @@ fn without_the_log_either_files_count() {
             tell!("SKIPPED: no curl to ask for the metrics with");
             break;
         }
-        // The other tests' victims are counted too.
+        // The victims of other tests are counted too.
         let is_it =
             |record: &Value| record["event"] == "oom_kills_counted" && record["workload"] == cgroups.name.as_str();
         found = agent.records().into_iter().find(is_it);
@@ -303,14 +303,14 @@ fn without_the_log_either_files_count() {
     if let Some(record) = found {
         assert_eq!(record["kills"], 1, "{record:#}");
     } else {
-        assert!(agent.metrics().is_empty(), "nobody counted");
+        assert!(agent.metrics().is_empty(), "no counted kill was reported");
     }
 }
 
-/// Beyond ten reports in five seconds the kernel's log tells neither the limit nor the victim's cgroup: then nothing is made up, and the
-/// workload is found by its counter.
+/// Beyond ten reports in five seconds the kernel's log contains neither the limit nor the victim's cgroup. The agent then leaves these
+/// unknown, and finds the workload by its counter.
 #[test]
-fn a_kill_whose_report_is_held_back_is_no_kill_of_the_root() {
+fn a_kill_with_a_suppressed_report_is_not_one_of_the_root() {
     let Some(cgroups) = Cgroups::make("held") else { return };
     let Some(agent) = Agent::without_ebpf() else { return };
     let mut held_back = Vec::new();
@@ -335,13 +335,13 @@ fn a_kill_whose_report_is_held_back_is_no_kill_of_the_root() {
         for unknown in ["limit_cgroup_id", "trigger_pid", "trigger_cgroup_id", "trigger_comm"] {
             assert!(record[unknown].is_null(), "{unknown}: {record:#}");
         }
-        // Kills that other tests provoke at the same time make it unknown, which is right.
+        // OOM kills of other tests at the same time make the workload unknown, which is right.
         let workload = record["victim_workload"].as_str().unwrap();
         assert!([cgroups.name.as_str(), "(none)"].contains(&workload), "{record:#}");
         tell!("a kill of which the kernel's log told no cgroup was told as one of {workload}");
         let (incident, told) = agent.incident(record["incident"].as_str().unwrap());
         assert!(incident["oomKill"]["trigger"].is_null(), "{incident:#}");
-        assert!(incident["stallsSeconds"].is_null(), "nobody counts stalls here: {incident:#}");
+        assert!(incident["stallsSeconds"].is_null(), "without eBPF no stalls are counted: {incident:#}");
         assert!(told.contains("suppressed its report") && !told.contains("no workload stalled"), "{told}");
     }
 }

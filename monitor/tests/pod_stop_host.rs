@@ -1,4 +1,5 @@
-//! Pods ended by their runtime, and by us when it is late, down or gone: on this machine's real cgroups, with a runtime made of paper.
+//! Pods that the runtime stops, or the agent when the runtime is late, down or gone.
+//! The cgroups are real; the test answers for the runtime.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use sleepers::{Cgroups, PROC, wait_until};
 
 const FULL: Signal = Signal::NodeFsAvailable;
 
-/// One pod under eviction, and the queue where the orders for its runtime lie.
+/// One pod under eviction, and the queue of orders for its runtime.
 struct Stage {
     cgroups: Cgroups,
     evictor: Evictor,
@@ -34,7 +35,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `command` is what the pod's two processes run.
+    /// Sets up the pod. Its two processes run `command`.
     fn set(test: &str, command: &[&str], urgent: bool, grace: Duration) -> Option<Self> {
         let mut cgroups = Cgroups::make(test)?;
         let uid = format!("0000{}", std::process::id());
@@ -54,7 +55,7 @@ impl Stage {
         Some(Self { cgroups, evictor, queue, orders: VecDeque::new(), limits, started })
     }
 
-    /// The next order that the runtime is given.
+    /// Waits for the next order to the runtime.
     fn order(&mut self) -> Order {
         wait_until("an order", || {
             self.orders.extend(self.queue.take());
@@ -75,7 +76,7 @@ impl Stage {
         !blocks(self.evictor.under_way(), signal.resource().is_on_disk(), hard)
     }
 
-    /// As the runtime would.
+    /// Kills the pod's processes, as the runtime would.
     fn kill_by_the_runtime(&mut self) {
         for child in &mut self.cgroups.children {
             child.kill().unwrap();
@@ -88,23 +89,23 @@ fn failed(why: &str) -> Result<(), NotDone> {
 }
 
 const SLEEP: [&str; 2] = ["sleep", "600"];
-/// Does not hear SIGTERM: what is ignored stays so.
+/// A command that ignores SIGTERM. An ignored signal stays ignored across exec.
 const DEAF: [&str; 3] = ["sh", "-c", "trap '' TERM; exec sleep 600"];
 
 #[test]
-fn a_pod_is_stopped_by_its_runtime_and_then_its_disk_is_given_back() {
+fn the_runtime_stops_a_pod_and_frees_its_disk() {
     let grace = Duration::from_secs(60);
     let Some(mut stage) = Stage::set("stop", &SLEEP, true, grace) else { return };
     let stop = stage.order();
     assert_eq!(stop.what, OrderKind::Stop { grace });
-    assert_eq!(stage.cgroups.ended(), 0, "nobody is signalled by us");
-    assert!(stage.may_start(Signal::MemoryAvailable, true), "memory does not wait for a disk");
-    assert!(!stage.may_start(FULL, true) && !stage.may_start(FULL, false), "a disk does: one at a time");
+    assert_eq!(stage.cgroups.ended(), 0, "the agent sends no signal");
+    assert!(stage.may_start(Signal::MemoryAvailable, true), "an eviction for memory does not wait for one for a disk");
+    assert!(!stage.may_start(FULL, true) && !stage.may_start(FULL, false), "a disk has one eviction at a time");
     stage.kill_by_the_runtime();
     stop.answer.give(Ok(()));
     let remove = stage.order();
     assert_eq!(remove.what, OrderKind::Remove);
-    assert!(!stage.may_start(FULL, true), "its disk is not back yet");
+    assert!(!stage.may_start(FULL, true), "the disk space is not free yet");
     assert!(stage.may_start(Signal::PidAvailable, true));
     remove.answer.give(Ok(()));
     let ended = stage.ended();
@@ -116,13 +117,13 @@ fn a_pod_is_stopped_by_its_runtime_and_then_its_disk_is_given_back() {
 }
 
 #[test]
-fn a_soft_eviction_in_its_grace_period_holds_up_no_hard_one() {
+fn a_soft_eviction_does_not_delay_a_hard_one() {
     let Some(mut stage) = Stage::set("patience", &SLEEP, false, Duration::from_secs(60)) else { return };
     assert!(stage.may_start(FULL, true));
     assert!(!stage.may_start(FULL, false));
     stage.kill_by_the_runtime();
     stage.order().answer.give(Ok(()));
-    // That was the order to stop; the one to remove is refused.
+    // The order before was to stop. This one, to remove, fails.
     stage.order().answer.give(failed("no space left"));
     let ended = stage.ended();
     assert_eq!(ended.outcome, Outcome::Gone);
@@ -130,16 +131,16 @@ fn a_soft_eviction_in_its_grace_period_holds_up_no_hard_one() {
 }
 
 #[test]
-fn when_the_runtime_is_down_we_do_it_with_the_same_grace() {
+fn when_the_runtime_is_down_the_agent_keeps_the_grace_period() {
     let Some(mut stage) = Stage::set("down", &SLEEP, true, Duration::from_secs(60)) else { return };
     stage.order().answer.give(failed("connection refused"));
-    // SIGTERM is enough for these.
+    // SIGTERM ends these processes.
     wait_until("the end of the pod", || {
         let _running = stage.evictor.poll(&stage.limits, Monotonic::now());
         stage.cgroups.ended() == 2
     });
     let ended = {
-        // Removed when the runtime is back; here it says so at once.
+        // The real runtime removes the pod after it is back. The test answers at once.
         let order = stage.order();
         assert_eq!(order.what, OrderKind::Remove);
         order.answer.give(Ok(()));
@@ -150,7 +151,7 @@ fn when_the_runtime_is_down_we_do_it_with_the_same_grace() {
 }
 
 #[test]
-fn a_runtime_that_has_gone_without_an_answer_is_no_reason_to_wait() {
+fn a_runtime_that_vanishes_is_not_waited_for() {
     let Some(mut stage) = Stage::set("vanished", &DEAF, true, Duration::from_millis(50)) else { return };
     drop(stage.order());
     let remove = stage.order();
@@ -165,7 +166,7 @@ fn a_runtime_that_has_gone_without_an_answer_is_no_reason_to_wait() {
 fn when_the_runtime_is_late_the_cgroup_is_killed() {
     let grace = Duration::from_millis(100);
     let Some(mut stage) = Stage::set("late", &DEAF, true, grace) else { return };
-    // Taken, and not heard of again.
+    // The test takes the order and never answers it.
     let stop = stage.order();
     let remove = stage.order();
     assert_eq!(remove.what, OrderKind::Remove);
@@ -182,7 +183,7 @@ fn when_the_runtime_is_late_the_cgroup_is_killed() {
 }
 
 #[test]
-fn what_the_runtime_says_it_has_stopped_and_is_still_there_is_killed() {
+fn a_pod_that_survives_its_reported_stop_is_killed() {
     let Some(mut stage) = Stage::set("undead", &SLEEP, true, Duration::from_secs(60)) else { return };
     stage.order().answer.give(Ok(()));
     stage.order().answer.give(Ok(()));
@@ -193,14 +194,14 @@ fn what_the_runtime_says_it_has_stopped_and_is_still_there_is_killed() {
 }
 
 #[test]
-fn what_the_runtime_calls_static_is_not_touched() {
+fn a_pod_that_the_runtime_calls_static_is_not_touched() {
     let Some(mut stage) = Stage::set("static", &SLEEP, true, Duration::ZERO) else { return };
     stage.order().answer.give(Err(NotDone::Critical));
     let ended = stage.ended();
     assert!(matches!(&ended.outcome, Outcome::Failed(reason) if reason.contains("static")), "{ended:?}");
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(stage.cgroups.ended(), 0);
-    assert_eq!(ended.end, EvictionEnd::Failed, "it is not tried again for a while");
+    assert_eq!(ended.end, EvictionEnd::Failed, "the agent does not retry the pod for a while");
 }
 
 #[test]

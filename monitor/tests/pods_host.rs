@@ -1,4 +1,4 @@
-//! The agent and the file that tells it of this node's pods: read, changed, broken, mended.
+//! The agent and its file of this node's pods: read, changed, broken, repaired.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
@@ -14,7 +14,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// In observe mode, with its files in `directory`.
+    /// Starts an agent in observe mode, with its files in `directory`.
     fn start(directory: &Path) -> Self {
         let place = directory.display();
         let config = format!(
@@ -34,7 +34,7 @@ impl Agent {
         Self { child, log }
     }
 
-    /// The log records of an event so far.
+    /// Returns the log records of an event so far.
     fn records(&self, event: &str) -> Vec<Value> {
         let log = fs::read_to_string(&self.log).unwrap();
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -59,7 +59,7 @@ impl Drop for Agent {
 }
 
 #[test]
-fn pods_are_read_again_when_their_file_changes_and_what_is_wrong_with_it_is_said_once() {
+fn a_changed_pods_file_is_read_and_a_broken_one_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let write = |text: &str| {
         fs::write(directory.path().join("next"), text).unwrap();
@@ -78,5 +78,5 @@ fn pods_are_read_again_when_their_file_changes_and_what_is_wrong_with_it_is_said
     assert_eq!(agent.records("pods")[0]["pods"], 1);
     write("{");
     agent.wait_for("the broken file", |agent| degraded(agent).len() == 2);
-    assert_eq!(degraded(&agent)[1]["known"], 1, "those known before stand");
+    assert_eq!(degraded(&agent)[1]["known"], 1, "the pods known before stay");
 }

@@ -1,4 +1,4 @@
-//! `rank` as a program, on what `kubectl` prints.
+//! Runs the program with `rank` on the output of `kubectl`.
 
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
@@ -23,7 +23,7 @@ fn rank(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).arg("rank").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What `kubectl` printed, asked about with more arguments.
+/// Runs `rank` on the output of `kubectl`, with more arguments.
 fn of_kubectl(arguments: &[&str]) -> Output {
     let (pods, summary) = (fixture("kubectl/pods.json"), fixture("kubectl/summary.json"));
     rank(&[&["--pods", &pods, "--summary", &summary], arguments].concat())
@@ -104,8 +104,8 @@ fn every_key_of_every_pod_is_there() {
     assert_eq!(web["keys"], keys);
     let names: Vec<&String> = web["keys"].as_object().unwrap().keys().collect();
     assert_eq!(names.len(), 5);
-    assert_eq!(of(&answer, "shop/cache")["request"], 512 << 20, "of the pod as a whole");
-    assert_eq!(of(&answer, "shop/search")["request"], 820 << 20, "with overhead");
+    assert_eq!(of(&answer, "shop/cache")["request"], 512 << 20, "the request of the pod, not of its containers");
+    assert_eq!(of(&answer, "shop/search")["request"], 820 << 20, "the request includes the overhead");
     assert_eq!(of(&answer, "shop/search")["usage"], 0, "statistics without memory");
     assert_eq!(of(&answer, "kube-system/kube-proxy")["exempt"], "mirror pod");
     assert_eq!(of(&answer, "kube-system/kube-proxy")["usage"], 49 << 20, "statistics under the UID of the static pod");
@@ -119,7 +119,7 @@ fn every_key_of_every_pod_is_there() {
 }
 
 #[test]
-fn the_table_marks_who_goes_first() {
+fn the_table_marks_the_victim() {
     let output = of_kubectl(&[]);
     let rows: Vec<&str> = text(&output.stdout).lines().collect();
     assert_eq!(rows[0], "node worker-1: memory.available was 420.0 MiB of 3.8 GiB at 2026-01-01T01:00:09Z");
@@ -148,16 +148,16 @@ fn other_signals_other_nodes_other_filesystems() {
     let disk = answer(&of_kubectl(&["--config", &policy, "--signal", "nodefs.available", "--output", "json"]));
     assert_eq!((&disk["available"], &disk["capacity"]), (&json!(32_u64 << 30), &json!(64_u64 << 30)));
     assert_eq!(disk["thresholds"][0]["met"], true);
-    assert_eq!(disk["first"], "batch/report-29453760-tz5rk", "it keeps most on the disk, above what it requested");
+    assert_eq!(disk["first"], "batch/report-29453760-tz5rk", "this pod exceeds its disk request most");
     let (single, dedicated) = (of(&disk, "batch/report"), ["--layout", "dedicated"]);
     assert_eq!(single["usage"], 302 << 20);
     let arguments = ["--config", &policy, "--signal", "nodefs.available", "--output", "json"];
     let disk = answer(&of_kubectl(&[&arguments[..], &dedicated].concat()));
-    assert_eq!(of(&disk, "batch/report")["usage"], 2 << 20, "logs alone");
+    assert_eq!(of(&disk, "batch/report")["usage"], 2 << 20, "the usage is that of the logs");
 
     let pids = answer(&of_kubectl(&["--config", &policy, "--signal", "pid.available", "--output", "json"]));
     assert_eq!((&pids["available"], &pids["thresholds"], &pids["message"]), (&json!(31956), &json!([]), &Value::Null));
-    assert_eq!(order(&pids)[0], "shop/web", "of the least priority the one with most processes");
+    assert_eq!(order(&pids)[0], "shop/web", "the pod with most processes at the lowest priority");
     assert_eq!(of(&pids, "shop/web")["request"], Value::Null);
 
     let output = of_kubectl(&["--signal", "allocatableMemory.available", "--node", "worker-2"]);
@@ -175,7 +175,7 @@ fn other_signals_other_nodes_other_filesystems() {
 }
 
 #[test]
-fn openshift_3_says_why_a_guaranteed_pod_goes() {
+fn openshift_3_explains_why_a_guaranteed_pod_is_evicted() {
     let (config, summary) = (fixture("chapter/node-config.yaml"), fixture("chapter/summary.json"));
     let run =
         |pods: &str| answer(&rank(&["--config", &config, "--pods", pods, "--summary", &summary, "--output", "json"]));
@@ -201,7 +201,7 @@ fn openshift_3_says_why_a_guaranteed_pod_goes() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_are_reported_with_their_place() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         fs::write(directory.path().join(name), text).unwrap();
@@ -247,7 +247,7 @@ fn what_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
-fn a_stderr_that_cannot_be_written_loses_no_answer() {
+fn an_unwritable_stderr_keeps_the_answer() {
     let (pods, summary) = (fixture("kubectl/pods.json"), fixture("kubectl/summary.json"));
     let run = |arguments: &[&str]| {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -261,7 +261,7 @@ fn a_stderr_that_cannot_be_written_loses_no_answer() {
 }
 
 #[test]
-fn names_cannot_command_the_terminal() {
+fn names_cannot_send_control_characters_to_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, value: &Value| {
         fs::write(directory.path().join(name), value.to_string()).unwrap();
@@ -289,7 +289,7 @@ fn names_cannot_command_the_terminal() {
     assert!(text(&output.stdout).contains(&format!("first: {shown}/{shown} ")), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains(&format!("Container {shown} was using")), "{}", text(&output.stdout));
     let json = answer(&rank(&["--pods", &pods, "--summary", &summary, "--output", "json"]));
-    assert_eq!(json["first"], format!("{odd}/{odd}"), "for programs it is as it is");
+    assert_eq!(json["first"], format!("{odd}/{odd}"), "JSON has the name unchanged");
 
     let kind = file("kind.json", &json!({"kind": odd}));
     let output = rank(&["--pods", &kind, "--summary", &summary]);
@@ -299,7 +299,7 @@ fn names_cannot_command_the_terminal() {
 const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 #[test]
-fn warnings_of_the_policy_are_counted_and_swap_is_told() {
+fn policy_warnings_are_counted_and_swap_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let file =
         policy(&directory, &format!("{KUBELET}failSwapOn: false\nevictionHard: {{memory.available: \"1.500\"}}\n"));
@@ -317,7 +317,7 @@ fn warnings_of_the_policy_are_counted_and_swap_is_told() {
 }
 
 #[test]
-fn swap_of_the_node_is_told() {
+fn swap_of_the_node_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let summary = |available: u64, usage: u64| {
         let swap = json!({"swapAvailableBytes": available, "swapUsageBytes": usage});

@@ -1,4 +1,4 @@
-//! `rank` without files: this node, or one that is made up of files.
+//! Runs the program with `rank` and without files as input: on this node, and on a node that consists of files.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
@@ -24,7 +24,7 @@ fn rank(arguments: &[&str]) -> Output {
     command.arg("rank").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Others cannot measure a node: what they are told is checked instead.
+/// Returns whether the test runs as root. Other users cannot measure a node: their error message is checked instead.
 fn is_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -56,7 +56,7 @@ impl Node {
         node.cgroup("system.slice/app.service", 300, 7);
         node.cgroup("system.slice/systemd-journald.service", 400, 1);
         node.files(QUIET, 2);
-        // It is the machine's own disk: of a large one three hundred would be next to nothing.
+        // The files are on the machine's own disk. Three hundred inodes would be too few on a large one.
         let inodes = rustix::fs::statvfs(node.0.path()).unwrap().f_files;
         node.files(HOARDER, 300.max(usize::try_from(inodes / 5000).unwrap()));
         node
@@ -102,7 +102,7 @@ impl Node {
         format!("runtime: {{endpoint: \"unix://{}/none.sock\"}}\n", self.0.path().display())
     }
 
-    /// The answer, and what was said beside it.
+    /// Returns the answer, and the notes on stderr.
     fn rank(&self, config: &str, arguments: &[&str]) -> (Value, String) {
         let place = self.0.path().display();
         let roots = format!("cgroupRoot: {place}/cgroup\nprocRoot: {place}/proc\nlockFile: {place}/lock\n");
@@ -124,17 +124,17 @@ fn of<'a>(answer: &'a Value, pod: &str) -> &'a Value {
 }
 
 #[test]
-fn who_hoards_files_goes_first_and_who_has_next_to_none_is_passed_over() {
-    if !is_root("who_hoards_files_goes_first_and_who_has_next_to_none_is_passed_over") {
+fn the_owner_of_most_files_ranks_first() {
+    if !is_root("the_owner_of_most_files_ranks_first") {
         return;
     }
     let node = Node::new();
-    // One that is down comes back, and removes what it has to.
+    // A runtime that is down may return, and would then remove garbage first.
     let (answer, said) = node.rank(&node.runtime_that_is_down(), &["--signal", "nodefs.inodesFree"]);
     let [hoarder, quiet, exempt] = [HOARDER, QUIET, STATIC].map(|uid| format!("?/{uid}"));
-    assert_eq!(names(&answer), [&hoarder, &quiet, &exempt], "pods alone: {said}");
+    assert_eq!(names(&answer), [&hoarder, &quiet, &exempt], "only pods are ranked: {said}");
     assert_eq!(answer["first"], hoarder.as_str());
-    // Directories have an inode too.
+    // Directories have inodes too.
     assert!(of(&answer, &hoarder)["usage"].as_i64().unwrap() >= 300, "{answer}");
     assert_eq!(of(&answer, &quiet)["exempt"], "it would give back too little");
     assert_eq!(of(&answer, &exempt)["exempt"], "static pod");
@@ -148,8 +148,8 @@ fn who_hoards_files_goes_first_and_who_has_next_to_none_is_passed_over() {
 }
 
 #[test]
-fn of_memory_and_process_ids_services_are_ranked_too_but_not_those_that_are_protected() {
-    if !is_root("of_memory_and_process_ids_services_are_ranked_too_but_not_those_that_are_protected") {
+fn unprotected_services_rank_for_memory_and_process_ids() {
+    if !is_root("unprotected_services_rank_for_memory_and_process_ids") {
         return;
     }
     let node = Node::new();
@@ -168,8 +168,8 @@ fn of_memory_and_process_ids_services_are_ranked_too_but_not_those_that_are_prot
 }
 
 #[test]
-fn the_agent_at_work_is_left_out_and_not_disturbed() {
-    if !is_root("the_agent_at_work_is_left_out_and_not_disturbed") {
+fn a_running_agent_is_left_out_and_not_disturbed() {
+    if !is_root("a_running_agent_is_left_out_and_not_disturbed") {
         return;
     }
     let node = Node::new();
@@ -206,7 +206,7 @@ fn the_pods_file_gives_names_and_priorities() {
     assert!(!names(&answer).contains(&"batch/elsewhere"));
     let (answer, said) = node.rank(&format!("{NO_RUNTIME}pods: /nonexistent/pods.json\n"), &[]);
     assert!(said.contains("/nonexistent/pods.json") && said.contains("kubectl get pods"), "{said}");
-    assert_eq!(names(&answer).len(), 4, "it goes on without");
+    assert_eq!(names(&answer).len(), 4, "the ranking continues without the file");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn this_machine_itself_is_ranked() {
     }
     let output = rank(&["--signal", "pid.available", "--output", "json"]);
     let said = text(&output.stderr);
-    // A container may be shown no cgroups at all.
+    // A container may not show any cgroups.
     if output.status.code() == Some(1) {
         assert!(said.contains("cgroup"), "{said}");
         return;
@@ -239,8 +239,8 @@ fn one_file_alone_is_wrong_usage() {
 }
 
 #[test]
-fn no_cgroups_is_an_error_that_says_what_to_do() {
-    if !is_root("no_cgroups_is_an_error_that_says_what_to_do") {
+fn missing_cgroups_are_an_error_with_a_remedy() {
+    if !is_root("missing_cgroups_are_an_error_with_a_remedy") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ fn position(room: &str) -> Option<usize> {
     ROOMS.iter().position(|name| *name == room)
 }
 
-/// All files but those of tests and the crate's roots, each with its room.
+/// Returns all files but those of tests and the crate's roots, each with its room.
 fn files() -> Vec<(PathBuf, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -96,7 +96,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The file's text without comments and without its `mod tests`, which rustfmt ends with a brace at the start of a line.
+/// Returns the file's text without comments and without its `mod tests`, which rustfmt ends with a brace at the start of a line.
 fn code_of(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let mut is_test = false;
@@ -111,7 +111,7 @@ fn code_of(path: &Path) -> String {
     code
 }
 
-/// The first segment of each path that starts with `crate::`, one for each branch of a tree.
+/// Returns the first segment of each path that starts with `crate::`, one for each branch of a tree.
 fn imported_rooms(code: &str) -> Vec<String> {
     let mut rooms = Vec::new();
     for after in code.split("crate::").skip(1) {

@@ -1,4 +1,4 @@
-//! The agent at work on this machine: what it makes of a new configuration.
+//! The running agent on this machine: how it applies a new configuration.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
@@ -12,14 +12,14 @@ mod agent;
 use agent::{Agent, PATIENCE, PROGRAM};
 
 impl Agent {
-    /// Gives it another configuration. Returns how much it has logged by then.
+    /// Writes another configuration. Returns the length of the log before it.
     fn configure(&self, config: &str) -> usize {
         let from = self.text("err").len();
         fs::write(self.path("monitor.yaml"), agent::whole(&self.path("incidents"), config)).unwrap();
         from
     }
 
-    /// Returns how much it has logged by then.
+    /// Sends a signal. Returns the length of the log before it.
     fn signal(&self, signal: &str) -> usize {
         let from = self.text("err").len();
         Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
@@ -28,7 +28,7 @@ impl Agent {
 }
 
 #[test]
-fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
+fn a_valid_configuration_is_applied_and_an_invalid_one_refused() {
     let mut agent = Agent::start("", "json");
     let threshold =
         |kind: &str| format!("node_pressure_monitor_threshold_met{{kind=\"{kind}\",signal=\"memory.available\"}}");
@@ -40,7 +40,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
         "evictionHard: {}\nevictionSoft: {memory.available: 10Mi}\nevictionSoftGracePeriod: {memory.available: 1m}\n";
     let from = agent.configure(&format!("mode: enforce\n{soft}kernel: {{ringBuffer: 64Ki}}\n"));
     let applied = agent.wait("configuration_applied", from);
-    // The flag stands above the file.
+    // The flag has priority over the file.
     assert!(applied.contains("\"mode\":\"observe\"") && applied.contains("\"changed\":\"thresholds\""), "{applied}");
     let stays = agent.wait("until the agent restarts", from);
     assert!(stays.contains("\"fields\":\"kernel\""), "{stays}");
@@ -57,13 +57,13 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
     let refused = agent.wait("configuration_refused", from);
     assert!(refused.contains("monitor.yaml:4: evictionHrad: unknown field"), "{refused}");
     let metrics = agent.get("/metrics");
-    assert!(metrics.contains(&threshold("soft")), "the one before stays in force: {metrics}");
+    assert!(metrics.contains(&threshold("soft")), "the previous configuration stays: {metrics}");
     assert!(metrics.contains("\nnode_pressure_monitor_config_last_reload_successful 0\n"), "{metrics}");
     assert!(metrics.contains("\nnode_pressure_monitor_config_reloads_total{outcome=\"refused\"} 1\n"), "{metrics}");
     let ready = agent.get("/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("the configuration before stays in force"), "{ready}");
 
-    // Asked for, it is read at once.
+    // SIGHUP makes the agent read the file at once.
     let from = agent.signal("-HUP");
     agent.wait("configuration_refused", from);
     let from = agent.configure("");
@@ -77,7 +77,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
 }
 
 #[test]
-fn the_summary_that_is_served_is_one_that_rank_reads() {
+fn rank_reads_the_served_summary() {
     let agent = Agent::start("evictionHard: {nodefs.available: 1Mi, pid.available: 10}\n", "json");
     let answer = agent.get("/stats/summary");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -103,7 +103,7 @@ fn the_summary_that_is_served_is_one_that_rank_reads() {
     let mut rank = Command::new(PROGRAM);
     let output = rank.arg("rank").arg("--pods").arg(pods).arg("--summary").arg(summary).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Asked again, it tells how fast CPU time goes by.
+    // The second request shows the rate of CPU time.
     let ask = || agent.get("/stats/summary?only_cpu_and_memory=true");
     let begun = Instant::now();
     let mut answer = ask();

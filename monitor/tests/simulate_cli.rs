@@ -1,4 +1,4 @@
-//! `simulate` as a program: what it prints to the letter, how it streams, how it refuses.
+//! Runs the program with `simulate`: its exact output, its streaming, its errors.
 
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
@@ -58,7 +58,7 @@ impl Place {
         self.command(arguments).arg(trace).output().unwrap()
     }
 
-    /// The answers, one for each line; nothing is said besides.
+    /// Returns the answers, one for each line. stderr must be empty.
     fn answers(&self, trace: impl AsRef<[u8]>) -> Vec<Value> {
         let output = self.simulate(trace, &[]);
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
@@ -82,7 +82,7 @@ fn at(second: u64) -> String {
     format!("2026-01-{:02}T{:02}:{:02}:{:02}Z", days + 1, hours % 24, minutes % 60, second % 60)
 }
 
-/// A line with the memory of a 10Gi node and the two pods of a shop.
+/// Returns a line with the memory of a 10Gi node and the two pods of a shop.
 fn line(second: u64, available: i64) -> Value {
     let memory = |working_set: i64| json!({"time": at(second), "workingSetBytes": working_set});
     let stats = |name: &str, uid: &str, working_set: i64| {
@@ -116,7 +116,7 @@ fn trace(lines: &[Value]) -> String {
 }
 
 #[test]
-fn an_answer_to_the_letter() {
+fn an_answer_has_exactly_this_text() {
     let place = Place::new(KUBELET);
     let output = place.simulate(trace(&[line(0, 2 << 30), line(10, 50 << 20)]), &[]);
     let pods = r#""pods":{"shop/db":{"qosClass":"Guaranteed","oomScoreAdj":{"main":-997}},"shop/done":{"qosClass":"BestEffort","oomScoreAdj":{"main":1000}},"shop/web":{"qosClass":"Burstable","oomScoreAdj":{"main":900,"setup":999}}}"#;
@@ -134,7 +134,7 @@ fn an_answer_to_the_letter() {
 }
 
 #[test]
-fn a_soft_threshold_waits_and_its_pod_may_take_its_time() {
+fn a_soft_threshold_waits_and_gives_its_pod_a_grace_period() {
     let place = Place::new(KUBELET);
     let lines: Vec<Value> =
         (0..5).map(|index| line(index * 10, if index == 0 { 2 << 30 } else { 900 << 20 })).collect();
@@ -186,7 +186,7 @@ fn without_the_nodes_memory_there_are_no_scores() {
 }
 
 #[test]
-fn marks_blank_lines_and_carriage_returns_do_no_harm() {
+fn marks_blank_lines_and_carriage_returns_are_accepted() {
     let place = Place::new(KUBELET);
     let (first, second) = (line(0, 2 << 30).to_string(), line(10, 50 << 20).to_string());
     let plain = place.simulate(format!("{first}\n{second}\n"), &[]);
@@ -216,7 +216,7 @@ fn the_chapter_comes_out_at_the_right_second() {
     };
     let pressure = times(&|answer| answer["conditions"] == json!(["MemoryPressure"]));
     assert_eq!(pressure.first(), Some(&"2026-01-01T00:00:30Z"), "below 1Gi");
-    assert_eq!(pressure.last(), Some(&"2026-01-01T00:06:20Z"), "five minutes after the last");
+    assert_eq!(pressure.last(), Some(&"2026-01-01T00:06:20Z"), "five minutes after the last observation");
     assert_eq!(times(&|answer| !answer["evict"].is_null()), ["2026-01-01T00:01:00Z", "2026-01-01T00:01:30Z"]);
     let evicted = |index: usize| {
         let evict = &answers[index]["evict"];
@@ -231,7 +231,7 @@ fn the_chapter_comes_out_at_the_right_second() {
 }
 
 #[test]
-fn shifted_in_time_only_the_times_differ() {
+fn a_trace_shifted_in_time_changes_only_the_times() {
     let place = Place::new("");
     let trace = fs::read_to_string(fixture("chapter/trace.jsonl")).unwrap();
     let policy = fs::read_to_string(fixture("chapter/node-config.yaml")).unwrap();
@@ -269,7 +269,7 @@ fn rows_say_what_changes_and_why() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_what_was_before_is_answered() {
+fn errors_have_a_place_and_earlier_lines_are_answered() {
     let place = Place::new(KUBELET);
     let good = line(0, 2 << 30).to_string();
     let split = json!({"time": at(10), "node": {"splitImageFs": true}}).to_string();
@@ -306,7 +306,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_was_before_is_answered() {
 }
 
 #[test]
-fn exit_codes_tell_wrong_input_from_wrong_usage() {
+fn exit_codes_distinguish_wrong_input_from_wrong_usage() {
     let place = Place::new("kind: MonitorConfiguration\n");
     let code = |output: &Output| output.status.code();
     assert_eq!(code(&place.simulate("", &[])), Some(1), "a wrong policy");
@@ -330,7 +330,7 @@ fn each_answer_comes_as_soon_as_its_line() {
     let mut answer = String::new();
     let lines: Vec<String> = (0..3).map(|index| format!("{}\n", line(index * 10, 2 << 30))).collect();
     for (index, line) in lines.iter().enumerate() {
-        // Of the next line the start is there already.
+        // The first bytes of the next line are sent too.
         let (begun, rest) = line.split_at(if index == 0 { 0 } else { 5 });
         assert_eq!(begun.is_empty(), index == 0);
         let next = lines.get(index + 1).map_or("", |next| next.split_at(5).0);
@@ -343,7 +343,7 @@ fn each_answer_comes_as_soon_as_its_line() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Peak memory of a process, in KiB.
+/// Returns the peak memory of a process in KiB.
 fn peak(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -380,12 +380,12 @@ fn a_long_trace_takes_no_more_memory_than_a_short_one() {
 }
 
 #[test]
-fn whoever_has_read_enough_is_not_an_error() {
+fn a_closed_pipe_is_no_error() {
     let place = Place::new(KUBELET);
     let (mut child, mut stdin, mut stdout) = place.start();
     let writer = std::thread::spawn(move || {
         let line = line(0, 2 << 30).to_string();
-        // Until nobody reads any more.
+        // The loop ends when the program has closed its input.
         while writeln!(stdin, "{line}").is_ok() {}
     });
     let mut answer = String::new();

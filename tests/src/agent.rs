@@ -18,7 +18,7 @@ use crate::processes::{self, Ended, Reaper, Start};
 /// The program under test.
 pub const PROGRAM: &str = "/bin/node-pressure-monitor";
 
-/// A started agent.
+/// A running agent, with its log file.
 #[derive(Debug, Clone)]
 pub struct Agent {
     pub pid: i32,
@@ -26,29 +26,29 @@ pub struct Agent {
     log: PathBuf,
 }
 
-/// One line; a runtime puts time, stream and a tag before it.
+/// Parses one line of the log. A container runtime writes time, stream and a tag before the line.
 fn record(line: &str) -> Option<Record> {
     let json = line.get(line.find('{')?..)?;
     serde_json::from_str(json).ok().map(Record)
 }
 
-/// One record of its log.
+/// One JSON record of the agent's log.
 #[derive(Debug, Clone)]
 pub struct Record(Value);
 
 impl Record {
-    /// A field as text, or "".
+    /// Returns a field as text, or "" if the record has no such text.
     pub fn text(&self, field: &str) -> &str {
         self.0.get(field).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// A field as a number; some writers put numbers into strings.
+    /// Returns a field as a number. Some log writers print numbers as strings.
     pub fn number(&self, field: &str) -> Option<u64> {
         let value = self.0.get(field)?;
         value.as_u64().or_else(|| value.as_str()?.parse().ok())
     }
 
-    /// Whether it is this event.
+    /// Returns whether the record's event is this one.
     pub fn is(&self, event: &str) -> bool {
         self.text("event") == event
     }
@@ -77,12 +77,12 @@ impl Agent {
         Ok(Self { pid, address: config.address(), log })
     }
 
-    /// An agent that a container runtime has started; its log has the runtime's format.
+    /// Returns an agent that a container runtime has started. The runtime's format wraps each line of the log.
     pub fn attach(pid: i32, address: SocketAddr, log: PathBuf) -> Self {
         Self { pid, address, log }
     }
 
-    /// Waits for the record event="ready".
+    /// Waits for the record with event="ready".
     pub fn wait_ready(&self, reaper: &mut Reaper) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
@@ -97,18 +97,18 @@ impl Agent {
         bail!("the agent was not ready after 20 s; {}", self.tail(3).join(" / "))
     }
 
-    /// Every JSON record so far.
+    /// Returns every JSON record logged so far.
     pub fn records(&self) -> Vec<Record> {
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&text).lines().filter_map(record).collect()
     }
 
-    /// The records of one event.
+    /// Returns the records of one event.
     pub fn events(&self, event: &str) -> Vec<Record> {
         self.records().into_iter().filter(|record| record.is(event)).collect()
     }
 
-    /// The last lines of its log, JSON or not.
+    /// Returns the last lines of the log, JSON or not.
     pub fn tail(&self, lines: usize) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -116,12 +116,12 @@ impl Agent {
         all.get(all.len().saturating_sub(lines)..).unwrap_or_default().iter().map(|line| (*line).to_owned()).collect()
     }
 
-    /// Scrapes it.
+    /// Scrapes the agent's metrics.
     pub fn metrics(&self) -> Result<Metrics> {
         http::metrics(self.address)
     }
 
-    /// All its threads: a signal's sender is a thread.
+    /// Returns the ids of all threads. The kernel records a thread, not a process, as the sender of a signal.
     pub fn threads(&self) -> Vec<i32> {
         let Ok(entries) = fs::read_dir(format!("/proc/{}/task", self.pid)) else {
             return vec![self.pid];
@@ -129,7 +129,7 @@ impl Agent {
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Asks it to stop and returns how it ended.
+    /// Sends SIGTERM to the agent, and returns how it ended.
     pub fn stop(&self, reaper: &mut Reaper) -> Option<Ended> {
         if reaper.ended(self.pid).is_none() {
             processes::signal(self.pid, libc::SIGTERM);
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_may_have_passed_through_a_runtime() {
+    fn a_log_line_with_a_runtimes_prefix_is_read() {
         for line in ["{\"event\":\"ready\"}", "2026-11-22T00:00:00.1Z stderr F {\"event\":\"ready\"}"] {
             assert!(record(line).unwrap().is("ready"), "{line}");
         }

@@ -1,59 +1,59 @@
-//! The table of scenarios, shared by the guest that runs them and by xtask (through `#[path]`), so that a name is
-//! written once. Nothing but `std`, and every item is used on both sides.
+//! The table of scenarios. The guest, which runs them, and xtask (through `#[path]`) share this file, so that each name is
+//! written once. The file uses only `std`, and both sides use every item.
 
 /// One scenario that `vm-guest` can run.
 #[derive(Debug)]
 pub struct Entry {
-    /// As written in `npm.scenarios=` and on the `@@` lines.
+    /// The scenario's name in `npm.scenarios=` and on the `@@` lines.
     pub name: &'static str,
-    /// One line for people.
+    /// The scenario's description in one line.
     pub about: &'static str,
-    /// The cgroup layouts it makes sense on: "v1", "v2".
+    /// The cgroup layouts on which the scenario makes sense: "v1", "v2".
     pub cgroups: &'static [&'static str],
-    /// What it needs around it.
+    /// The guest that the scenario needs.
     pub guest: Guest,
-    /// Where `cargo xtask test` runs it.
+    /// The boots of `cargo xtask test` that run the scenario.
     pub in_test: InTest,
-    /// Generous bound on one run's wall time under software emulation.
+    /// The limit of one run's wall time; generous, because the software emulation is slow.
     pub timeout_seconds: u32,
 }
 
-/// What a guest has besides the kernel and the agent.
+/// What a guest has in addition to the kernel and the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
-    /// Next to nothing: it boots in a few seconds, and no other program runs.
+    /// A guest without other programs. It boots in a few seconds.
     Plain,
-    /// systemd, containerd and disks for what they keep.
+    /// A guest with systemd, containerd, and disks for the data of both.
     Containerd,
 }
 
-/// Where `cargo xtask test` runs a scenario, and how often.
+/// The boots of `cargo xtask test` that run a scenario, and the number of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InTest {
-    /// Once in every boot whose layout it supports.
+    /// One run in each boot whose layout the scenario supports.
     Everywhere,
-    /// Once on each kernel, and so once on each layout: what depends on both at the same time is not to be expected.
+    /// One run on each kernel. The boots are chosen so that this also covers each layout.
     EachKernel,
-    /// On the reference boot only: long runs, and what needs the machine for itself.
+    /// The reference boot only. For scenarios that run long or need the machine for themselves.
     Reference,
-    /// On the reference boot, this many times in a long test; and once on every other boot.
+    /// In a long test this many runs in the reference boot; one run in every other boot.
     EverywhereAndReference(u32),
-    /// On the reference boot, this many times in a long test; and once on the other kernel.
+    /// In a long test this many runs in the reference boot; one run on the other kernel.
     EachKernelAndReference(u32),
-    /// Once, where there are containers.
+    /// One run, in the guest with containers.
     Containers,
 }
 
-/// What a boot of `cargo xtask test` is for.
+/// The purpose of a boot of `cargo xtask test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boot {
-    /// The newest kernel on cgroup v2, with nothing beside it: what runs long, is counted or measures time.
+    /// The newest kernel on cgroup v2, alone on the machine. For scenarios that run long, count events or measure time.
     Reference,
-    /// The same again, beside another boot: everything else.
+    /// The same kernel and layout as the reference, beside another boot. For all other scenarios.
     Remainder,
     /// Another kernel on the other layout.
     Contrast,
-    /// That kernel on the layout of the reference.
+    /// The kernel of `Contrast` on the layout of the reference.
     Between,
     /// The newest kernel on cgroup v2 with systemd and containerd.
     Containers,
@@ -69,8 +69,8 @@ impl Boot {
 }
 
 impl Entry {
-    /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there. Scenarios are repeated only in
-    /// a long test.
+    /// Returns this entry's text for `npm.scenarios=` in a boot of the test suite, if the scenario belongs there. Only a long
+    /// test repeats scenarios.
     pub fn expression(&self, cgroup: &str, boot: Boot, is_long: bool) -> Option<String> {
         let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
         let often = match self.in_test {

@@ -1,4 +1,4 @@
-//! cgroups that look as the kubelet's systemd driver makes them, on v1 and on v2.
+//! Makes cgroups with the names and the nesting of the kubelet's systemd driver, on v1 and on v2.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,22 +10,22 @@ use anyhow::{Context, Result, bail};
 
 use crate::units::MIB;
 
-/// Where cgroups are mounted.
+/// The directory where cgroups are mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
-/// The v2 controllers that every level passes on.
+/// The v2 controllers that every inner cgroup enables for its children.
 pub const CONTROLLERS: &[&str] = &["memory", "pids"];
 
-/// Which cgroup interface the guest runs with.
+/// The cgroup interface of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layout {
-    /// One hierarchy a controller.
+    /// cgroup v1: one hierarchy for each controller.
     V1,
-    /// The unified hierarchy.
+    /// cgroup v2: the unified hierarchy.
     V2,
 }
 
 impl Layout {
-    /// As on the kernel command line and in the catalogue.
+    /// Returns the layout's name on the kernel command line and in the catalogue.
     pub fn name(self) -> &'static str {
         match self {
             Self::V1 => "v1",
@@ -33,7 +33,7 @@ impl Layout {
         }
     }
 
-    /// Directories below [`ROOT`] in which every cgroup is made; memory first.
+    /// Returns the directories below [`ROOT`] in which every cgroup is made. The memory hierarchy is the first.
     pub fn hierarchies(self) -> &'static [&'static str] {
         match self {
             Self::V1 => &["memory", "freezer", "pids"],
@@ -52,11 +52,11 @@ impl Layout {
 /// Kubernetes' quality-of-service classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qos {
-    /// Requests equal limits.
+    /// The pod's requests equal its limits.
     Guaranteed,
-    /// Some request.
+    /// The pod has some request.
     Burstable,
-    /// No request.
+    /// The pod has no request.
     BestEffort,
 }
 
@@ -64,12 +64,12 @@ pub enum Qos {
 #[derive(Debug, Clone)]
 pub struct Cgroup {
     layout: Layout,
-    /// Relative to the hierarchy's root: the agent's name for it.
+    /// The path relative to the hierarchy's root. The agent uses it as the workload's name.
     pub path: String,
 }
 
 impl Cgroup {
-    /// Makes the cgroup and its parents, v2 controllers enabled on the way.
+    /// Makes the cgroup and its parents, and enables the v2 controllers in the parents.
     pub fn create(layout: Layout, path: &str) -> Result<Self> {
         for hierarchy in layout.hierarchies() {
             let mut directory = Path::new(ROOT).join(hierarchy);
@@ -79,7 +79,7 @@ impl Cgroup {
                 if !directory.exists() {
                     fs::create_dir(&directory).with_context(|| format!("create cgroup {}", directory.display()))?;
                 }
-                // A cgroup with processes of its own cannot pass controllers on: only inner ones do.
+                // A v2 cgroup with processes of its own cannot enable controllers for children, so only inner cgroups enable them.
                 if layout == Layout::V2 && parts.peek().is_some() {
                     enable_controllers(&directory)?;
                 }
@@ -88,40 +88,40 @@ impl Cgroup {
         Ok(Self { layout, path: path.to_owned() })
     }
 
-    /// A cgroup that may not be there any more.
+    /// Returns a handle to a cgroup that may no longer exist, without making it.
     pub fn absent(layout: Layout, path: &str) -> Self {
         Self { layout, path: path.to_owned() }
     }
 
-    /// The directory in the memory hierarchy.
+    /// Returns the directory in the memory hierarchy.
     pub fn directory(&self) -> PathBuf {
         self.directories().next().unwrap_or_default()
     }
 
-    /// The directories in all hierarchies.
+    /// Returns the directories in all hierarchies.
     pub fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
         self.layout.hierarchies().iter().map(|name| Path::new(ROOT).join(name).join(&self.path))
     }
 
-    /// The kernfs id: the inode number of the directory in the memory hierarchy.
+    /// Returns the kernfs id: the inode number of the directory in the memory hierarchy.
     pub fn id(&self) -> Result<u64> {
         let directory = self.directory();
         Ok(fs::metadata(&directory).with_context(|| format!("stat {}", directory.display()))?.ino())
     }
 
-    /// Every process here and below.
+    /// Returns the processes of this cgroup and of all cgroups below.
     pub fn processes(&self) -> Vec<i32> {
         let mut found = Vec::new();
         collect_processes(&self.directory(), &mut found);
         found
     }
 
-    /// Limits memory.
+    /// Sets the memory limit.
     pub fn limit(&self, bytes: u64) -> Result<()> {
         self.write(self.layout.limit_file(), &bytes.to_string())
     }
 
-    /// Takes the limit away.
+    /// Removes the memory limit.
     pub fn unlimit(&self) -> Result<()> {
         let text = match self.layout {
             Layout::V1 => "-1",
@@ -143,7 +143,7 @@ impl Cgroup {
             .with_context(|| format!("setxattr {name} on {}", path.display()))
     }
 
-    /// Removes this cgroup and all below once their processes are gone.
+    /// Removes this cgroup and all cgroups below, after their processes have exited.
     pub fn remove(&self) -> Result<()> {
         for directory in self.directories() {
             remove_tree(&directory, Instant::now() + Duration::from_secs(10))?;
@@ -174,7 +174,7 @@ fn collect_processes(directory: &Path, found: &mut Vec<i32>) {
     }
 }
 
-/// A killed process leaves its cgroup only when its memory is torn down: try until it works or time is up.
+/// Removes a directory tree, with retries until the deadline: a killed process leaves its cgroup only after its memory is freed.
 fn remove_tree(directory: &Path, deadline: Instant) -> Result<()> {
     for child in children(directory) {
         remove_tree(&child, deadline)?;
@@ -191,12 +191,12 @@ fn remove_tree(directory: &Path, deadline: Instant) -> Result<()> {
     }
 }
 
-/// The UID of a pod of this boot.
+/// Returns the UID of the pod with this number in this boot.
 pub fn pod_uid(number: u32) -> String {
     format!("0a1b2c3d-4e5f-4a6b-8c7d-{number:012x}")
 }
 
-/// Where the kubelet's systemd driver puts a pod; dashes in a slice's name would be levels.
+/// Returns the path that the kubelet's systemd driver gives a pod. A dash in a slice's name would mean a level.
 pub fn pod_path(qos: Qos, uid: &str) -> String {
     let uid = uid.replace('-', "_");
     match qos {
@@ -209,44 +209,44 @@ pub fn pod_path(qos: Qos, uid: &str) -> String {
 /// A pod's cgroup with its containers.
 #[derive(Debug)]
 pub struct Pod {
-    /// For the judge's messages.
+    /// The pod's name in the judge's messages.
     pub label: String,
-    /// The pod level: what the agent calls the workload.
+    /// The cgroup of the pod: the agent's workload.
     pub cgroup: Cgroup,
-    /// The container level: where processes live.
+    /// The cgroups of the containers. Processes live in these.
     pub containers: Vec<Cgroup>,
 }
 
-/// What a pod's spec would say.
+/// The part of a pod's spec that its cgroups show.
 #[derive(Debug, Clone, Copy)]
 pub struct PodSpec {
     pub qos: Qos,
-    /// Ignored on v1, where no file holds a request.
+    /// The memory request. v1 has no file for a request and ignores it.
     pub request_mib: u64,
-    /// 0: none.
+    /// The memory limit; 0 means no limit.
     pub limit_mib: u64,
     pub containers: u32,
 }
 
 impl PodSpec {
-    /// Requests and limits of so many MiB.
+    /// Returns the spec of a Guaranteed pod: requests and limits are this many MiB.
     pub fn guaranteed(mib: u64) -> Self {
         Self { qos: Qos::Guaranteed, request_mib: mib, limit_mib: mib, containers: 1 }
     }
 
-    /// Requests so many MiB, without a limit.
+    /// Returns the spec of a Burstable pod: it requests this many MiB and has no limit.
     pub fn burstable(request_mib: u64) -> Self {
         Self { qos: Qos::Burstable, request_mib, limit_mib: 0, containers: 1 }
     }
 
-    /// Neither requests nor limits.
+    /// Returns the spec of a BestEffort pod: it has neither requests nor limits.
     pub fn best_effort() -> Self {
         Self { qos: Qos::BestEffort, request_mib: 0, limit_mib: 0, containers: 1 }
     }
 }
 
 impl Pod {
-    /// `number` keeps the UIDs of one boot apart.
+    /// Makes the pod's cgroups. `number` makes the UID unique within a boot.
     pub fn create(layout: Layout, label: &str, number: u32, spec: PodSpec) -> Result<Self> {
         if spec.containers == 0 {
             bail!("pod {label}: a pod has at least one container");
@@ -269,12 +269,12 @@ impl Pod {
         Ok(Self { label: label.to_owned(), cgroup, containers })
     }
 
-    /// The agent's name for this workload.
+    /// Returns the agent's name for this workload.
     pub fn workload(&self) -> &str {
         &self.cgroup.path
     }
 
-    /// The first container.
+    /// Returns the first container.
     pub fn container(&self) -> Result<&Cgroup> {
         self.containers.first().with_context(|| format!("pod {} has no container", self.label))
     }

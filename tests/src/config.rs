@@ -3,25 +3,25 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// Everything a scenario varies; the rest is the agent's default.
+/// The settings that a scenario varies. The agent's defaults apply to all others.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
     pub enforce: bool,
     pub semantics: &'static str,
     pub hard: Option<String>,
-    /// Further hard thresholds: signal and value.
+    /// More hard thresholds: signal and value.
     pub thresholds: Vec<(&'static str, String)>,
-    /// Threshold and grace period.
+    /// A soft threshold, and its grace period.
     pub soft: Option<(&'static str, &'static str)>,
     pub max_pod_grace_seconds: u32,
-    /// For how long a condition outlives its cause.
+    /// The time for which a condition stays after its cause has ended.
     pub transition: &'static str,
     pub ring_buffer: Option<&'static str>,
     pub stall_threshold: Option<&'static str>,
     pub port: u16,
-    /// Further lines of the file, each with its end.
+    /// More lines of the file, each with its line end.
     pub extra: String,
-    /// Capabilities taken from the agent before it starts.
+    /// The capabilities that the agent is started without.
     pub without_capabilities: Vec<i32>,
 }
 
@@ -45,7 +45,7 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// Everything but acting.
+    /// Returns a configuration in observe mode.
     pub fn observe() -> Self {
         Self { enforce: false, ..Self::default() }
     }
@@ -58,7 +58,7 @@ impl AgentConfig {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// The configuration file's text.
+    /// Returns the text of the configuration file.
     pub fn yaml(&self) -> String {
         let mut text = String::from("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n");
         // Writing to a String cannot fail.

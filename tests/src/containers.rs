@@ -1,4 +1,4 @@
-//! A node with containerd, and pods made through CRI as the kubelet makes them; only the kubelet is missing.
+//! A node with containerd, and pods that are made through CRI as the kubelet makes them. No kubelet runs.
 
 mod call;
 pub mod cri;
@@ -26,9 +26,9 @@ use cri::Image;
 pub use pod::NodePod;
 pub use storage::Storage;
 
-/// The sandbox's image and the one that pods use.
+/// The image of sandboxes, and the image of pods.
 const IN_USE: [&str; 2] = ["pause", "busybox"];
-/// runc leaves cgroups to systemd, as the kubelet's default has it. What this node does not have is not looked for.
+/// containerd's configuration. runc lets systemd manage cgroups, as by the kubelet's default. The disabled plugins do not apply here.
 const CONFIG: &str = "\
 version = 2
 disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snapshotter.v1.btrfs\",
@@ -41,19 +41,19 @@ disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snaps
       SystemdCgroup = true
 ";
 
-/// As CRI names what was imported.
+/// Returns the name under which CRI lists an imported archive.
 pub fn image_name(archive: &str) -> String {
     format!("localhost/{archive}:1")
 }
 
-/// containerd at work. Dropping it removes every pod and every image that no pod uses.
+/// A running containerd. Dropping it removes every pod, and every image that no pod uses.
 #[derive(Debug)]
 pub struct Node {
     scenario: &'static str,
 }
 
 impl Node {
-    /// The disks are laid out anew only where the last scenario had them otherwise.
+    /// Starts containerd. The disks are formatted again only if the last scenario used another layout.
     pub fn start(stage: &Stage<'_>, storage: Storage) -> Result<Self> {
         let boot = stage.boot;
         if boot.storage.get() != Some(storage) {
@@ -77,17 +77,17 @@ impl Node {
         wait_for("containerd's answer", || Ok(cri::version().is_ok()))
     }
 
-    /// Containers live on without it.
+    /// Stops containerd. The containers continue to run.
     pub fn stop_runtime(&self) -> Result<()> {
         systemctl(&["stop", "containerd.service"])
     }
 
-    /// Imports an archive, unless it is there already.
+    /// Imports an archive, unless its image is already present.
     pub fn import(&self, archive: &str) -> Result<()> {
         self.import_as(archive, &image_name(archive)).map(drop)
     }
 
-    /// The same of one that has another name than xtask gives its own.
+    /// Imports an archive whose image has another name than xtask gives its own images.
     pub fn import_as(&self, archive: &str, name: &str) -> Result<Image> {
         let find = || {
             Ok::<_, anyhow::Error>(cri::images()?.into_iter().find(|image| image.names.iter().any(|one| one == name)))
@@ -96,7 +96,7 @@ impl Node {
             return Ok(image);
         }
         run("ctr", &["-n", "k8s.io", "images", "import", &format!("{ARCHIVES}/{archive}.tar")])?;
-        // CRI learns of it by an event.
+        // CRI learns of the new image by an event, some time after the import.
         let mut found = None;
         wait_for(&format!("image {name}"), || {
             found = find()?;
@@ -110,12 +110,12 @@ impl Node {
         Ok(cri::images()?.into_iter().find(|image| image.names.contains(&name)))
     }
 
-    /// A sandbox with these emptyDir volumes, each to be mounted at its name.
+    /// Makes a sandbox with these emptyDir volumes, each mounted at its name.
     pub fn pod(&self, stage: &Stage<'_>, name: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
         self.pod_of(stage, name, &pod_uid(stage.next_pod()), qos, empty_dirs)
     }
 
-    /// The same for a pod whose UID is given.
+    /// Makes such a sandbox for a pod with a given UID.
     pub fn pod_of(&self, stage: &Stage<'_>, name: &str, uid: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
         NodePod::create(stage.layout(), name, uid, qos, empty_dirs)
     }
@@ -128,7 +128,7 @@ impl Node {
             }
             cri::remove_sandbox(&sandbox.id)?;
         }
-        // Layers are given back when containerd collects its garbage, and the next scenario measures what is free.
+        // containerd frees layers when it collects garbage. The next scenario measures free space, so the collection runs now.
         for words in [&["create", "--id", "tidy"][..], &["delete", "--sync", "tidy"]] {
             run("ctr", &[&["-n", "k8s.io", "leases"][..], words].concat())?;
         }

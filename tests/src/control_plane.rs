@@ -1,4 +1,4 @@
-//! The control plane as the guest has it: the test API server, on threads of its own, and a node that it knows.
+//! The control plane of the guest: the test API server, on threads of its own, with this node registered.
 
 mod kubelet;
 
@@ -18,12 +18,12 @@ use crate::units::{monotonic_ns, nanoseconds};
 
 pub use kubelet::Kubelet;
 
-/// This node.
+/// The name of this node.
 pub const NODE: &str = "guest";
-/// Everything is slow under emulation.
+/// The time limit of a request. Every request is slow under emulation.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A server and who asks it as its administrator. What he asks is not among the requests.
+/// A server, and a client with administrator rights. The server does not log this client's requests.
 #[derive(Debug)]
 pub struct ControlPlane {
     server: TestServer,
@@ -31,12 +31,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// With the node and the namespace `default`.
+    /// Starts a server with the node and the namespace `default`.
     pub fn start() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
         let settings = Settings { tls: true, ..Settings::default() };
         let server = runtime.block_on(TestServer::with(settings)).context("start the API server")?;
-        // Its connections live on the server's own threads.
+        // The client's connections live on the server's threads.
         let client = runtime.block_on(async { server.admin() });
         let plane = Self { server, admin: Admin { runtime, client } };
         if plane.find("/api/v1/namespaces/default")?.is_none() {
@@ -46,13 +46,13 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Creates what `kubectl apply` would, as far as this server knows such objects.
+    /// Creates the objects that `kubectl apply` would create, if this server knows their kinds.
     pub fn apply(&self, objects: &[Value]) -> Result<()> {
         for object in objects {
             let (version, kind) = (&object["apiVersion"], &object["kind"]);
             let (version, kind) = version.as_str().zip(kind.as_str()).context("an object of no kind")?;
             let known = RESOURCES.iter().find(|one| one.kind == kind && one.api_version() == version);
-            // A quota is nothing to a node.
+            // A node does not use unknown kinds such as quotas.
             let Some(resource) = known else { continue };
             let root = if resource.group.is_empty() { "/api" } else { "/apis" };
             let within = match object["metadata"]["namespace"].as_str() {
@@ -64,21 +64,21 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Someone else who asks, for another thread.
+    /// Returns another client with administrator rights, for another thread.
     pub fn admin(&self) -> Result<Admin> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
         let client = runtime.block_on(async { self.server.admin() });
         Ok(Admin { runtime, client })
     }
 
-    /// A file by which the agent may do everything.
+    /// Writes a kubeconfig file with administrator rights for the agent.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         let path = Path::new("/tmp/kubeconfig");
         fs::write(path, self.server.kubeconfig()).with_context(|| format!("write {}", path.display()))?;
         Ok(path.to_owned())
     }
 
-    /// A token of a service account, which may do what roles and bindings say.
+    /// Returns a token of a service account. Roles and bindings limit its rights.
     pub fn service_account(&self, namespace: &str, name: &str) -> Result<String> {
         let account = self.get(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}"))?;
         let uid = account["metadata"]["uid"].as_str().context("the service account has no UID")?;
@@ -88,7 +88,7 @@ impl ControlPlane {
         Ok(token)
     }
 
-    /// Where it is: host, port and certificate.
+    /// Returns the server's host, port and certificate.
     pub fn address(&self) -> Result<(String, u16, String)> {
         let url: http::Uri = self.server.url().parse().context("the API server's URL")?;
         let (host, port) = url.host().zip(url.port_u16()).context("the API server's host and port")?;
@@ -96,7 +96,7 @@ impl ControlPlane {
         Ok((host.to_owned(), port, certificate.to_owned()))
     }
 
-    /// What was asked by others than the administrator, with the time at which it came.
+    /// Returns the requests of all clients but the administrator, each with its arrival time.
     pub fn requests(&self) -> Vec<(u64, Record)> {
         let (now, now_ns) = (Instant::now(), monotonic_ns());
         let at = |record: &Record| now_ns.saturating_sub(nanoseconds(now.saturating_duration_since(record.at)));
@@ -104,7 +104,7 @@ impl ControlPlane {
     }
 }
 
-/// One who may do everything, on a thread of his own.
+/// A client with administrator rights for one thread.
 pub struct Admin {
     runtime: Runtime,
     client: kube::Client,
@@ -121,12 +121,12 @@ impl Admin {
         self.find(path)?.with_context(|| format!("there is no {path}"))
     }
 
-    /// This node, as the API server has it.
+    /// Returns this node's object at the API server.
     pub fn node(&self) -> Result<Value> {
         self.get(&format!("/api/v1/nodes/{NODE}"))
     }
 
-    /// None where there is none.
+    /// Returns an object, or `None` if it does not exist.
     pub fn find(&self, path: &str) -> Result<Option<Value>> {
         self.ask("GET", path, "", None)
     }
@@ -139,7 +139,7 @@ impl Admin {
         self.ask("PATCH", path, "application/merge-patch+json", Some(patch)).map(drop)
     }
 
-    /// As the kubelet ends a pod whose containers are gone: at once, and only the one that it means.
+    /// Deletes a pod at once, if it still has this UID, as the kubelet does for a pod whose containers have exited.
     pub fn finish(&self, path: &str, uid: &str) -> Result<()> {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
         self.ask("DELETE", path, "application/json", Some(&options)).map(drop)

@@ -1,4 +1,4 @@
-//! Evidence from the kernel, independent of the agent: signals, OOM kills, reclaim events.
+//! Evidence from the kernel that does not depend on the agent: signals, OOM kills, reclaim events.
 
 pub mod kmsg;
 pub mod trace;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 
 use crate::cgroups::{Layout, ROOT};
 
-/// The `oom_kill` counter of `/proc/vmstat`.
+/// Returns the `oom_kill` counter of `/proc/vmstat`.
 pub fn oom_kills() -> Result<u64> {
     let text = fs::read_to_string("/proc/vmstat").context("read /proc/vmstat")?;
     parse_vmstat(&text, "oom_kill").context("/proc/vmstat: no oom_kill")
 }
 
-/// The sum of all counters of `/proc/vmstat` whose names begin so.
+/// Returns the sum of all counters of `/proc/vmstat` whose names begin with `prefix`.
 pub fn vmstat(prefix: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/vmstat").context("read /proc/vmstat")?;
     sum_vmstat(&text, prefix).with_context(|| format!("/proc/vmstat: no {prefix}*"))
@@ -35,7 +35,7 @@ fn parse_vmstat(text: &str, key: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// One line of `/proc/meminfo` in bytes.
+/// Returns one line of `/proc/meminfo` in bytes.
 pub fn meminfo(key: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
     let kib: Option<u64> = text
@@ -45,7 +45,7 @@ pub fn meminfo(key: &str) -> Result<u64> {
     kib.map(|kib| kib * 1024).with_context(|| format!("/proc/meminfo: no {key}"))
 }
 
-/// What the kubelet would call available: capacity less the root cgroup's working set, computed by hand.
+/// Returns the kubelet's figure of available memory, computed here: capacity minus the root cgroup's working set.
 pub fn kubelet_available(layout: Layout) -> Result<u64> {
     let root = match layout {
         Layout::V1 => format!("{ROOT}/memory"),

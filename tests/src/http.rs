@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// One series of `/metrics`.
+/// One time series of `/metrics`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub name: String,
@@ -15,13 +15,13 @@ pub struct Series {
 }
 
 impl Series {
-    /// The value of a label, or "".
+    /// Returns the value of a label, or "".
     pub fn label(&self, name: &str) -> &str {
         self.labels.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 }
 
-/// One scrape.
+/// The series of one scrape.
 #[derive(Debug, Default)]
 pub struct Metrics {
     series: Vec<Series>,
@@ -30,12 +30,12 @@ pub struct Metrics {
 const PREFIX: &str = "node_pressure_monitor_";
 
 impl Metrics {
-    /// All series of a metric, named without the agent's prefix.
+    /// Returns all series of a metric. `name` is without the agent's prefix.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> + 'a {
         self.series.iter().filter(move |series| series.name.strip_prefix(PREFIX) == Some(name))
     }
 
-    /// The sum of all series that have these labels; None when there is no such series.
+    /// Returns the sum of all series that have these labels, or `None` if there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let values: Vec<f64> = self
             .all(name)
@@ -70,7 +70,7 @@ fn parse_series(line: &str) -> Option<Series> {
     Some(Series { name: name.to_owned(), labels, value: value.parse().ok()? })
 }
 
-/// Labels up to the closing brace, and what follows it.
+/// Parses labels up to the closing brace; returns them and the text after the brace.
 fn parse_labels(mut text: &str) -> Option<(Vec<(String, String)>, &str)> {
     let mut labels = Vec::new();
     loop {
@@ -96,12 +96,12 @@ fn parse_labels(mut text: &str) -> Option<(Vec<(String, String)>, &str)> {
     }
 }
 
-/// Status code and body of a GET.
+/// Sends a GET; returns status code and body.
 pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let limit = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&address, limit).with_context(|| format!("connect to {address}"))?;
     stream.set_read_timeout(Some(limit)).context("set read timeout")?;
-    // In one piece: a server may answer and close after its first read.
+    // The request is one write: a server may answer and close after its first read.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).with_context(|| format!("send GET {path}"))?;
     let mut answer = Vec::new();
@@ -140,7 +140,7 @@ pub fn metrics(address: SocketAddr) -> Result<Metrics> {
     Metrics::parse(&body)
 }
 
-// Without `use`: the bench of pods, which has no test harness, includes this file too.
+// This module has no `use`: the bench `pods`, which has no test harness, includes this file too.
 #[cfg(test)]
 mod tests {
     #[test]

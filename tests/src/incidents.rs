@@ -1,4 +1,4 @@
-//! Incidents as the command and the HTTP endpoint print them.
+//! Reads incidents as the command and the HTTP endpoint print them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,15 +11,15 @@ use serde_json::Value;
 use crate::agent::PROGRAM;
 use crate::http;
 
-/// Where the scenarios that look at incidents have them kept.
+/// The journal's directory in the scenarios that check incidents.
 pub const JOURNAL: &str = "/tmp/incidents";
 
-/// The lines of the configuration that say so.
+/// Returns the configuration lines that set this directory.
 pub fn configuration() -> String {
     format!("incidents:\n  directory: {JOURNAL}\n")
 }
 
-/// What another scenario left there is none of ours.
+/// Removes the incidents of earlier scenarios.
 pub fn forget() -> Result<()> {
     if Path::new(JOURNAL).exists() {
         fs::remove_dir_all(JOURNAL).with_context(|| format!("remove {JOURNAL}"))?;
@@ -27,27 +27,27 @@ pub fn forget() -> Result<()> {
     Ok(())
 }
 
-/// One record.
+/// One incident of the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Incident(Value);
 
 impl Incident {
-    /// What a JSON pointer such as `/oomKill/limit/cgroup` leads to.
+    /// Returns the value at a JSON pointer such as `/oomKill/limit/cgroup`.
     pub fn at(&self, pointer: &str) -> Option<&Value> {
         self.0.pointer(pointer)
     }
 
-    /// The same as text, or "".
+    /// Returns the value at a pointer as text, or "".
     pub fn text(&self, pointer: &str) -> &str {
         self.at(pointer).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// The same as a number.
+    /// Returns the value at a pointer as a number.
     pub fn number(&self, pointer: &str) -> Option<u64> {
         self.at(pointer)?.as_u64()
     }
 
-    /// The elements of the array there.
+    /// Returns the elements of the array at a pointer.
     pub fn list(&self, pointer: &str) -> Vec<Self> {
         self.at(pointer).and_then(Value::as_array).into_iter().flatten().cloned().map(Self).collect()
     }
@@ -69,23 +69,23 @@ fn run(arguments: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).context("what `incidents` prints is not UTF-8")
 }
 
-/// Every record of the journal, oldest first.
+/// Returns every record of the journal, oldest first.
 pub fn journal() -> Result<Vec<Incident>> {
     let text = run(&["--limit", "100000", "--output", "json"])?;
     text.lines().map(|line| parse(line).with_context(|| format!("malformed record: {line:.200}"))).collect()
 }
 
-/// One record by its id.
+/// Returns one record by its id.
 pub fn record(id: &str) -> Result<Incident> {
     parse(run(&["--output", "json", id])?.trim()).with_context(|| format!("incident {id}"))
 }
 
-/// One record as people read it.
+/// Returns the text page of one record.
 pub fn page(id: &str) -> Result<String> {
     run(&[id])
 }
 
-/// One record over HTTP.
+/// Returns one record over HTTP.
 pub fn served(address: SocketAddr, id: &str) -> Result<Incident> {
     let path = format!("/incidents/{id}");
     let (status, body) = http::get(address, &path)?;
@@ -95,7 +95,7 @@ pub fn served(address: SocketAddr, id: &str) -> Result<Incident> {
     parse(&body).with_context(|| format!("GET {path}"))
 }
 
-/// The ids that HTTP lists.
+/// Returns the ids that the HTTP endpoint lists.
 pub fn listed(address: SocketAddr) -> Result<Vec<String>> {
     let (status, body) = http::get(address, "/incidents?limit=100000")?;
     if status != 200 {

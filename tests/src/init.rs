@@ -1,5 +1,5 @@
-//! Pid 1: makes the guest usable, plays the scenarios asked for on the kernel command line, powers off. In the guest with
-//! containerd it starts systemd in its place, which starts it again as a service.
+//! Process 1 of the guest: prepares the guest, plays the scenarios that the kernel command line names, and powers off. In the
+//! guest with containerd it replaces itself with systemd, which starts this program again as a service.
 
 mod handover;
 mod setup;
@@ -17,13 +17,13 @@ use crate::catalogue::Guest;
 use crate::cgroups::Layout;
 use crate::{console, scenarios};
 
-/// Where ext4 and xfs are mounted, when the VM has those disks.
+/// The mount point of the ext4 disk, if the VM has it.
 pub const EXT4: &str = "/mnt/ext4";
-/// An ext4 of about two thousand inodes.
+/// The mount point of an ext4 filesystem with about two thousand inodes.
 pub const SMALL: &str = "/mnt/small";
-/// An ext4 that counts projects.
+/// The mount point of an ext4 filesystem with project quotas.
 pub const PROJECTS: &str = "/mnt/projects";
-/// See [`EXT4`]; it counts projects too.
+/// The mount point of the xfs disk, if the VM has it. It has project quotas.
 pub const XFS: &str = "/mnt/xfs";
 
 pub use handover::{ARCHIVES, MANIFESTS};
@@ -32,13 +32,13 @@ pub use setup::mount_at;
 type Options = HashMap<String, String>;
 type Counts = (u32, u32, u32);
 
-/// Runs everything and powers the machine off; pid 1 must not return.
+/// Runs everything and powers the machine off. Process 1 must not return.
 pub fn main() -> ! {
     console::fresh_line();
     conclude(run())
 }
 
-/// Plays the scenarios as a service of systemd, and powers the machine off.
+/// Plays the scenarios as a service of systemd, then powers the machine off.
 pub fn serve() -> ! {
     console::fresh_line();
     conclude(command_line().and_then(|options| play(&options, Guest::Containerd)))
@@ -55,10 +55,10 @@ fn conclude(outcome: Result<Counts>) -> ! {
     finish(passed, failed, skipped)
 }
 
-/// Prints the last line and powers off.
+/// Prints the last line of the protocol and powers off.
 pub fn finish(passed: u32, failed: u32, skipped: u32) -> ! {
     console::end(passed, failed, skipped);
-    // The emulated serial port sends what it holds before the machine goes.
+    // The emulated serial port must send its buffer before the power goes off.
     // SAFETY: tcdrain has no memory arguments; sync and reboot neither.
     unsafe {
         libc::tcdrain(1);
@@ -90,7 +90,7 @@ fn run() -> Result<Counts> {
 
 fn play(options: &Options, guest: Guest) -> Result<Counts> {
     let layout = layout(options)?;
-    // An OOM kill's dump over the emulated serial line takes longer than the kill; /dev/kmsg has it all the same.
+    // The dump of an OOM kill takes longer on the emulated serial line than the kill. /dev/kmsg gets it anyway.
     fs::write("/proc/sys/kernel/printk", "1").context("write /proc/sys/kernel/printk")?;
     setup::stay_alive()?;
     let release = rustix::system::uname();
@@ -120,7 +120,7 @@ fn command_line() -> Result<Options> {
     Ok(parse_command_line(&fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?))
 }
 
-/// `key=value` words of the kernel command line; the last of equal keys counts.
+/// Parses the `key=value` words of the kernel command line. The last of equal keys counts.
 fn parse_command_line(text: &str) -> Options {
     text.split_whitespace()
         .filter_map(|word| word.split_once('='))
@@ -128,7 +128,7 @@ fn parse_command_line(text: &str) -> Options {
         .collect()
 }
 
-/// Loads one module from an uncompressed file.
+/// Loads one kernel module from an uncompressed file.
 fn load_module(path: &Path) -> Result<()> {
     let file = fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
     // SAFETY: the descriptor is open for the call and the parameter string is empty and NUL-terminated.
@@ -137,7 +137,7 @@ fn load_module(path: &Path) -> Result<()> {
         return Ok(());
     }
     let error = std::io::Error::last_os_error();
-    // Built in, or pulled in already.
+    // The module is built in, or already loaded as a dependency.
     if error.raw_os_error() == Some(libc::EEXIST) {
         return Ok(());
     }

@@ -1,19 +1,19 @@
-//! Kernel settings that a scenario changes, restored when dropped.
+//! Kernel settings that a scenario changes. Dropping them restores the old values.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// A number under `/proc/sys` that is put back when it is dropped.
+/// A number under `/proc/sys`. Dropping it restores the old value.
 #[derive(Debug)]
 pub struct Knob {
     path: String,
-    /// What stood there.
+    /// The old value.
     pub before: u64,
 }
 
 impl Knob {
-    /// One under `/proc/sys/vm`.
+    /// Opens a number under `/proc/sys/vm`.
     pub fn open(name: &str) -> Result<Self> {
         Self::at(format!("/proc/sys/vm/{name}"))
     }
@@ -24,7 +24,7 @@ impl Knob {
         Ok(Self { path, before })
     }
 
-    /// Turns it.
+    /// Sets the value.
     pub fn set(&self, value: u64) -> Result<()> {
         fs::write(&self.path, value.to_string()).with_context(|| format!("write {}", self.path))
     }
@@ -32,7 +32,7 @@ impl Knob {
 
 impl Drop for Knob {
     fn drop(&mut self) {
-        // What stays set shows in the next scenario's figures.
+        // If the restoration fails, the figures of the next scenario show it.
         let _ = self.set(self.before);
     }
 }

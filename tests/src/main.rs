@@ -1,4 +1,4 @@
-//! Runs inside the test VM: as pid 1 it sets the guest up and plays scenarios, by subcommand it is one of their workloads.
+//! The program inside the test VM. As process 1 it prepares the guest and plays scenarios; each subcommand is a workload.
 
 mod agent;
 mod catalogue;

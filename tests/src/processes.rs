@@ -1,4 +1,4 @@
-//! Child processes: each is started inside its cgroup, and reaped here with its exit status.
+//! Starts child processes inside their cgroups, and collects their exit statuses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -15,20 +15,20 @@ use crate::cgroups::Cgroup;
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It returned this code.
+    /// The process exited with this code.
     Exited(i32),
-    /// This signal ended it.
+    /// This signal ended the process.
     Signaled(i32),
 }
 
-/// The statuses of all children and adopted orphans that are gone.
+/// The exit statuses of all children and adopted orphans.
 #[derive(Debug, Default)]
 pub struct Reaper {
     ended: HashMap<i32, Ended>,
 }
 
 impl Reaper {
-    /// Collects the statuses of all exited children. Orphans are among them, for process 1 adopts them.
+    /// Collects the statuses of all exited children, including the orphans that process 1 adopts.
     pub fn reap(&mut self) {
         loop {
             let mut status = 0;
@@ -46,33 +46,33 @@ impl Reaper {
         }
     }
 
-    /// How the process ended, or None while it lives.
+    /// Returns how the process ended, or `None` while it runs.
     pub fn ended(&mut self, pid: i32) -> Option<Ended> {
         self.reap();
         self.ended.get(&pid).copied()
     }
 
-    /// Forgets past lives: process ids come round again.
+    /// Forgets all statuses, because the kernel reuses process ids.
     pub fn forget(&mut self) {
         self.reap();
         self.ended.clear();
     }
 }
 
-/// What a child is started with besides its arguments.
+/// The start conditions of a child, besides its arguments.
 #[derive(Debug)]
 pub struct Start<'a> {
-    /// Entered between fork and exec, so that not a page is charged elsewhere.
+    /// The cgroup that the child enters between fork and exec, so that no page is charged to another cgroup.
     pub cgroup: Option<&'a Cgroup>,
     pub oom_score_adj: i32,
     pub stdout: Stdio,
     pub stderr: Stdio,
-    /// Capabilities that the new program cannot have.
+    /// The capabilities that the new program cannot obtain.
     pub without_capabilities: Vec<i32>,
 }
 
 impl<'a> Start<'a> {
-    /// In a cgroup, silent, with an ordinary score.
+    /// Returns a start in a cgroup, with standard streams on /dev/null and the default `oom_score_adj`.
     pub fn quiet(cgroup: &'a Cgroup) -> Self {
         Self {
             cgroup: Some(cgroup),
@@ -121,7 +121,7 @@ pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr
         });
     }
     let child = command.spawn().with_context(|| format!("start {program}"))?;
-    // Child is dropped without waiting: the reaper collects the status.
+    // Child is dropped without waiting, since the reaper collects the status.
     i32::try_from(child.id()).context("process id")
 }
 
@@ -131,13 +131,13 @@ fn write_all(fd: i32, bytes: &[u8]) -> io::Result<()> {
     if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends a signal. A process that has exited already is no error.
+/// Sends a signal. A process that has exited is no error.
 pub fn signal(pid: i32, number: i32) {
     // SAFETY: kill has no memory arguments.
     unsafe { libc::kill(pid, number) };
 }
 
-/// The resident set of a process in bytes, from `/proc/PID/status`.
+/// Returns the resident set of a process in bytes, from `/proc/PID/status`.
 pub fn resident(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -149,7 +149,7 @@ fn parse_resident(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The threads there are, by number: their names, and the nanoseconds that each has had.
+/// Returns the living threads by id: their names, and their CPU time in nanoseconds.
 pub fn thread_times(pid: i32) -> BTreeMap<OsString, (String, u64)> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let time = |thread: std::fs::DirEntry| {
@@ -161,19 +161,19 @@ pub fn thread_times(pid: i32) -> BTreeMap<OsString, (String, u64)> {
     threads.flatten().filter_map(time).collect()
 }
 
-/// CPU time that all threads of a process have had, in nanoseconds.
+/// Returns the CPU time of all threads of a process, in nanoseconds.
 pub fn cpu_time(pid: i32) -> Result<u64> {
-    // utime + stime, in ticks of 10 ms, cover threads that have ended too.
+    // utime + stime, in ticks of 10 ms, include ended threads.
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let ticks = parse_ticks(&text).with_context(|| format!("{path}: no utime and stime"))?;
-    // The scheduler's own nanoseconds of the threads there are: finer, but blind to ended threads.
+    // The scheduler counts nanoseconds for living threads: finer, but without ended threads.
     let fine: u64 = thread_times(pid).values().map(|(_, time)| time).sum();
     Ok(fine.max(ticks * 10_000_000))
 }
 
 fn parse_ticks(stat: &str) -> Option<u64> {
-    // The command name may hold spaces and parentheses: fields are counted after the last ')'.
+    // The command name may contain spaces and parentheses, so fields are counted after the last ')'.
     let rest = stat.get(stat.rfind(')')? + 1..)?;
     let mut fields = rest.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! Budgets in proportion to this machine's speed, shared by the guest's scenarios and (through `#[path]`) by the benches.
+//! Scales time budgets to this machine's speed. The guest's scenarios and (through `#[path]`) the benches share this file.
 //!
-//! A promised figure holds for the machine on which it was measured. A fixed piece of work is timed in the minute of the measurement and
-//! held against what it took there: a machine that takes twice as long for it is allowed twice as much.
+//! A budget holds for the machine on which it was measured. The scenario times a fixed piece of work in the minute of its own
+//! measurement. A machine that takes twice the reference time for this work gets twice the budget.
 
 use std::fs;
 use std::hint::black_box;
@@ -11,31 +11,31 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Equal runs on one machine, beside others or not, differ by up to half: so much more than promised is allowed.
+/// The tolerance factor: equal runs on one machine differ by up to half, with or without other load.
 const NOISE: f64 = 1.5;
-/// Pieces of work between two sleeps, and how many such rounds. Rounds far apart see the machine as the measured program does: with cold
-/// caches, and beside what else runs.
+/// Pieces of work between two sleeps, and the number of such rounds. Sleeps make the reference work meet the same conditions as the
+/// measured program: cold caches and other load.
 const PIECES: u32 = 100;
 const ROUNDS: u32 = 20;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
 
-/// A fixed piece of work.
+/// A fixed piece of work and its usual time.
 #[derive(Debug, Clone, Copy)]
 pub struct Reference {
     work: fn() -> io::Result<()>,
-    /// CPU time of one piece where the promises were measured.
+    /// The CPU time of one piece on the machine where the budgets were measured.
     usual: Duration,
 }
 
-/// Reads of `/proc/meminfo`, the agent's commonest system call, in a guest under software emulation.
+/// Reads of `/proc/meminfo`, the agent's most frequent system call, in a guest under software emulation.
 pub const EMULATED_READS: Reference = Reference { work: read_meminfo, usual: Duration::from_micros(43) };
-/// The same on the machine itself.
+/// The same reads on the host.
 pub const NATIVE_READS: Reference = Reference { work: read_meminfo, usual: Duration::from_micros(11) };
 /// Sorting, without a system call, compiled with optimization.
 pub const NATIVE_SORTING: Reference = Reference { work: sort, usual: Duration::from_micros(3) };
 
 impl Reference {
-    /// Measures how slow this machine is now. Takes about half a second.
+    /// Measures how slow this machine is now. It takes about half a second.
     pub fn slowness(self) -> io::Result<Slowness> {
         let (mut cpu, mut wall) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..ROUNDS {
@@ -52,27 +52,27 @@ impl Reference {
     }
 }
 
-/// How many times as long this machine takes for the reference work.
+/// The time of the reference work as a multiple of its usual time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slowness {
-    /// In CPU time: what other processes do meanwhile counts little.
+    /// The multiple of CPU time. Other processes change it little.
     pub cpu: f64,
-    /// In wall-clock time, the waiting for a processor included.
+    /// The multiple of wall-clock time, including the wait for a processor.
     pub wall: f64,
 }
 
 impl Slowness {
-    /// The slower of two measurements: the machine may have become slower in between.
+    /// Returns the slower of two measurements, because the machine may have slowed down between them.
     pub fn max(self, other: Self) -> Self {
         Self { cpu: self.cpu.max(other.cpu), wall: self.wall.max(other.wall) }
     }
 
-    /// How many times the promised figure of CPU time may be taken. A quick machine is held to the promise itself.
+    /// Returns the factor for budgets of CPU time. It is not below the value for a machine of usual speed.
     pub fn allowance(self) -> f64 {
         self.cpu.max(1.0) * NOISE
     }
 
-    /// The same for latencies, in wall-clock time.
+    /// Returns the factor for latencies, in wall-clock time.
     pub fn patience(self) -> f64 {
         self.wall.max(1.0) * NOISE
     }
@@ -89,7 +89,7 @@ fn read_meminfo() -> io::Result<()> {
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of all references")]
 fn sort() -> io::Result<()> {
-    // A linear congruential generator, Knuth's constants.
+    // A linear congruential generator with Knuth's constants.
     let mut state: u64 = 1;
     let mut numbers = [0_u64; 512];
     for number in &mut numbers {
@@ -101,7 +101,7 @@ fn sort() -> io::Result<()> {
     Ok(())
 }
 
-// Without `use`: a program that has no test harness includes this file too.
+// This module has no `use`: a program without a test harness includes this file too.
 #[cfg(test)]
 mod tests {
     #[test]

@@ -1,4 +1,5 @@
-//! Replays every eviction that the agent recorded: `incidents export`, then `simulate`, must come to the same step, victim and explanation.
+//! Replays every eviction that the agent recorded: `simulate` on the output of `incidents export` must choose the same step and
+//! victim, with the same explanation.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,12 +12,12 @@ use serde_json::Value;
 use crate::agent::PROGRAM;
 use crate::incidents::JOURNAL;
 
-/// Where agents keep their journals in this guest: the scenarios' own directory, and the default.
+/// The directories of journals in this guest: the one that scenarios configure, and the default.
 const JOURNALS: [&str; 2] = [JOURNAL, "/var/lib/node-pressure-monitor/incidents"];
 const POLICY: &str = "/tmp/replay.policy.json";
 const TRACE: &str = "/tmp/replay.jsonl";
 
-/// The evictions replayed in this boot.
+/// The evictions that this boot has replayed.
 #[derive(Debug, Default)]
 pub struct Replays {
     seen: HashSet<String>,
@@ -25,7 +26,7 @@ pub struct Replays {
 }
 
 impl Replays {
-    /// Replays the evictions that were recorded since the last call; returns the differences.
+    /// Replays the evictions recorded since the last call; returns the differences.
     pub fn replay_new(&mut self) -> Vec<String> {
         let mut differences = Vec::new();
         for journal in JOURNALS.into_iter().filter(|journal| Path::new(journal).exists()) {
@@ -44,7 +45,7 @@ impl Replays {
     }
 }
 
-/// The ids of the evictions that have a trace. A journal that cannot be read is the business of the scenario that broke it.
+/// Returns the ids of evictions that have a trace. The scenario that broke a journal reports an unreadable one.
 fn recorded(journal: &str) -> Vec<String> {
     let arguments = ["incidents", "--directory", journal, "--limit", "100000", "--output", "json"];
     let Ok(output) = Command::new(PROGRAM).args(arguments).output() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! A thread that records MemAvailable about every millisecond: the curve against which everything is timed.
+//! A thread that records MemAvailable about every millisecond. Scenarios measure all times against this curve.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::units::monotonic_ns;
 
-/// Room for more than three minutes of samples.
+/// The capacity of the curve: more than three minutes of samples.
 const CAPACITY: usize = 200_000;
 
 /// One reading of MemAvailable.
@@ -28,19 +28,19 @@ struct Shared {
     samples: Mutex<Vec<Sample>>,
 }
 
-/// The recorder; one thread for the whole boot, recording between `start` and `stop`.
+/// The recorder: one thread for the whole boot, which records between `start` and `stop`.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
 }
 
 impl Sampler {
-    /// Starts the thread, its memory allocated and touched.
+    /// Starts the thread, with its memory allocated and touched.
     pub fn new() -> Result<Self> {
         let shared = Arc::new(Shared {
             running: AtomicBool::new(false),
             count: AtomicUsize::new(0),
-            // Written, not merely reserved: under MCL_ONFAULT the pages are locked once they exist.
+            // The vector is written, not only reserved: under MCL_ONFAULT the kernel locks pages only after they exist.
             samples: Mutex::new(vec![Sample { at_ns: 1, available: 1 }; CAPACITY]),
         });
         let meminfo = File::open("/proc/meminfo").context("open /proc/meminfo")?;
@@ -53,18 +53,18 @@ impl Sampler {
         Ok(Self { shared })
     }
 
-    /// Forgets the old curve and records a new one.
+    /// Discards the old curve and starts to record a new one.
     pub fn start(&self) {
         self.shared.count.store(0, Ordering::Release);
         self.shared.running.store(true, Ordering::Release);
     }
 
-    /// Stops recording; idle measurements want no neighbour.
+    /// Stops recording, so that idle measurements are undisturbed.
     pub fn stop(&self) {
         self.shared.running.store(false, Ordering::Release);
     }
 
-    /// The curve so far.
+    /// Returns the curve so far.
     pub fn curve(&self) -> Vec<Sample> {
         let count = self.shared.count.load(Ordering::Acquire);
         let samples = self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Sampler {
 }
 
 fn record(shared: &Shared, meminfo: &File) {
-    // A sampler that waits for the workload's time slice would date the crossing too late.
+    // The sampler has real-time priority: if it waited for the workload's time slice, it would date the crossing too late.
     // SAFETY: sched_setscheduler reads one sched_param, which lives across the call.
     unsafe {
         let parameter = libc::sched_param { sched_priority: 1 };
@@ -101,7 +101,7 @@ fn record(shared: &Shared, meminfo: &File) {
     }
 }
 
-/// MemAvailable in bytes, without allocating.
+/// Returns MemAvailable in bytes, without allocating.
 pub fn parse_available(text: &[u8]) -> Option<u64> {
     const KEY: &[u8] = b"MemAvailable:";
     let start = text.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
@@ -117,7 +117,7 @@ pub fn parse_available(text: &[u8]) -> Option<u64> {
     (digits > 0).then(|| kib.saturating_mul(1024))
 }
 
-/// When the curve first fell below the threshold at or after `from_ns`, interpolated between the samples around it.
+/// Returns when the curve first fell below the threshold at or after `from_ns`, interpolated between two samples.
 pub fn crossing_down(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u64> {
     curve.windows(2).find_map(|pair| match pair {
         [before, after] if after.at_ns >= from_ns && before.available >= threshold && after.available < threshold => {
@@ -127,7 +127,7 @@ pub fn crossing_down(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u
     })
 }
 
-/// When the curve first was back at the threshold after `from_ns`.
+/// Returns when the curve first rose to the threshold again after `from_ns`.
 pub fn crossing_up(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u64> {
     curve.windows(2).find_map(|pair| match pair {
         [before, after] if after.at_ns >= from_ns && before.available < threshold && after.available >= threshold => {
@@ -141,12 +141,12 @@ fn interpolate(before: Sample, after: Sample, threshold: u64) -> u64 {
     let whole = before.available.abs_diff(after.available);
     let part = before.available.abs_diff(threshold);
     let span = after.at_ns.saturating_sub(before.at_ns);
-    // A guest's memory times a millisecond in nanoseconds can pass 2^64.
+    // The product of memory in bytes and nanoseconds can exceed 2^64.
     let offset = u128::from(span) * u128::from(part) / u128::from(whole.max(1));
     before.at_ns + u64::try_from(offset).unwrap_or(span)
 }
 
-/// The longest time between two samples of this span of time.
+/// Returns the longest time between two samples within a span.
 pub fn longest_gap(curve: &[Sample], from_ns: u64, to_ns: u64) -> u64 {
     curve
         .windows(2)
@@ -160,7 +160,7 @@ pub fn longest_gap(curve: &[Sample], from_ns: u64, to_ns: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// The lowest point of the curve.
+/// Returns the lowest value of the curve.
 pub fn lowest(curve: &[Sample]) -> Option<u64> {
     curve.iter().map(|sample| sample.available).min()
 }

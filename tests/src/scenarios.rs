@@ -112,7 +112,7 @@ fn scenario(name: &str) -> Option<Scenario> {
     })
 }
 
-/// One word of `npm.scenarios=`: a name, or a name and how often.
+/// One word of `npm.scenarios=`: a name, optionally with a count.
 #[derive(Debug)]
 struct Request {
     entry: &'static Entry,
@@ -127,7 +127,7 @@ fn parse_request(word: &str) -> Result<Request> {
     Ok(Request { entry, times: times.max(1) })
 }
 
-/// Plays every scenario asked for; returns how many passed, failed and were skipped.
+/// Plays the requested scenarios; returns how many passed, failed and were skipped.
 pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Result<(u32, u32, u32)> {
     let boot = Boot::new(layout, guest, pages)?;
     let watchdog = Watchdog::start()?;
@@ -201,7 +201,7 @@ fn play_request(boot: &Boot, request: &Request, replays: &mut Replays) -> (Verdi
     (verdict, format!("{reason} ({seconds:.1} s)"))
 }
 
-/// One run prints its figures, several print the median and the extremes.
+/// Prints the figures of one run, or the median and the extremes of several runs.
 fn print_figures(name: &str, reports: &[Report]) {
     let Some(first) = reports.first() else { return };
     if reports.len() == 1 {
@@ -243,7 +243,7 @@ fn judge_reports(reports: &[Report]) -> (Verdict, String) {
     (Verdict::Fail, format!("{} of {total} runs; {story}", total - bad))
 }
 
-/// Ends the boot when a scenario hangs: a guest that stands still would otherwise say nothing at all.
+/// Ends the boot when a scenario hangs. Without it a hung guest would print nothing.
 #[derive(Debug)]
 struct Watchdog {
     state: Arc<WatchdogState>,
@@ -251,7 +251,7 @@ struct Watchdog {
 
 #[derive(Debug, Default)]
 struct WatchdogState {
-    /// 0: resting.
+    /// The time at which the boot ends; 0 while no scenario runs.
     deadline_ns: AtomicU64,
     guarded: Mutex<(&'static str, (u32, u32, u32))>,
 }

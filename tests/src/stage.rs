@@ -1,4 +1,4 @@
-//! The surroundings of every scenario: pods, workloads, agents, evidence, and their removal afterwards.
+//! The fixture of every scenario: pods, workloads, agents and evidence, and their removal afterwards.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -22,25 +22,25 @@ use crate::processes::{self, Ended, Reaper, Start};
 use crate::sampler::Sampler;
 use crate::units::MIB;
 
-/// What lasts for the whole boot.
+/// The state of the whole boot.
 #[derive(Debug)]
 pub struct Boot {
     pub layout: Layout,
     pub guest: Guest,
-    /// How the disks are laid out for containerd, once they are.
+    /// The layout of containerd's disks, once they have one.
     pub storage: Cell<Option<Storage>>,
     pub sampler: Sampler,
     pub trace: Trace,
-    /// Whether texts are printed in full.
+    /// Whether scenarios print texts in full.
     pages: bool,
-    /// Where agents run, as a service.
+    /// The cgroup in which agents run as a service.
     service: Cgroup,
     pods_made: Cell<u32>,
 }
 
 impl Boot {
-    /// Moves this program into pid 1's own cgroup, as systemd has one, and opens the evidence. There no agent takes it for a
-    /// service.
+    /// Moves this program into a cgroup for process 1, as systemd does, and opens the evidence. In that cgroup no agent takes this
+    /// program for a service.
     pub fn new(layout: Layout, guest: Guest, pages: bool) -> Result<Self> {
         let own = Cgroup::create(layout, "init.scope")?;
         for directory in own.directories() {
@@ -60,7 +60,7 @@ impl Boot {
     }
 }
 
-/// One started workload.
+/// One running workload.
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub label: String,
@@ -84,7 +84,7 @@ pub struct Stage<'a> {
     timeline: Vec<(f64, String)>,
 }
 
-/// What a run leaves.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     pub checked: u32,
@@ -119,7 +119,7 @@ impl<'a> Stage<'a> {
         self.boot.layout
     }
 
-    /// Asserts a condition; `story` is evaluated when it does not hold.
+    /// Asserts a condition. `story` is evaluated only if the condition does not hold.
     pub fn check(&mut self, holds: bool, story: impl FnOnce() -> String) {
         self.checked += 1;
         if !holds {
@@ -127,7 +127,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Asserts equality and says both sides.
+    /// Asserts equality; a failure prints both values.
     pub fn check_equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, found: &T, expected: &T) {
         self.check(found == expected, || format!("{what}: found {found:?}, expected {expected:?}"));
     }
@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
         console::note(self.name, text);
     }
 
-    /// Prints a text for people as it is.
+    /// Prints a text for readers, unchanged.
     pub fn page(&self, text: &str) {
         if self.boot.pages {
             text.lines().for_each(|line| console::page(self.name, line));
@@ -155,24 +155,24 @@ impl<'a> Stage<'a> {
         self.timeline.push((ms, what.into()));
     }
 
-    /// Makes a pod's cgroups.
+    /// Makes the cgroups of a pod.
     pub fn pod(&self, label: &str, spec: PodSpec) -> Result<Pod> {
         Pod::create(self.boot.layout, label, self.next_pod(), spec)
     }
 
-    /// The number of one more pod; no two of a boot have the same.
+    /// Returns the number of a new pod, unique within the boot.
     pub fn next_pod(&self) -> u32 {
         let number = self.boot.pods_made.get() + 1;
         self.boot.pods_made.set(number);
         number
     }
 
-    /// Starts a workload, `work …` in one string, in the pod's first container.
+    /// Starts a workload in the pod's first container. `work` is its command line in one string.
     pub fn work(&self, pod: &Pod, work: &str) -> Result<Worker> {
         self.work_in(pod.container()?, &pod.label, work, 0)
     }
 
-    /// Starts a workload in this cgroup.
+    /// Starts a workload in a cgroup.
     pub fn work_in(&self, cgroup: &Cgroup, label: &str, work: &str, oom_score_adj: i32) -> Result<Worker> {
         let arguments = ["work"].into_iter().chain(work.split_whitespace());
         let start = Start { oom_score_adj, ..Start::quiet(cgroup) };
@@ -180,7 +180,7 @@ impl<'a> Stage<'a> {
         Ok(Worker { label: label.to_owned(), pid })
     }
 
-    /// Starts a pod that holds memory, and waits until it does.
+    /// Starts a workload that holds memory, and waits until it has touched it.
     pub fn holder(&mut self, pod: &Pod, mib: u64) -> Result<Worker> {
         let worker = self.work(pod, &format!("hold --name {} --mib {mib}", pod.label))?;
         self.wait_resident(&worker, mib)?;
@@ -220,13 +220,13 @@ impl<'a> Stage<'a> {
         Ok(pid)
     }
 
-    /// Stops an agent and asserts that it ended as it should.
+    /// Stops an agent, and asserts that it exited with success.
     pub fn stop(&mut self, agent: &Agent) {
         let ended = agent.stop(&mut self.reaper);
         self.check_equal("the agent's end after SIGTERM", &ended, &Some(Ended::Exited(0)));
     }
 
-    /// Polls until something holds or time is up; says which.
+    /// Polls until the condition holds or the time limit is over; returns whether it holds.
     pub fn until(&mut self, limit: Duration, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -241,12 +241,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Waits while reaping.
+    /// Waits for a time, and collects exited children meanwhile.
     pub fn pause(&mut self, span: Duration) {
         self.until(span, |_| false);
     }
 
-    /// Asserts that SIGKILL ended this process.
+    /// Asserts that SIGKILL ended this worker.
     pub fn check_killed(&mut self, worker: &Worker) {
         let ended = self.reaper.ended(worker.pid);
         self.check(ended == Some(Ended::Signaled(libc::SIGKILL)), || {
@@ -254,7 +254,7 @@ impl<'a> Stage<'a> {
         });
     }
 
-    /// Asserts that these live.
+    /// Asserts that these workers are alive.
     pub fn check_alive(&mut self, workers: &[&Worker]) {
         for worker in workers {
             let ended = self.reaper.ended(worker.pid);
@@ -262,7 +262,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// OOM kills since the scenario began, by `/proc/vmstat`.
+    /// Returns the number of OOM kills since the scenario began, from `/proc/vmstat`.
     pub fn oom_kills(&self) -> Result<u64> {
         Ok(oom_kills()?.saturating_sub(self.oom_before))
     }
@@ -274,26 +274,26 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// OOM kills since the last call, by `/dev/kmsg`.
+    /// Returns the OOM kills since the last call, from `/dev/kmsg`.
     pub fn oom_reports(&mut self) -> Vec<OomReport> {
         oom_reports(&self.kmsg.messages())
     }
 
-    /// All signals seen, and which of them this agent sent. Call it while the agent lives: its threads are asked for.
+    /// Returns all recorded signals, and those that this agent sent. The agent must be alive, because its thread ids are read.
     pub fn signals_of(&self, agent: &Agent) -> Result<(Vec<SignalEvent>, Vec<SignalEvent>)> {
         let threads = agent.threads();
         let all = self.boot.trace.signals()?;
         Ok(all.into_iter().partition(|signal| threads.contains(&signal.sender_tid)))
     }
 
-    /// Ends everybody and removes every cgroup; what cannot be cleaned up is a failure.
+    /// Ends all processes and removes every cgroup. A cleanup that fails is a failure of the scenario.
     pub fn finish(mut self, outcome: Result<()>) -> Report {
         if let Err(error) = outcome {
             self.failures.push(format!("{error:#}"));
         }
         self.boot.sampler.stop();
         if !self.failures.is_empty() {
-            // The serial line is slow: only the end of the last agent's log is printed, its lines cut.
+            // The serial line is slow, so only the end of the last agent's log is printed, with shortened lines.
             if let Some(agent) = self.agents.last() {
                 for line in agent.tail(40) {
                     let line: String = line.chars().take(600).collect();
@@ -334,7 +334,7 @@ impl<'a> Stage<'a> {
             }
             for pid in left {
                 processes::signal(pid, libc::SIGKILL);
-                // A stopped or frozen process does not die before it runs.
+                // A stopped process must be continued before it can end.
                 processes::signal(pid, libc::SIGCONT);
             }
             sleep(Duration::from_millis(10));
@@ -342,7 +342,7 @@ impl<'a> Stage<'a> {
         self.thaw(&pods);
         match self.boot.guest {
             Guest::Plain => pods.remove()?,
-            // systemd made them, and remembers.
+            // systemd made these cgroups, and has to forget them.
             Guest::Containerd => containers::systemctl(&["stop", "kubepods.slice"])?,
         }
         for directory in [crate::init::EXT4, crate::init::SMALL, crate::init::XFS] {
@@ -352,7 +352,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// A v1 freezer left frozen by a killed agent would hold its processes for ever.
+    /// Thaws a v1 freezer that a killed agent left frozen: its processes could never exit.
     fn thaw(&self, pods: &Cgroup) {
         if self.layout() == Layout::V1 {
             for directory in pods.directories() {
@@ -361,7 +361,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The memory of the dead comes back a little later than their pids.
+    /// Waits until the memory of exited processes is free, which happens some time after they exit.
     fn settle(&mut self) {
         let mut last = 0;
         for _ in 0..40 {
@@ -375,7 +375,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Removes what workloads left on a disk.
+/// Removes the files that workloads left on a disk.
 fn empty(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;

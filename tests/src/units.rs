@@ -5,7 +5,7 @@ use std::time::Duration;
 /// One mebibyte in bytes.
 pub const MIB: u64 = 1 << 20;
 
-/// `CLOCK_MONOTONIC` in nanoseconds: the clock of the agent's log, of the sampler and of the trace.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds: the clock of the agent's log, of the sampler and of the trace.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -13,12 +13,12 @@ pub fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + nanoseconds
 }
 
-/// A span as nanoseconds; centuries are not timed here.
+/// Returns a duration in nanoseconds. It saturates after centuries.
 pub fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The signed distance between two instants in milliseconds.
+/// Returns the signed distance between two instants in milliseconds.
 pub fn milliseconds_between(from_ns: u64, to_ns: u64) -> f64 {
     if to_ns >= from_ns {
         Duration::from_nanos(to_ns - from_ns).as_secs_f64() * 1e3
@@ -27,13 +27,13 @@ pub fn milliseconds_between(from_ns: u64, to_ns: u64) -> f64 {
     }
 }
 
-/// Bytes as MiB for people.
+/// Returns bytes as MiB, for output.
 pub fn mib(bytes: u64) -> f64 {
     // Whole KiB below 2^32 convert exactly; the guest has far less memory.
     f64::from(u32::try_from(bytes / 1024).unwrap_or(u32::MAX)) / 1024.0
 }
 
-/// The middle value (of an even count: the upper of the two), or None of nothing.
+/// Returns the median (the upper of two middle values), or `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The workloads. Each uses little memory of its own, prints nothing, and says by its exit status how it ended.
+//! The workloads. Each uses little memory of its own, prints nothing, and reports its end by the exit status.
 
 mod cache;
 pub mod doom;
@@ -261,7 +261,7 @@ impl FromStr for Rate {
 }
 
 impl Work {
-    /// Does the work; most never return.
+    /// Runs the workload. Most workloads never return.
     pub fn run(self) -> ExitCode {
         let common = match &self {
             Self::Ramp(Ramp { common, .. })

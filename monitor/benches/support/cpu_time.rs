@@ -1,11 +1,11 @@
-//! Measures what a pure function takes of a CPU, which other work on the machine changes little.
+//! Measures the CPU time of a pure function, which other work on the machine changes little.
 
 use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time of this thread on a CPU.
+/// The CPU time of this thread.
 #[derive(Debug)]
 pub struct CpuTime;
 
@@ -15,7 +15,7 @@ impl Measurement for CpuTime {
 
     fn start(&self) -> Duration {
         let now = clock_gettime(ClockId::ThreadCPUTime);
-        // Neither part of it is ever negative.
+        // Neither part of the value is negative.
         Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
     }
 

@@ -1,10 +1,10 @@
-//! A made-up node, the same on every run: pods of three containers each, that request and use memory and disk.
+//! A generated node, the same on every run: pods of three containers each, which request and use memory and disk.
 
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 
-/// Numbers that look random and are the same on every run.
+/// A pseudorandom number generator that is the same on every run.
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -19,7 +19,7 @@ fn uid(index: usize) -> String {
     format!("{index:08x}-1111-4111-8111-{index:012x}")
 }
 
-/// Pods as the API prints them.
+/// Returns pods as the API prints them.
 #[must_use]
 pub fn pods(count: usize) -> Vec<Value> {
     let mut dice = Dice(1);
@@ -43,7 +43,7 @@ pub fn pods(count: usize) -> Vec<Value> {
     (0..count).map(pod).collect()
 }
 
-/// What `/stats/summary` prints of them, at a time; the node has less than 100 MiB left.
+/// Returns `/stats/summary` of these pods at a time. The node has less than 100 MiB of available memory.
 #[must_use]
 pub fn summary(count: usize, time: &str) -> Value {
     let mut dice = Dice(2);

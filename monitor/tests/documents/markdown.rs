@@ -1,4 +1,4 @@
-//! Just enough Markdown: fenced blocks, inline code, links, headings.
+//! A minimal Markdown reader: fenced blocks, inline code, links, headings.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A Markdown file of the repository.
 #[derive(Debug)]
 pub struct Document {
-    /// Relative to the repository.
+    /// The path relative to the repository.
     pub path: PathBuf,
     pub text: String,
 }
@@ -71,7 +71,7 @@ impl Document {
         let mut examples: Vec<Example> = Vec::new();
         let mut next_line = None;
         for (index, line, language) in self.lines() {
-            // A fence is no line: it ends an example.
+            // A fence is not among the lines and ends an example.
             let continues = language.is_some() && next_line == Some(index);
             if let Some(command) = line.strip_prefix("$ ").filter(|_| language.is_some()) {
                 examples.push(Example { command: command.to_owned(), shown: Vec::new(), first_line: index + 1 });
@@ -138,7 +138,7 @@ impl Document {
     }
 }
 
-/// Whether output is as shown. `…` stands for any text within a line, and alone on a line for any lines.
+/// Returns whether the output is as shown. `…` stands for any text within a line, and alone on a line for any lines.
 pub fn matches(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -173,7 +173,7 @@ fn an_ellipsis_is_any_text_or_any_lines() {
 }
 
 #[test]
-fn markdown_is_taken_apart() {
+fn blocks_code_and_links_are_found() {
     let text = "# A `b` c!\n[x](y.md#z) `in line`\n```\n$ ls\na\n\nb\n```\n```yaml\nk: v\n```\n```yaml\nl: w\n```\n";
     let document = Document { path: "a.md".into(), text: text.to_owned() };
     let shown = ["a", "", "b"].map(str::to_owned).to_vec();

@@ -14,7 +14,7 @@ use node_pressure_monitor::{
 
 use crate::support::{Cgroups, Workload, id_of, remove_cgroup};
 
-/// How many victims are short-lived.
+/// The number of short-lived victims.
 const BRIEF: usize = 10;
 const GROUP: usize = 3;
 
@@ -23,12 +23,12 @@ pub fn every_kind(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(brief_victims(kernel, cgroups)? + child_of_a_survivor(kernel, cgroups)? + group(kernel, cgroups)?)
 }
 
-/// The facts of the kprobe, if this kernel has kprobes: the limit is the top cgroup's.
+/// Checks the facts of the kprobe, if this kernel has kprobes: the limit is the top cgroup's.
 pub fn check_invocation(kernel: &Kernel, cgroups: &Cgroups, kill: &OomKill) -> Result<u32> {
     ensure!(kill.started_at_ns.is_some_and(|at_ns| at_ns < kill.marked_at_ns), "started after it was marked: {kill:?}");
     if !kernel.report().has("kprobe:oom_kill_process") {
         let told = (kill.constraint, kill.limit_cgroup, kill.invoked_at_ns, kill.order);
-        ensure!(told == (None, None, None, None), "nobody can know: {told:?}");
+        ensure!(told == (None, None, None, None), "without kprobes these are unknown: {told:?}");
         return Ok(2);
     }
     ensure!(kill.constraint == Some(OomConstraint::Memcg), "constraint {:?}", kill.constraint);
@@ -39,7 +39,7 @@ pub fn check_invocation(kernel: &Kernel, cgroups: &Cgroups, kill: &OomKill) -> R
     Ok(5)
 }
 
-/// The kernel's path is the path created here.
+/// Asserts that the kernel's path is the path created here.
 pub fn check_path(kill: &OomKill, top: (CgroupId, &Path), leaf: (CgroupId, &str)) -> Result<u32> {
     let path = kill.victim_path.context("no path")?;
     let levels: Vec<_> = path.levels().collect();
@@ -49,7 +49,7 @@ pub fn check_path(kill: &OomKill, top: (CgroupId, &Path), leaf: (CgroupId, &str)
     Ok(2)
 }
 
-/// Each victim is killed moments after its start, and its cgroup is removed at once, before it can be read.
+/// Kills each victim moments after its start, and removes its cgroup at once, before it can be read.
 fn brief_victims(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     let top = (id_of(&cgroups.top)?, cgroups.top.as_path());
     let mut expected = Vec::new();
@@ -76,7 +76,7 @@ fn brief_victims(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(compared)
 }
 
-/// A process of a container is killed and the container survives.
+/// Kills a process of a container, and checks that the container survives.
 fn child_of_a_survivor(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     let mut parent = Workload::start("parent", &cgroups.victim, &[])?;
     let kills = collect(kernel, 1)?;
@@ -87,7 +87,7 @@ fn child_of_a_survivor(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(2 + check_path(kill, (id_of(&cgroups.top)?, &cgroups.top), (id, "victim"))?)
 }
 
-/// `memory.oom.group`: one invocation kills every process of the cgroup.
+/// Checks `memory.oom.group`: one invocation kills every process of the cgroup.
 fn group(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     if !cgroups.is_v2 {
         println!("  SKIPPED memory.oom.group: not on cgroup v1");

@@ -1,4 +1,4 @@
-//! Quantities, durations, percentages.
+//! Properties of quantities, durations and percentages.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use proptest::sample::select;
 
 use super::check::forall;
 
-/// A suffix, and what it stands for in billionths.
+/// Suffixes and their values in billionths.
 const SUFFIXES: [(&str, i128); 13] = [
     ("n", 1),
     ("u", 1_000),
@@ -27,7 +27,7 @@ const SUFFIXES: [(&str, i128); 13] = [
     ("Ti", 1_000_000_000 << 40),
 ];
 
-/// A text and the billionths that it means, computed here from its parts; rounded away from zero below one.
+/// Generates a text and its value in billionths, computed here from the parts. Values below one billionth are rounded away from zero.
 fn quantity() -> impl Strategy<Value = (String, i128)> {
     (any::<bool>(), 0_u32..10_000_000, 0_u32..4, select(&SUFFIXES[..])).prop_map(
         |(negative, digits, places, (suffix, one))| {
@@ -36,7 +36,7 @@ fn quantity() -> impl Strategy<Value = (String, i128)> {
             let width = places as usize;
             let fraction = if places == 0 { String::new() } else { format!(".{rest:0width$}") };
             let magnitude = (i128::from(digits) * one + divisor - 1) / divisor;
-            // Binary quantities stop at the end of 64 bits.
+            // Binary quantities end at 64 bits.
             let magnitude =
                 if suffix.ends_with('i') { magnitude.min(i128::from(i64::MAX) * 1_000_000_000) } else { magnitude };
             let (sign, billionths) = if negative { ("-", -magnitude) } else { ("", magnitude) };
@@ -47,7 +47,7 @@ fn quantity() -> impl Strategy<Value = (String, i128)> {
 
 /// Catches a wrong power for a suffix, rounding in floats, and a canonical form that loses a digit or the sign.
 #[test]
-fn quantities_mean_what_they_say_and_read_back() {
+fn quantities_have_their_value_and_read_back() {
     forall(4000, 2000, &quantity(), |(text, billionths), seen| {
         let parsed = Quantity::parse(&text).unwrap();
         prop_assert_eq!(parsed.amount(), Amount::from_billionths(billionths), "{}", text);
@@ -63,7 +63,7 @@ fn quantities_mean_what_they_say_and_read_back() {
 
 /// Catches comparisons by text, by value in whole units, or within one family of suffixes only.
 #[test]
-fn quantities_compare_and_add_as_their_amounts_do() {
+fn quantities_compare_and_add_by_their_amounts() {
     forall(4000, 2000, &(quantity(), quantity()), |((a, x), (b, y)), seen| {
         let (first, second) = (Quantity::parse(&a).unwrap(), Quantity::parse(&b).unwrap());
         prop_assert_eq!(first.cmp(&second), x.cmp(&y), "{} and {}", a, b);
@@ -73,7 +73,7 @@ fn quantities_compare_and_add_as_their_amounts_do() {
     });
 }
 
-/// Catches a lost nanosecond, and units printed that are not read.
+/// Catches a lost nanosecond, and printed units that the parser does not know.
 #[test]
 fn durations_read_back() {
     let nanos = prop_oneof![
@@ -89,9 +89,9 @@ fn durations_read_back() {
     });
 }
 
-/// Catches percentages computed in 32 bits where that is mended, shares above the whole, and units lost or gained on the way.
+/// Catches corrected percentages computed in 32 bits, shares above the whole, and lost or additional units.
 #[test]
-fn a_mended_percentage_is_its_share_and_never_more_than_the_whole() {
+fn a_corrected_percentage_is_its_share_of_the_whole() {
     let percent =
         (0_i64..=10_000, select(&[1_i64, 10, 100][..])).prop_filter("at most all", |(p, scale)| p / scale <= 100);
     let capacity = prop_oneof![0_i64..2_000_000, 0_i64..(1 << 50)];
@@ -104,7 +104,7 @@ fn a_mended_percentage_is_its_share_and_never_more_than_the_whole() {
         let (corrected, kubelet) = (i128::from(amount(Semantics::Corrected)), i128::from(amount(Semantics::Kubelet)));
         prop_assert!((0..=i128::from(capacity)).contains(&corrected), "{} of {}: {}", text, capacity, corrected);
         prop_assert!((corrected - exact).abs() <= 1, "{} of {}: {}", text, capacity, corrected);
-        // 24 bits of precision.
+        // A float of 32 bits has 24 bits of precision.
         let error = i128::from(capacity) / (1 << 23) + 1;
         prop_assert!((kubelet - exact).abs() <= error, "{} of {}: {}", text, capacity, kubelet);
         seen.when(kubelet != corrected);

@@ -1,4 +1,4 @@
-//! Conditions that follow from pressure.
+//! Properties of the conditions that follow from pressure.
 
 use std::time::Duration;
 
@@ -29,20 +29,20 @@ fn condition() -> impl Strategy<Value = PressureCondition> {
     })
 }
 
-/// Averages as they are sampled, each so many seconds after the one before; some cannot be had.
+/// Generates averages, each so many seconds after the one before. Some are missing.
 fn samples() -> impl Strategy<Value = Vec<(u8, Option<f64>)>> {
     let average = prop_oneof![1 => Just(None), 6 => (0_u32..=100).prop_map(|percent| Some(f64::from(percent) / 100.0))];
-    // What lasts is made of few changes.
+    // Averages change rarely, so that levels last.
     let spells = prop::collection::vec((average, 1_usize..8), 1..20);
     (spells, 1_u8..4).prop_map(|(spells, step)| {
         spells.into_iter().flat_map(|(average, length)| vec![(step, average); length]).collect()
     })
 }
 
-/// Catches a break that does not start the time anew, a time taken from the other level, and levels compared the wrong way round: whenever the
-/// status changes, every sample of the whole time before asked for it, and so it cannot flap faster than that.
+/// Catches a break that does not restart the time, a time taken from the other level, and levels compared in the wrong direction. When the
+/// status changes, every sample of the whole time before supports the change, so it cannot flap faster.
 #[test]
-fn a_status_changes_only_after_all_samples_of_its_time_asked_for_it() {
+fn a_status_changes_only_if_all_samples_support_it() {
     forall(1000, 300, &(condition(), samples()), |(condition, samples), seen| {
         let mut state = PressureState::default();
         let (mut now, mut changed) = (0_i128, None::<i128>);

@@ -1,4 +1,4 @@
-//! Rankings.
+//! Properties of rankings.
 
 use node_pressure_monitor::config::{Policy, Quirk, Ranking};
 use node_pressure_monitor::eviction::decider::RecordedCandidate;
@@ -30,15 +30,15 @@ fn facts() -> impl Strategy<Value = Facts> {
     )
 }
 
-/// Candidates, a policy to rank them by, and the resource that runs out.
+/// Generates candidates, a policy that ranks them, and the resource that runs out.
 fn case() -> impl Strategy<Value = (Vec<RecordedCandidate>, Policy, Resource)> {
     const RESOURCES: [Resource; 4] = [Resource::Memory, Resource::EphemeralStorage, Resource::Inodes, Resource::Pids];
     let candidates = vec(facts(), 2..14).prop_map(|all| {
-        // Names whose order is not that of the numbers in them, and that two may share.
+        // The order of names differs from the order of their numbers, and two candidates may share a name.
         let who = |(index, facts)| {
             let number = index * 7 % 15;
             RecordedCandidate {
-                // Not unique.
+                // The name is not unique.
                 name: format!("ns/p{}", number / 2),
                 id: format!("ns/p{}-{}", number / 2, number % 2),
                 cgroup: CgroupId(0),
@@ -63,8 +63,8 @@ fn place(ranking: &[String], name: &str) -> usize {
     ranking.iter().position(|other| other == name).unwrap()
 }
 
-/// Catches comparisons that contradict themselves, as the kubelet's does where statistics are missing: a sort then gives what it
-/// likes. If each pair, asked alone and either way round, stands as in the whole, the order is antisymmetric, transitive and total.
+/// Catches comparisons that contradict themselves, as the kubelet's does without statistics: the result of a sort is then arbitrary.
+/// If each pair, compared alone and in both orders, is ordered as in the whole, the order is antisymmetric, transitive and total.
 #[test]
 fn every_ranking_is_a_total_order() {
     forall(400, 300, &case(), |(candidates, policy, resource), seen| {
@@ -83,7 +83,7 @@ fn every_ranking_is_a_total_order() {
     });
 }
 
-/// Catches a tie that is left to the order in which pods happen to be listed, and candidates lost or doubled on the way.
+/// Catches ties that the order of the list decides, and lost or duplicated candidates.
 #[test]
 fn the_order_of_the_input_makes_no_difference() {
     let shuffled = case().prop_flat_map(|(candidates, policy, resource)| {
@@ -102,9 +102,9 @@ fn the_order_of_the_input_makes_no_difference() {
     });
 }
 
-/// Catches missing statistics taken for no usage. Mended they decide before any key; in the kubelet where the first key looks at usage.
+/// Catches missing statistics treated as no usage. Corrected, they decide before any key; in the kubelet, only when the first key is usage.
 #[test]
-fn who_has_no_statistics_stands_at_the_end_that_the_quirk_says() {
+fn the_quirk_decides_the_place_of_missing_statistics() {
     forall(400, 200, &case(), |(candidates, mut policy, mut resource), seen| {
         if policy.quirks.has(Quirk::MissingStatisticsFirst) {
             (policy.ranking, resource) = (Ranking::Kubernetes, Resource::Memory);
@@ -121,8 +121,8 @@ fn who_has_no_statistics_stands_at_the_end_that_the_quirk_says() {
     });
 }
 
-/// One candidate becomes worse in one respect; it may only move forward. Catches a key compared the wrong way round, and amounts
-/// that wrap when a request is subtracted.
+/// Makes one candidate worse in one respect, and asserts that it only moves forward. Catches a key compared in the wrong direction, and
+/// amounts that wrap when a request is subtracted.
 fn moves_forward(worse: impl Fn(&mut Facts, Amount) -> bool) {
     let changed = (case(), any::<prop::sample::Index>(), amount());
     forall(1200, 100, &changed, |((mut candidates, policy, resource), index, amount), seen| {

@@ -1,4 +1,4 @@
-//! Thresholds over time.
+//! Properties of thresholds over time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::{self, Node};
 
 const SECOND: i128 = 1_000_000_000;
 
-/// What each moment amounts to.
+/// Returns the assessment of each moment.
 fn assessments(policy: &Policy, node: &Node) -> Vec<Assessment> {
     let armed = arm(policy, node.layout);
     let mut state = State::default();
@@ -28,7 +28,7 @@ fn assessments(policy: &Policy, node: &Node) -> Vec<Assessment> {
         .collect()
 }
 
-/// A node over several moments, a policy, and one of its thresholds.
+/// Generates a node over several moments, a policy, and one of its thresholds.
 fn case() -> impl Strategy<Value = (Node, Policy, Index)> {
     (world::node(0, 10), world::policy(4), any::<Index>())
 }
@@ -37,8 +37,8 @@ fn met(assessment: &Assessment) -> Vec<Threshold> {
     assessment.met.iter().map(|met| Threshold { grace_period: Duration::ZERO, ..met.threshold.clone() }).collect()
 }
 
-/// Compares what follows when one threshold is replaced by one that asks for more: all that was crossed still is, what was acted on still is, and every
-/// condition still holds.
+/// Replaces one threshold by one that asks for more, and compares: every threshold that was crossed still is, no fewer thresholds are
+/// met, and every condition still holds.
 fn never_less(change: impl Fn(&mut Threshold, &mut Threshold, Index) -> bool) {
     let changed = (case(), any::<Index>());
     forall(1200, 100, &changed, |((node, mut policy, which), how), seen| {
@@ -62,8 +62,8 @@ fn never_less(change: impl Fn(&mut Threshold, &mut Threshold, Index) -> bool) {
     });
 }
 
-/// Catches a comparison turned round, a percentage taken of something else than the capacity, and a hold by minimum reclaim that
-/// forgets what it held.
+/// Catches a comparison in the wrong direction, a percentage of something else than the capacity, and a minimum reclaim that forgets which
+/// thresholds it holds.
 #[test]
 fn raising_a_threshold_never_unmeets_it() {
     never_less(|_, threshold, how| {
@@ -87,7 +87,7 @@ fn raising_a_threshold_never_unmeets_it() {
     });
 }
 
-/// Catches a minimum reclaim that releases instead of holding, or that is taken of the threshold instead of the capacity.
+/// Catches a minimum reclaim that releases instead of holding, or whose percentage is of the threshold instead of the capacity.
 #[test]
 fn a_minimum_reclaim_only_ever_holds_longer() {
     never_less(|_, threshold, how| {
@@ -97,7 +97,7 @@ fn a_minimum_reclaim_only_ever_holds_longer() {
     });
 }
 
-/// Catches a grace period counted from the wrong moment, or interruptions that count for one and not for another.
+/// Catches a grace period counted from the wrong moment, and interruptions that affect only one of the two periods.
 #[test]
 fn a_shorter_grace_period_never_acts_later() {
     never_less(|longer, shorter, how| {
@@ -107,7 +107,7 @@ fn a_shorter_grace_period_never_acts_later() {
     });
 }
 
-/// Catches signals mixed up with each other, and thresholds that count although nothing was observed.
+/// Catches swapped signals, and thresholds that count without an observation.
 #[test]
 fn only_what_is_below_its_threshold_or_was_held_is_crossed() {
     forall(600, 100, &case(), |(node, policy, _), seen| {
@@ -137,7 +137,7 @@ fn only_what_is_below_its_threshold_or_was_held_is_crossed() {
     });
 }
 
-/// Catches conditions that flap within the transition period, and a period counted from the first sight instead of the last.
+/// Catches conditions that flap within the transition period, and a period counted from the first observation instead of the last.
 #[test]
 fn a_longer_transition_period_only_ever_shows_more() {
     let periods = (select(&[0_u64, 1, 10][..]), select(&[11_u64, 60, 300][..]));
@@ -154,7 +154,7 @@ fn a_longer_transition_period_only_ever_shows_more() {
     });
 }
 
-/// Catches a quirk that is looked up the wrong way round: this one only ever forgets.
+/// Catches a quirk that is applied in the wrong direction: this one only ever forgets.
 #[test]
 fn forgiving_good_samples_only_ever_acts_sooner() {
     forall(1200, 30, &case(), |(node, policy, _), seen| {

@@ -1,4 +1,4 @@
-//! The whole pass, and the answer that `simulate` gives.
+//! Properties of the whole pass, and of the answer that `simulate` prints.
 
 use std::time::Duration;
 
@@ -41,9 +41,9 @@ fn passes(
     Ok(())
 }
 
-/// Catches candidates lost or invented, ended pods ranked, critical pods evicted, and a first candidate passed over.
+/// Catches lost or invented candidates, ended pods in the ranking, evicted critical pods, and a skipped first candidate.
 #[test]
-fn the_ranking_holds_every_active_pod_and_the_first_that_may_go_goes() {
+fn every_active_pod_is_ranked_and_the_first_candidate_evicted() {
     forall(500, 40, &case(8, 4), |(node, policy), seen| {
         passes(&policy, &node, |decision, pods, _| {
             let ranking: Vec<&Pod> = decision.ranking.iter().map(|ranked| ranked.candidate.pod).collect();
@@ -68,10 +68,10 @@ fn the_ranking_holds_every_active_pod_and_the_first_that_may_go_goes() {
     });
 }
 
-/// Catches steps taken in the wrong order: limits of local storage come before all else, nothing is done without a threshold that
-/// may be acted on, and the most urgent of these is the one.
+/// Catches steps in the wrong order: limits of local storage come first, no action happens without an actionable threshold, and the most
+/// urgent of these thresholds is chosen.
 #[test]
-fn nothing_is_done_that_no_threshold_or_limit_asks_for() {
+fn no_action_without_a_threshold_or_limit() {
     forall(500, 100, &case(5, 5), |(node, policy), seen| {
         passes(&policy, &node, |decision, _, _| {
             let to_act_on = decision.assessment.to_act_on();
@@ -96,7 +96,7 @@ fn nothing_is_done_that_no_threshold_or_limit_asks_for() {
     });
 }
 
-/// Catches usage read from the wrong statistics, and requests from the wrong containers.
+/// Catches usage from the wrong statistics, and requests from the wrong containers.
 #[test]
 fn a_pod_that_uses_more_memory_never_moves_back() {
     let more = (case(8, 1), any::<prop::sample::Index>(), 1_u64..(4 * world::GIB));
@@ -134,7 +134,7 @@ fn a_pod_that_uses_more_memory_never_moves_back() {
     });
 }
 
-/// One line a moment, `shift` seconds later than it was.
+/// Returns one line for each moment, with its times shifted by `shift` seconds.
 fn trace(node: &Node, shift: i64) -> String {
     let (dedicated, split) = match node.layout {
         Layout::Single => (false, false),
@@ -152,7 +152,7 @@ fn trace(node: &Node, shift: i64) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// Moves the times inside of the statistics.
+/// Shifts the times inside the statistics.
 fn shifted(mut line: Value, shift: i64) -> Value {
     let node = &mut line["summary"]["node"];
     let move_time = |stats: &mut Value| {
@@ -177,7 +177,7 @@ fn answer(policy: &Policy, trace: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Catches a clock that is looked at, a hash map that is iterated over, and pods that are told apart by their place in a list.
+/// Catches a read of the clock, an iteration over a hash map, and pods identified by their place in a list.
 #[test]
 fn equal_input_gives_byte_equal_output() {
     let shuffled = case(8, 4).prop_flat_map(|(node, policy)| {
@@ -194,7 +194,7 @@ fn equal_input_gives_byte_equal_output() {
         let second = answer(&policy, &trace(&other, 0));
         for (first, second) in first.lines().zip(second.lines()) {
             let [first, second] = [first, second].map(|line| serde_json::from_str::<Value>(line).unwrap());
-            // Limits of local storage are looked at in the order of the pods.
+            // Limits of local storage are checked in the order of the pods.
             let one_at_most = first["localStorageEvictions"].as_array().is_none_or(|all| all.len() < 2);
             prop_assert!(!one_at_most || first == second, "{} but {}", first, second);
         }
@@ -203,9 +203,9 @@ fn equal_input_gives_byte_equal_output() {
     });
 }
 
-/// Catches a clock that is looked at, and a date taken for a length of time.
+/// Catches a read of the clock, and a date used as a duration.
 #[test]
-fn shifting_a_trace_shifts_the_answer_and_changes_nothing_else() {
+fn shifting_a_trace_only_shifts_the_answer() {
     let shift = prop_oneof![-3_000_000_000_i64..3_000_000_000, Just(1), Just(-86_400)];
     forall(200, 50, &(case(4, 6), shift), |((node, policy), shift), seen| {
         let before = answer(&policy, &trace(&node, 0));
@@ -223,9 +223,9 @@ fn shifting_a_trace_shifts_the_answer_and_changes_nothing_else() {
     });
 }
 
-/// Catches an explanation that is not what the ranking went by: the keys told of each pod must be in the order of the ranking.
+/// Catches an explanation that differs from the ranking: the printed keys of the pods must be in the order of the ranking.
 #[test]
-fn the_keys_that_are_told_explain_the_order() {
+fn the_printed_keys_explain_the_order() {
     forall(300, 100, &case(8, 2), |(node, policy), seen| {
         passes(&policy, &node, |decision, _, _| {
             let Some(acted_on) = &decision.acted_on else { return Ok(()) };

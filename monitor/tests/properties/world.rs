@@ -1,4 +1,4 @@
-//! Made-up nodes, pods, statistics and policies. From few values each, so that ties, crossings and limits come often.
+//! Generates nodes, pods, statistics and policies. Each value is one of a few, so that ties, crossings and limits are frequent.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 pub const GIB: u64 = 1 << 30;
-/// Of memory and of every filesystem.
+/// The capacity of memory and of every filesystem.
 pub const CAPACITY: u64 = 10 * GIB;
 
-/// A node over some time, as a trace tells it.
+/// A node over some time, as a trace records it.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub pods: Vec<Value>,
-    /// Seconds since the beginning, and the statistics of then.
+    /// Seconds since the beginning, and the statistics at that time.
     pub steps: Vec<(u32, Value)>,
     pub layout: Layout,
 }
@@ -36,7 +36,7 @@ impl Node {
     }
 }
 
-/// A time as the API writes it, so many seconds after an arbitrary origin.
+/// Returns a time as the API writes it, so many seconds after an arbitrary origin.
 pub fn time(seconds: i64) -> String {
     jiff::Timestamp::from_second(1_767_225_600 + seconds).unwrap().to_string()
 }
@@ -71,7 +71,7 @@ fn annotations() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A pod, and its statistics where there are any.
+/// Generates a pod, and its statistics if it has any.
 fn pod() -> impl Strategy<Value = (Value, Option<Value>)> {
     let spec = (
         vec(container("app"), 1..=1),
@@ -110,7 +110,7 @@ fn pod() -> impl Strategy<Value = (Value, Option<Value>)> {
     })
 }
 
-/// Statistics of the node at one time: amounts that are left, in sixteenths of the capacity.
+/// Generates the node's statistics at one time: remaining amounts, in sixteenths of the capacity.
 fn node_stats() -> impl Strategy<Value = (u32, [Option<u64>; 5], bool)> {
     let left = || option::weighted(0.9, prop_oneof![2 => 0_u64..3, 1 => 0_u64..=16]);
     let all = [left(), left(), left(), left(), left()];
@@ -139,7 +139,7 @@ pub fn layout() -> impl Strategy<Value = Layout> {
     select(&[Layout::Single, Layout::DedicatedImageFs, Layout::SplitImageFs][..])
 }
 
-/// A node with up to `most` pods over up to `steps` moments. Only on some are there limits of local storage.
+/// Generates a node with up to `most` pods over up to `steps` moments. Only some nodes have limits of local storage.
 pub fn node(most: usize, steps: usize) -> impl Strategy<Value = Node> {
     (vec(pod(), 0..=most), vec(node_stats(), 1..=steps), layout(), prop::bool::weighted(0.3)).prop_map(
         |(pods, steps, layout, limits)| {
@@ -206,7 +206,7 @@ pub fn ranking() -> impl Strategy<Value = Ranking> {
     prop_oneof![2 => select(&[Ranking::Qos, Ranking::Kubernetes, Ranking::OpenShift3][..]), 1 => custom]
 }
 
-/// The kubelet's, the mended ones, or each as a coin says.
+/// Generates the kubelet's quirks, the corrected ones, or a random choice for each.
 pub fn quirks() -> impl Strategy<Value = Quirks> {
     let some = subsequence(&Quirk::ALL[..], 0..=Quirk::ALL.len()).prop_map(|some| {
         let mut quirks = Quirks::of(Semantics::Corrected);

@@ -1,9 +1,9 @@
-//! What `simulate` says besides the answer, and how it keeps its terminal.
+//! The notes of `simulate` besides the answer, and its protection of the terminal.
 
 use super::*;
 
 #[test]
-fn a_clock_that_goes_back_is_noted_and_accepted() {
+fn a_clock_that_goes_back_is_accepted_with_a_note() {
     let place = Place::new(KUBELET);
     let lines: Vec<Value> = (0..20).map(|index| line(if index % 2 == 0 { 100 } else { 50 }, 2 << 30)).collect();
     let output = place.simulate(trace(&lines), &["--stats"]);
@@ -16,7 +16,7 @@ fn a_clock_that_goes_back_is_noted_and_accepted() {
 }
 
 #[test]
-fn a_stderr_that_cannot_be_written_loses_no_answer() {
+fn an_unwritable_stderr_keeps_the_answer() {
     let place = Place::new(&format!("{KUBELET}failSwapOn: false\n"));
     let trace = place.write("trace.jsonl", trace(&[line(100, 2 << 30), line(50, 2 << 30)]));
     let run = |trace: &Path| {
@@ -29,7 +29,7 @@ fn a_stderr_that_cannot_be_written_loses_no_answer() {
 }
 
 #[test]
-fn names_cannot_command_the_terminal() {
+fn names_cannot_send_control_characters_to_the_terminal() {
     let place = Place::new(KUBELET);
     let odd = "a\u{1b}[2Jb\nc\u{9b}d";
     let named = |mut line: Value| {
@@ -61,7 +61,7 @@ fn names_cannot_command_the_terminal() {
 }
 
 #[test]
-fn warnings_of_the_policy_are_counted_and_swap_is_told() {
+fn policy_warnings_are_counted_and_swap_is_reported() {
     let forgetful = KUBELET.replace(", imagefs.available: 0%", "");
     let place = Place::new(&format!("{forgetful}failSwapOn: false\n"));
     let output = place.simulate("", &[]);
@@ -76,7 +76,7 @@ fn warnings_of_the_policy_are_counted_and_swap_is_told() {
 }
 
 #[test]
-fn swap_of_the_node_is_told_once() {
+fn swap_of_the_node_is_reported_once() {
     let place = Place::new(KUBELET);
     let with_swap = |second: u64, swap: u64| {
         let mut line = line(second, 2 << 30);
@@ -90,7 +90,7 @@ fn swap_of_the_node_is_told_once() {
 }
 
 #[test]
-fn of_pods_with_the_same_name_it_is_told_once_that_the_last_counts() {
+fn of_pods_with_one_name_the_last_counts_with_a_note() {
     let place = Place::new(KUBELET);
     let twice = |second: u64| {
         let mut line = line(second, 2 << 30);

@@ -1,4 +1,4 @@
-//! A running agent with its own lock file, port and place for output.
+//! A running agent with its own lock file, port and output files.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
-/// Longer than anything takes that is not stuck.
+/// A time limit longer than any step takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Killed when it is dropped.
+/// A running agent. Dropping it kills it.
 pub struct Agent {
     pub child: Child,
     pub address: SocketAddr,
@@ -19,7 +19,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// In observe mode, with this configuration, ready.
+    /// Starts an agent in observe mode with this configuration, and waits until it is ready.
     pub fn start(config: &str, format: &str) -> Self {
         let own = |arguments: &[&str]| {
             let mut command = Command::new(PROGRAM);
@@ -29,7 +29,7 @@ impl Agent {
         Self::start_by(config, format, own)
     }
 
-    /// Starts it through what `wrap` makes of its arguments.
+    /// Starts the agent by the command that `wrap` makes of its arguments.
     pub fn start_by(config: &str, format: &str, wrap: impl FnOnce(&[&str]) -> Command) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = free_address();
@@ -61,7 +61,7 @@ impl Agent {
         agent
     }
 
-    /// Waits until the log says it, beyond what it had said before.
+    /// Waits until the log contains `what` after position `from`.
     pub fn wait(&mut self, what: &str, from: usize) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -86,7 +86,7 @@ impl Agent {
         self.directory.path().join(name)
     }
 
-    /// The whole answer, head and body.
+    /// Returns the whole response: head and body.
     pub fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
@@ -103,19 +103,19 @@ impl Drop for Agent {
     }
 }
 
-/// A whole file. A test leaves nothing behind on this machine: incidents are in its own directory.
+/// Returns a complete configuration file. Incidents are in the test's own directory, so that no file stays on this machine.
 pub fn whole(incidents: &Path, config: &str) -> String {
     let incidents = format!("incidents: {{directory: {}}}\n", incidents.display());
     let own = if config.contains("incidents:") { "" } else { &incidents };
     configuration(&format!("{own}{config}"))
 }
 
-/// A whole file, but for where incidents are.
+/// Returns a complete configuration file, except for the incidents' directory.
 pub fn configuration(rest: &str) -> String {
     format!("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n{rest}")
 }
 
-/// Free a moment ago.
+/// Returns an address whose port was free a moment ago.
 pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -1,5 +1,5 @@
-//! Cgroups of the test's own, and workloads inside them: the test's binary starts itself again as each, so that it also runs
-//! where there is nothing else (the initramfs of a test VM).
+//! Cgroups of the test, and workloads inside them. The test's binary starts itself again as each workload, so that it also runs where no
+//! other program exists (the initramfs of a test VM).
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use node_pressure_monitor::units::{CgroupId, Pid};
 
 pub const MIB: usize = 1 << 20;
-/// Of victim and allocator together.
+/// The common limit of victim and allocator.
 pub const LIMIT: usize = 64 * MIB;
 pub const VICTIM_HOLDS: usize = 40 * MIB;
 pub const FILES_MADE: u64 = 200;
@@ -49,7 +49,7 @@ impl Hierarchy {
     }
 }
 
-/// A limited cgroup with two inside: one for the victim, one for whoever allocates. Removed on drop.
+/// A limited cgroup with two inside: one for the victim and one for the allocator. Dropping it removes them.
 pub struct Cgroups {
     pub top: PathBuf,
     pub is_v2: bool,
@@ -68,12 +68,12 @@ impl Cgroups {
         fs::create_dir(&cgroups.victim)?;
         fs::create_dir(&cgroups.allocator)?;
         fs::write(cgroups.top.join(hierarchy.limit_file), LIMIT.to_string())?;
-        // Without swap, or the limit would only push memory out. Not every kernel accounts swap.
+        // Swap is off, because the limit would otherwise only swap memory out. Some kernels do not account swap.
         let _absent = fs::write(cgroups.top.join("memory.swap.max"), "0");
         Ok(cgroups)
     }
 
-    /// One more below the limit; whoever makes it removes it.
+    /// Makes another cgroup below the limit. The caller removes it.
     pub fn child(&self, name: &str) -> Result<PathBuf> {
         let path = self.top.join(name);
         fs::create_dir(&path).with_context(|| path.display().to_string())?;
@@ -81,7 +81,7 @@ impl Cgroups {
     }
 }
 
-/// Removes a cgroup as soon as nothing is left in it.
+/// Removes a cgroup after its last process has exited.
 pub fn remove_cgroup(path: &Path) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -127,7 +127,7 @@ impl Workload {
         Ok(Pid(self.0.id().try_into()?))
     }
 
-    /// Waits for its end by SIGKILL.
+    /// Waits until SIGKILL ends the workload.
     pub fn wait_killed(&mut self) -> Result<()> {
         let status = self.0.wait()?;
         ensure!(status.signal() == Some(libc::SIGKILL), "workload ended with {status}");
@@ -152,7 +152,7 @@ impl Drop for Workload {
     }
 }
 
-/// What the binary does when it is started as a workload.
+/// Runs as a workload.
 pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
     let cgroup = Path::new(rest.first().context("cgroup")?);
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
@@ -169,7 +169,7 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
             drop(held);
         }
         "allocator" => {
-            // Or it may go as well, when it comes back for more before the victim's memory is free. Needs CAP_SYS_RESOURCE.
+            // Protects the allocator: it might allocate before the victim's memory is free, and be killed too. Needs CAP_SYS_RESOURCE.
             let _refused = fs::write("/proc/self/oom_score_adj", "-1000");
             ready()?;
             drop(touched(LIMIT - VICTIM_HOLDS + 8 * MIB));
@@ -189,12 +189,12 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
                 Command::new(env::current_exe()?).args(["workload", "hog"]).arg(cgroup).stdout(Stdio::null()).spawn();
             let status = child?.wait()?;
             ensure!(status.signal() == Some(libc::SIGKILL), "the child ended with {status}");
-            // The container lives on.
+            // The container continues to run.
             thread::sleep(Duration::from_secs(60));
         }
         "cache" => {
             ready()?;
-            // A hole costs no disk, and fills the page cache all the same.
+            // A sparse file uses no disk space and still fills the page cache.
             let path = Path::new(rest.get(1).context("file")?);
             File::create(path)?.set_len(4 * LIMIT as u64)?;
             let read = io::copy(&mut File::open(path)?, &mut io::sink());
@@ -221,12 +221,12 @@ fn touched(bytes: usize) -> Vec<u8> {
     std::hint::black_box(vec![1; bytes])
 }
 
-/// kernfs id of a cgroup: the inode number of its directory.
+/// Returns the kernfs id of a cgroup: the inode number of its directory.
 pub fn id_of(cgroup: &Path) -> Result<CgroupId> {
     Ok(CgroupId(fs::metadata(cgroup).with_context(|| cgroup.display().to_string())?.ino()))
 }
 
-/// Type of the file system that holds a directory; none when there is no such directory.
+/// Returns the type of the filesystem that holds a directory, or `None` without such a directory.
 pub fn file_system_of(path: &Path) -> Result<Option<String>> {
     if !path.is_dir() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Workloads of sleeping processes in cgroups of the test's own; nothing else is touched.
+//! Workloads of sleeping processes in cgroups of the test. The test changes no other cgroups.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use node_pressure_monitor::node::Hierarchy;
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::workloads::WorkloadTree;
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+/// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -21,7 +21,7 @@ macro_rules! tell {
 
 pub const PROC: &str = "/proc";
 
-/// Cgroups of one test, removed with everything in them at its end.
+/// The cgroups of one test, removed with all processes at its end.
 pub struct Cgroups {
     pub hierarchy: Hierarchy,
     root: String,
@@ -29,7 +29,7 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// `None`, said aloud, where cgroups cannot be made.
+    /// Makes the cgroups. Where that is impossible, prints SKIPPED and returns `None`.
     pub fn make(test: &str) -> Option<Self> {
         let hierarchy = match Hierarchy::detect(Path::new("/sys/fs/cgroup")) {
             Ok(hierarchy) => hierarchy,
@@ -53,12 +53,12 @@ impl Cgroups {
         [Some(&self.hierarchy.memory), self.hierarchy.freezer.as_ref()].into_iter().flatten()
     }
 
-    /// A workload called `name` holding `processes` sleepers, in every hierarchy as a container runtime would do it.
+    /// Makes a workload called `name` with this many sleepers, in every hierarchy, as a container runtime does.
     pub fn workload(&mut self, name: &str, processes: usize) -> String {
         self.workload_of(name, processes, &["sleep", "600"])
     }
 
-    /// The same of other processes.
+    /// Makes such a workload of other processes.
     pub fn workload_of(&mut self, name: &str, processes: usize, command: &[&str]) -> String {
         let path = format!("{}/{name}", self.root);
         for hierarchy in self.hierarchies() {
@@ -80,14 +80,14 @@ impl Cgroups {
         tree
     }
 
-    /// A workload of the test's, as somebody to be evicted.
+    /// Returns a workload of the test as the target of an eviction.
     pub fn target(&self, name: &str) -> Target {
         let tree = self.tree(Vec::new());
         let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
         Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap()
     }
 
-    /// Waits for the end of an eviction, the only one.
+    /// Waits for the end of the only eviction.
     pub fn end_of_eviction(&mut self, evictor: &mut Evictor, limits: &EvictionLimits) -> Ended {
         let mut ended = Vec::new();
         wait_until("the end of the eviction", || {
@@ -99,7 +99,7 @@ impl Cgroups {
         ended.remove(0)
     }
 
-    /// How many of the children have ended.
+    /// Returns the number of children that have ended.
     pub fn ended(&mut self) -> usize {
         self.children.iter_mut().filter_map(|child| child.try_wait().unwrap()).count()
     }
@@ -118,7 +118,7 @@ impl Drop for Cgroups {
         self.end_children();
         for hierarchy in self.hierarchies() {
             let root = hierarchy.join(&self.root);
-            // Children of the children take a moment to go.
+            // The children's own children end a moment later.
             for _ in 0..200 {
                 for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
                     let _not_a_directory = fs::remove_dir(entry.path());

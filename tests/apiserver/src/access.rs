@@ -21,7 +21,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
-    /// The UID; empty where there is none.
+    /// The UID, or empty if the user has none.
     pub uid: String,
     pub groups: Vec<String>,
 }

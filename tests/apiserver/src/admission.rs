@@ -1,4 +1,4 @@
-//! What the real server does to objects of certain kinds on their way in: defaults, priorities, taints, and what it refuses.
+//! Admission of objects of certain kinds: sets defaults, priorities and taints, and refuses invalid objects.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::store::{Key, Store};
 /// The priority classes that every cluster has.
 const BUILT_IN: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
-/// kube-apiserver lets nobody have more who did not ask by one of the built-in classes.
+/// The highest priority that kube-apiserver allows to other classes than the built-in ones.
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 
 /// Admits a new object.
@@ -31,7 +31,7 @@ pub fn new_object(store: &Store, resource: &Resource, object: &mut Value) -> Res
             Ok(())
         }
         "poddisruptionbudgets" => {
-            // Nobody has counted its pods yet: nothing may be evicted until the controller says so.
+            // The server does not count the budget's pods: the budget allows no eviction until the controller sets a status.
             object["status"] =
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
             Ok(())
@@ -113,7 +113,7 @@ fn new_pod(store: &Store, resource: &Resource, pod: &mut Value) -> Result<(), Fa
     Ok(())
 }
 
-/// What every container has; what it limits and does not request, it requests.
+/// Sets the defaults of every container. A limit without a request is also the request.
 fn default_containers(spec: &mut Value) {
     for field in ["containers", "initContainers"] {
         for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -138,7 +138,7 @@ fn default_containers(spec: &mut Value) {
     }
 }
 
-/// The admission plugin ServiceAccount: every container finds a token, unless the pod wants none.
+/// Mounts a token into every container, unless the pod opts out, like the admission plugin ServiceAccount.
 fn mount_token(spec: &mut Value) {
     const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
     if spec["automountServiceAccountToken"] == false {
@@ -172,7 +172,7 @@ fn default_tolerations() -> Value {
     json!([toleration("node.kubernetes.io/not-ready"), toleration("node.kubernetes.io/unreachable")])
 }
 
-/// Guaranteed: every container limits processor and memory, and requests as much; best effort: nobody asks for anything.
+/// Returns the QoS class. Guaranteed: each container limits CPU and memory and requests as much. BestEffort: no requests and no limits.
 fn qos_class(spec: &Value) -> &'static str {
     let containers = |field: &str| spec[field].as_array().into_iter().flatten();
     let all: Vec<&Value> = containers("containers").chain(containers("initContainers")).collect();
@@ -185,7 +185,7 @@ fn qos_class(spec: &Value) -> &'static str {
         for what in ["cpu", "memory"] {
             let (request, limit) = (amount(container, "requests", what), amount(container, "limits", what));
             any |= request.is_some() || limit.is_some();
-            // A request that is left out is the limit.
+            // An absent request equals the limit.
             guaranteed &= limit.is_some() && (request.is_none() || request == limit);
         }
     }
@@ -196,7 +196,7 @@ fn qos_class(spec: &Value) -> &'static str {
     }
 }
 
-/// What may be changed of a pod's specification is little, and none of it where it runs.
+/// Refuses changes of a pod's specification, except of a few fields.
 fn changed_pod(resource: &Resource, before: &Value, after: &Value) -> Result<(), Failure> {
     let fixed = |pod: &Value| {
         let mut spec = pod["spec"].clone();
@@ -220,7 +220,7 @@ fn changed_pod(resource: &Resource, before: &Value, after: &Value) -> Result<(),
     Err(Failure::invalid(resource, text(after, "/metadata/name"), "FieldValueForbidden", "spec", what))
 }
 
-/// The admission plugin TaintNodesByCondition: a node is not ready until the node controller says otherwise.
+/// Taints a new node as not ready until the node controller removes the taint, like the admission plugin TaintNodesByCondition.
 fn new_node(node: &mut Value) {
     const NOT_READY: &str = "node.kubernetes.io/not-ready";
     if !node["spec"].is_object() {
@@ -237,7 +237,7 @@ fn new_node(node: &mut Value) {
     }
 }
 
-/// An event is in the namespace of what it is about, or in `default` where that has none.
+/// Refuses an event outside the namespace of its object; events of objects without a namespace belong to `default`.
 fn event(resource: &Resource, event: &Value) -> Result<(), Failure> {
     let (own, about) = (text(event, "/metadata/namespace"), text(event, "/involvedObject/namespace"));
     if own == about || (about.is_empty() && own == "default") {

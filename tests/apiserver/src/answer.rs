@@ -22,13 +22,13 @@ pub fn json(code: StatusCode, value: &Value) -> Reply {
     with_type(code, "application/json", value.to_string())
 }
 
-/// Plain text, for the endpoints that are not objects.
+/// Returns plain text, for endpoints that serve no objects.
 #[must_use]
 pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Reply {
     with_type(code, "text/plain; charset=utf-8", text)
 }
 
-/// The error page of a proxy.
+/// Returns a proxy's error page.
 #[must_use]
 pub fn page(code: u16) -> Reply {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -42,7 +42,7 @@ fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
     reply
 }
 
-/// A refusal, as its `Status` object has it.
+/// A refusal, with the content of its `Status` object.
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub code: StatusCode,
@@ -61,7 +61,7 @@ impl Failure {
         Self { details: Some(details), ..self }
     }
 
-    /// Adds details about an object, or without a name about a kind.
+    /// Adds details about an object or, without a name, about a kind.
     fn about(self, resource: &Resource, kind: &str, name: &str) -> Self {
         let mut details = json!({"kind": kind});
         for (field, text) in [("name", name), ("group", resource.group)] {
@@ -72,7 +72,7 @@ impl Failure {
         self.with(details)
     }
 
-    /// Makes any refusal that a test needs.
+    /// Makes a refusal with these values, for tests.
     #[must_use]
     pub(crate) fn of_test(code: u16, reason: &'static str, message: &str, retry_after: Option<u32>) -> Self {
         let details = retry_after.map_or_else(|| json!({}), |seconds| json!({"retryAfterSeconds": seconds}));
@@ -80,34 +80,34 @@ impl Failure {
             .with(details)
     }
 
-    /// 404 of an object.
+    /// 404: the object does not exist.
     #[must_use]
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", resource.qualified());
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, resource.plural, name)
     }
 
-    /// 404 for a resource that is not served.
+    /// 404: the resource is not served.
     #[must_use]
     pub fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(json!({}))
     }
 
-    /// 409 for a name that exists.
+    /// 409: an object of this name exists.
     #[must_use]
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", resource.qualified());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, resource.plural, name)
     }
 
-    /// 409 for an object that has changed.
+    /// 409: the object has changed.
     #[must_use]
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict_on(&resource.qualified(), resource, resource.plural, name, why)
     }
 
-    /// 409 for a precondition of a deletion, where the real server names the kind.
+    /// 409: a deletion's precondition failed. The real server names the kind here.
     #[must_use]
     pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict_on(resource.kind, resource, resource.kind, name, why)
@@ -118,7 +118,7 @@ impl Failure {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, kind, name)
     }
 
-    /// 422 of one field.
+    /// 422: a field is invalid.
     #[must_use]
     pub fn invalid(resource: &Resource, name: &str, cause: &'static str, field: &str, what: &str) -> Self {
         let full = if resource.group.is_empty() {
@@ -145,7 +145,7 @@ impl Failure {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 of an object.
+    /// 403: the user may not access the object.
     #[must_use]
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let of = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
@@ -153,7 +153,7 @@ impl Failure {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, resource.plural, name)
     }
 
-    /// 403 of a path.
+    /// 403: the user may not access the path.
     #[must_use]
     pub fn forbidden_path(why: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {}", why.into())).with(json!({}))
@@ -165,27 +165,27 @@ impl Failure {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(json!({}))
     }
 
-    /// 410: the resource version is forgotten.
+    /// 410: the resource version has expired.
     #[must_use]
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// 415 of a kind of patch.
+    /// 415: the media type of a patch is not supported.
     #[must_use]
     pub fn unsupported_media_type() -> Self {
         let message = "415: Unsupported Media Type";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with(json!({}))
     }
 
-    /// 422 of a patch that cannot be applied.
+    /// 422: the patch cannot be applied.
     #[must_use]
     pub fn inapplicable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(json!({}))
     }
 
-    /// 422 of the parameters of a list or a watch.
+    /// 422: a parameter of a list or a watch is invalid.
     #[must_use]
     pub fn list_options(field: &str, what: &str) -> Self {
         let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {what}");
@@ -194,7 +194,7 @@ impl Failure {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
     }
 
-    /// 429 for an eviction; 0 seconds: no `Retry-After`.
+    /// 429: a disruption budget refuses the eviction. With 0 seconds the answer has no `Retry-After`.
     #[must_use]
     pub fn budget(cause: &str, retry_after: u32) -> Self {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -210,7 +210,7 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
-    /// 500 for an unexpected failure, without a reason.
+    /// 500: an unexpected failure, without a reason.
     #[must_use]
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)

@@ -1,4 +1,4 @@
-//! The server behind the connection: from a whole request to its answer.
+//! The server behind the connection: computes the answer to a complete request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,24 +23,24 @@ pub struct Api {
     news: watch::Sender<News>,
 }
 
-/// What watches wake up for.
+/// The counters whose changes wake watches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct News {
     /// The newest version.
     pub(crate) revision: u64,
-    /// How often bookmarks were asked for.
+    /// The number of requests for bookmarks.
     pub(crate) bookmarks: u64,
-    /// How often all watches were declared expired.
+    /// The number of expirations of all watches.
     pub(crate) expired: u64,
 }
 
-/// A request for objects, read.
+/// A parsed request for objects.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) target: Target,
     pub(crate) query: Query,
     pub(crate) content_type: String,
-    /// Whose fields are those that it writes.
+    /// The field manager of this write.
     pub(crate) manager: String,
     pub(crate) body: Bytes,
 }
@@ -65,12 +65,12 @@ impl Default for Api {
 }
 
 impl Api {
-    /// The objects. Held for one request, never across a wait.
+    /// Locks the objects. A caller holds the lock for one request, and never across a wait.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who may do what.
+    /// Locks the tokens and users.
     pub fn access(&self) -> MutexGuard<'_, Access> {
         self.access.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,7 +84,7 @@ impl Api {
         self.news.send_if_modified(|news| std::mem::replace(&mut news.revision, revision) != revision);
     }
 
-    /// What a cluster has from its first moment.
+    /// Creates the objects that every cluster has from its start.
     fn furnish(&self) {
         let mut store = self.store();
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -92,12 +92,12 @@ impl Api {
         }
     }
 
-    /// Forgets the history: whoever resumes from before now is told 410.
+    /// Forgets the history. A client that resumes from an earlier version gets 410.
     pub fn compact(&self) {
         self.store().compact();
     }
 
-    /// Ends all watches with the error that says that their version has expired.
+    /// Ends all watches with the error that their version has expired.
     pub fn expire_watches(&self) {
         self.news.send_modify(|news| news.expired += 1);
     }
@@ -107,7 +107,7 @@ impl Api {
         self.news.send_modify(|news| news.bookmarks += 1);
     }
 
-    /// Loses all objects, as a cluster restored from nothing.
+    /// Removes all objects, as if the cluster had lost its store.
     pub fn forget_everything(&self) {
         *self.store() = Store::default();
         self.furnish();

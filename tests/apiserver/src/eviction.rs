@@ -1,6 +1,6 @@
-//! POST `pods/NAME/eviction`, which obeys the disruption budgets.
+//! POST `pods/NAME/eviction`, which obeys disruption budgets.
 //!
-//! After `registry/core/pod/storage/eviction.go` of 1.36.
+//! It follows `registry/core/pod/storage/eviction.go` of 1.36.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) fn evict(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     if !ignores_budgets(&pod) {
         ask_budget(store, &call.target, &pod)?;
     }
-    // Before the condition is written, so that another pod of the name does not get it.
+    // The check comes before the condition is written, so that another pod of this name does not get it.
     how.check(pods()?, &pod)?;
     let pod_target = Target { part: String::new(), ..call.target.clone() };
     let pod = condition(store, &pod_target, &pod)?;

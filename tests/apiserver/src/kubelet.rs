@@ -34,7 +34,7 @@ impl Kubelet {
         Self(tokio::spawn(async move {
             let mut seen = BTreeSet::new();
             loop {
-                // The server may come back.
+                // An error ends one connection; the loop connects again.
                 let _away = follow(&client, &own, pods_take, &stop, &mut seen).await;
                 tokio::time::sleep(PAUSE).await;
             }
@@ -95,7 +95,7 @@ async fn end(client: Client, pod: Pod, time: Duration, stop: Stop) {
     let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
     loop {
         match pods.delete(&name, &now).await {
-            // Refused: the pod is deleted, or another one has its name.
+            // The server refused: the pod is deleted, or another pod has its name.
             Ok(_) | Err(kube::Error::Api(_)) => return,
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

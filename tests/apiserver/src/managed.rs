@@ -1,6 +1,6 @@
-//! `metadata.managedFields`, the writers of all fields: a large part of the text that a client has to read.
+//! `metadata.managedFields`, the managers of all fields. It is a large part of each object's text.
 //!
-//! Simpler than in the real server: a field keeps its first manager when another one writes it.
+//! It is simpler than in the real server: a field keeps its first manager when another one writes it.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ const SERVERS: [&str; 10] = [
     "managedFields",
 ];
 
-/// Notes that `manager` changed the object from `before`.
+/// Records that `manager` changed the object from `before`.
 pub(crate) fn note(object: &mut Value, before: Option<&Value>, manager: &str, part: &str) {
     let mut fields = Map::new();
     for (key, value) in object.as_object().into_iter().flatten() {
@@ -62,7 +62,7 @@ pub(crate) fn note(object: &mut Value, before: Option<&Value>, manager: &str, pa
     }
 }
 
-/// Returns the tree of the fields that differ; none: all are equal.
+/// Returns the tree of the fields that differ, or `None` if all are equal.
 fn changed(field: &str, value: &Value, before: Option<&Value>) -> Option<Value> {
     if before == Some(value) {
         return None;

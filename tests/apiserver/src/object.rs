@@ -26,7 +26,7 @@ pub fn new_uid() -> String {
     fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned()
 }
 
-/// Returns a text of an object, or an empty text.
+/// Returns a text field of an object, or an empty text.
 #[must_use]
 pub fn text<'object>(object: &'object Value, pointer: &str) -> &'object str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -48,7 +48,7 @@ pub fn remove(object: &mut Value, parent: &str, field: &str) -> Option<Value> {
     object.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|map| map.remove(field))
 }
 
-/// The metadata that only the server sets.
+/// The metadata fields that only the server sets.
 const SERVERS: [&str; 7] = [
     "uid",
     "creationTimestamp",
@@ -110,12 +110,12 @@ pub fn prepare_new(resource: &Resource, namespace: &str, mut object: Value) -> R
     Ok(object)
 }
 
-/// How an object is changed.
+/// The kind of write that changes an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// By a patch: a UID in it is a change of the UID, and no precondition.
+    /// A patch. A UID in it attempts to change the UID, and is no precondition.
     Patch,
-    /// By a whole object: its UID is a precondition.
+    /// A whole object. Its UID is a precondition.
     Update,
 }
 

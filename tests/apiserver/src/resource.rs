@@ -1,21 +1,21 @@
-//! What is served: one line for each resource, one handler for them all.
+//! The table of served resources. One handler serves all of them.
 
 /// A resource.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Resource {
     /// The API group; empty for the core.
     pub group: &'static str,
-    /// Its version.
+    /// The API version.
     pub version: &'static str,
-    /// The name in paths.
+    /// The plural name in paths.
     pub plural: &'static str,
-    /// The kind in objects.
+    /// The kind of its objects.
     pub kind: &'static str,
-    /// Whether its objects are in namespaces.
+    /// Whether its objects belong to namespaces.
     pub namespaced: bool,
-    /// Whether the status is a resource of its own, which nobody changes by the way.
+    /// Whether the status is a subresource, which writes of the object itself do not change.
     pub status: bool,
-    /// Whether a change of the specification counts up `metadata.generation`.
+    /// Whether a change of the specification increments `metadata.generation`.
     pub generation: bool,
 }
 
@@ -44,13 +44,13 @@ impl Resource {
         self
     }
 
-    /// The name in messages: with the group, where it has one.
+    /// Returns the name in messages: the plural, with the group if it has one.
     #[must_use]
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// The member `apiVersion` of its objects.
+    /// Returns the field `apiVersion` of its objects.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
@@ -59,7 +59,7 @@ impl Resource {
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// All of them. No two share a plural: it is the key of the store.
+/// All served resources. Plurals are unique, because the store uses them as keys.
 pub static RESOURCES: &[Resource] = &[
     core("namespaces", "Namespace", false).with_status(),
     core("nodes", "Node", false).with_status(),
@@ -80,7 +80,7 @@ pub static RESOURCES: &[Resource] = &[
     in_group(RBAC, "v1", "rolebindings", "RoleBinding", true),
 ];
 
-/// The resource of that name.
+/// Returns the resource with this group, version and plural.
 #[must_use]
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     RESOURCES
@@ -88,7 +88,7 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
         .find(|resource| resource.group == group && resource.version == version && resource.plural == plural)
 }
 
-/// The resource of that plural, which is known to be served.
+/// Returns the resource of a plural that is known to be served.
 pub(crate) fn named(plural: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.plural == plural)
 }

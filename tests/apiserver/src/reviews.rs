@@ -1,4 +1,4 @@
-//! Requests that store nothing: reviews of tokens and of access, and tokens of service accounts.
+//! Requests that store no object: reviews of tokens and of access, and tokens of service accounts.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn allows_review(api: &Api, store: &crate::store::Store, user: &User, review: &V
     allows(store, user, &wish)
 }
 
-/// POST `serviceaccounts/NAME/token`.
+/// Answers POST `serviceaccounts/NAME/token`.
 pub(crate) fn token(api: &Arc<Api>, call: &Call) -> Result<Reply, Failure> {
     let account = existing(&api.store(), &call.target)?;
     let mut request = call.object()?;

@@ -1,4 +1,4 @@
-//! Reads paths and queries.
+//! Parses paths and queries.
 
 use std::borrow::Cow;
 
@@ -6,9 +6,9 @@ use crate::resource::{self, Resource};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Objects of a resource.
+    /// The objects of a resource.
     Objects(Target),
-    /// A resource that is not served, of a group that is.
+    /// A resource that is not served, in a group that is.
     NoSuchResource,
     /// A review (`selfsubjectaccessreviews` and others), which is not stored.
     Review(String),
@@ -16,15 +16,15 @@ pub enum Route {
     Other(String),
 }
 
-/// A collection, an object, or a subresource.
+/// The target of a request: a collection, an object, or a subresource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub resource: &'static Resource,
-    /// Empty: all namespaces, or none.
+    /// The namespace; empty for all namespaces or a cluster-scoped object.
     pub namespace: String,
-    /// Empty: the collection.
+    /// The object's name; empty for a collection.
     pub name: String,
-    /// `status`, `eviction`, `token`; empty: the object itself.
+    /// The subresource (`status`, `eviction`, `token`); empty for the object itself.
     pub part: String,
 }
 
@@ -67,14 +67,14 @@ impl Target {
             [name, part] => (*name, *part),
             _ => return None,
         };
-        // Objects in namespaces are named within one; all of them are listed without.
+        // An object in a namespace needs the namespace in its path. A list of all namespaces does not.
         if resource.namespaced && namespace.is_empty() && !name.is_empty() {
             return None;
         }
         Some(Self { resource, namespace: namespace.to_owned(), name: name.to_owned(), part: part.to_owned() })
     }
 
-    /// Returns the RBAC verb of a request; none: no such request is served.
+    /// Returns the RBAC verb of a request, or `None` if no such request is served.
     #[must_use]
     pub fn verb(&self, method: &str, query: &Query) -> Option<&'static str> {
         Some(match (method, self.name.is_empty()) {
@@ -97,26 +97,26 @@ impl Target {
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the part after the question mark.
+    /// Parses the part of the URL after the question mark.
     #[must_use]
     pub fn of(query: Option<&str>) -> Self {
         let decoded = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         Self(decoded.map(|(key, value)| (Cow::into_owned(key), Cow::into_owned(value))).collect())
     }
 
-    /// Returns a parameter that is not empty.
+    /// Returns a parameter, unless it is empty.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, value)| name == key && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is on.
+    /// Returns whether a boolean parameter is true.
     #[must_use]
     pub fn on(&self, key: &str) -> bool {
         matches!(self.get(key), Some("true" | "1"))
     }
 
-    /// Returns a parameter that is a number.
+    /// Returns a numeric parameter.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<u64> {
         self.get(key).and_then(|value| value.parse().ok())

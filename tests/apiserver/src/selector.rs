@@ -20,7 +20,7 @@ enum Requirement {
     Absent(String),
 }
 
-/// The fields that may be selected, besides name and namespace.
+/// Returns the fields that requests may select by, besides name and namespace.
 fn fields_of(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
         "pods" => &[
@@ -54,7 +54,7 @@ fn fields_of(resource: &Resource) -> &'static [&'static str] {
 }
 
 impl Selector {
-    /// Reads both selectors of a request.
+    /// Parses both selectors of a request.
     pub fn read(resource: &Resource, fields: Option<&str>, labels: Option<&str>) -> Result<Self, Failure> {
         let mut selector = Self::default();
         for term in fields.unwrap_or_default().split(',').filter(|term| !term.is_empty()) {
@@ -79,7 +79,7 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Reads a selector of an object: `matchLabels` and `matchExpressions`.
+    /// Parses the selector of an object: `matchLabels` and `matchExpressions`.
     #[must_use]
     pub fn of_object(selector: &Value) -> Self {
         let mut labels = Vec::new();
@@ -116,7 +116,7 @@ fn field_of(object: &Value, field: &str) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Bool(value)) => value.to_string(),
         Some(Value::Number(value)) => value.to_string(),
-        // A false value is left out of objects.
+        // Objects omit a field whose value is false.
         _ if matches!(field, "spec.unschedulable" | "spec.hostNetwork") => "false".to_owned(),
         _ => String::new(),
     }
@@ -134,7 +134,7 @@ impl Requirement {
     }
 }
 
-/// `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+/// Parses a label selector such as `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 fn read_labels(text: &str) -> Result<Vec<Requirement>, Failure> {
     let mut terms = Vec::new();
     let (mut depth, mut start) = (0_u32, 0);

@@ -1,4 +1,4 @@
-//! The handle of tests to a server.
+//! The tests' handle of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::front::{Backend, Faults, Front, Identity, Log, Shared, Threads};
 pub struct Settings {
     pub listen: SocketAddr,
     pub tls: bool,
-    /// The real server behind the listener; none: a server in memory.
+    /// The kubeconfig of the real server behind the listener; `None` for a server in memory.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts with the real server that `KUBECONFIG` names, or one in memory.
+    /// Starts a listener before the real server that `KUBECONFIG` names, or before one in memory.
     pub async fn of_environment() -> Result<Self> {
         let kubeconfig = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
         Self::with(Settings { kubeconfig, ..Settings::default() }).await
@@ -67,7 +67,7 @@ impl TestServer {
         format!("{scheme}://{}", self.front.address())
     }
 
-    /// Returns the certificate that clients have to trust; none without TLS.
+    /// Returns the certificate that clients have to trust; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<&str> {
         self.front.identity().map(Identity::pem)
@@ -95,7 +95,7 @@ impl TestServer {
         )
     }
 
-    /// Returns a client through the listener, with faults and without retries.
+    /// Returns a client that uses the listener, with faults and without retries.
     pub async fn client(&self) -> Result<Client> {
         self.client_with(ADMIN_TOKEN).await
     }
@@ -110,7 +110,7 @@ impl TestServer {
         Client::try_from(config).context("making a client")
     }
 
-    /// Returns a client through the listener without credentials.
+    /// Returns a client that uses the listener without credentials.
     pub fn client_without_token(&self) -> Result<Client> {
         let mut config = Config::new(self.url().parse().context("reading our own address")?);
         config.root_cert = None;
@@ -130,13 +130,13 @@ impl TestServer {
         &self.front.shared().faults
     }
 
-    /// Returns the log of requests through the listener.
+    /// Returns the log of the listener's requests.
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.front.shared().log
     }
 
-    /// Returns the server in memory; none behind a real one.
+    /// Returns the server in memory; `None` if the server is real.
     #[must_use]
     pub fn memory(&self) -> Option<&Arc<Api>> {
         match &self.front.shared().backend {
@@ -161,7 +161,7 @@ impl TestServer {
         self.front.open().await.map(|_| ())
     }
 
-    /// Closes the port for a time; objects are kept.
+    /// Closes the port for a time. The objects stay.
     pub async fn restart(&self, away: Duration) -> Result<()> {
         self.close().await;
         tokio::time::sleep(away).await;

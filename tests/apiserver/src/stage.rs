@@ -1,5 +1,5 @@
-//! The fixture of every contract test: a server, in memory or the real one that `KUBECONFIG` names, with a namespace and a node of the
-//! test's own, and helpers to make and read pods.
+//! The fixture of every contract test: a server (in memory, or the real one that `KUBECONFIG` names) with a namespace and a node for
+//! this test, and helpers that make and read pods.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A server with objects that no other test touches.
+/// A server, with objects that no other test uses.
 #[derive(Debug)]
 pub struct Stage {
     pub server: TestServer,
@@ -31,7 +31,7 @@ pub struct Stage {
     pub namespace: String,
     /// The test's own node.
     pub node: String,
-    /// For the test's files; removed with the fixture.
+    /// The directory of the test's files, removed with the fixture.
     pub directory: TempDir,
 }
 
@@ -50,14 +50,14 @@ impl Stage {
     /// Makes the test's namespace again, for a server that has lost its store.
     pub async fn make_namespace(&self) -> Result<()> {
         self.create("/api/v1/namespaces", json!({"metadata": {"name": self.namespace}})).await?;
-        // A real cluster's controller makes it, and pods are refused without it; here may be no controller.
+        // A real cluster refuses pods without this account. Its controller may make the account first, or may be absent.
         match self.ask(Method::POST, &self.accounts(), json!({"metadata": {"name": "default"}})).await? {
             (201 | 409, _) => Ok(()),
             (code, answer) => bail!("making the service account: {code} {answer}"),
         }
     }
 
-    /// Removes what a real server would keep; the empty namespace stays.
+    /// Removes the test's objects from a real server. The empty namespace stays.
     pub async fn end(self) -> Result<()> {
         if self.server.is_real() {
             let now = json!({"gracePeriodSeconds": 0});
@@ -291,7 +291,7 @@ impl Stage {
     #[must_use]
     pub fn skips(&self, what: &str) -> bool {
         if self.server.is_real() {
-            // Past the test harness's capture: the test runner counts this line.
+            // Written past the test harness, which captures output: the test runner counts this line.
             let line = format!("\nSKIPPED {what}: a real API server cannot be told to do that\n");
             let _unsaid = std::io::stdout().write_all(line.as_bytes());
         }

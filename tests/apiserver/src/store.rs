@@ -11,7 +11,7 @@ use crate::resource::Resource;
 /// Changes kept; a watch from an earlier version gets 410.
 const HISTORY: usize = 8192;
 
-/// The key of an object. Ordered as lists are.
+/// The key of an object. Keys sort as lists do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub plural: &'static str,
@@ -32,11 +32,11 @@ pub struct Change {
     /// The resource version.
     pub revision: u64,
     pub key: Key,
-    /// The object before.
+    /// The object before the change.
     pub before: Option<Arc<Value>>,
-    /// The object after; none: deleted.
+    /// The object after the change; `None` if it was deleted.
     pub after: Option<Arc<Value>>,
-    /// Returns the deleted object for watches: its last state, with the version of the deletion.
+    /// The deleted object for watches: its last state, with the version of the deletion.
     pub tombstone: Option<Arc<Value>>,
 }
 
@@ -56,19 +56,19 @@ impl Default for Store {
 }
 
 impl Store {
-    /// The version of the newest write.
+    /// Returns the version of the newest write.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Up to which version history is forgotten.
+    /// Returns the version up to which the history is forgotten.
     #[must_use]
     pub const fn compacted(&self) -> u64 {
         self.compacted
     }
 
-    /// Forgets what happened so far.
+    /// Forgets the history so far.
     pub fn compact(&mut self) {
         self.compacted = self.revision;
         self.history.clear();
@@ -79,7 +79,7 @@ impl Store {
         self.objects.get(key).cloned()
     }
 
-    /// Objects of a resource, of one namespace or of all.
+    /// Lists the objects of a resource, of one namespace or of all.
     pub fn list<'store>(
         &'store self,
         resource: &Resource,

@@ -1,4 +1,4 @@
-//! Watches: existing objects, then changes, one JSON line each.
+//! Watches: sends existing objects, then changes, as one JSON line each.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::store::Change;
 
 /// Silence before a bookmark, as in the real server.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Lines that may wait for a slow client.
+/// The number of lines that may wait for a slow client.
 const AHEAD: usize = 64;
 /// The real server ends watches without a timeout after 30 to 60 minutes.
 const LONGEST: Duration = Duration::from_secs(1800);
@@ -32,7 +32,7 @@ struct Watch {
     namespace: String,
     selector: Selector,
     bookmarks: bool,
-    /// Version up to which everything was sent.
+    /// The version up to which everything was sent.
     seen: u64,
     until: Instant,
     lines: mpsc::Sender<Bytes>,
@@ -70,7 +70,7 @@ pub(crate) fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, Failure> {
         until: Instant::now() + time,
         lines,
     };
-    // From here on no change is missed.
+    // The subscription starts here, so that no later change is missed.
     let news = api.news();
     let before = *news.borrow();
     tokio::spawn(watch.run(news, before, from == 0 || initial, initial));

@@ -1,4 +1,4 @@
-//! Creating and changing objects.
+//! Creates and changes objects.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) fn update(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     change(store, call, Way::Update, |_| Ok(wanted))
 }
 
-/// PATCH, applied to the present object: a conflict needs a precondition.
+/// Applies a PATCH to the current object. Only a precondition can cause a conflict.
 pub(crate) fn patch(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     change(store, call, Way::Patch, |before| patch::apply(&call.content_type, before, &call.body))
 }

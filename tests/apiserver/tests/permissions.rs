@@ -1,5 +1,5 @@
-//! The roles in config/kubernetes, tried: the agent and the sweeper have them and nothing else, do all that they ever do, are never refused,
-//! and ask for everything that is granted.
+//! The roles in config/kubernetes: the agent and the sweeper run with exactly these roles, make every kind of request, get no 403, and use
+//! every granted permission.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
@@ -21,7 +21,7 @@ use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use serde_json::Value;
 
-/// Longer than any step that is not stuck.
+/// A time limit longer than any step takes.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A service account with the role that the manifests give it.
@@ -45,7 +45,7 @@ impl Account {
         Access::by_kubeconfig(self.kubeconfig.clone(), &stage.node)
     }
 
-    /// What was asked for is what is granted, and none of it was refused for want of a right.
+    /// Asserts that the account requested exactly what its role grants, and that no request was forbidden.
     async fn judge(self, stage: Stage) {
         let mut asked = BTreeSet::new();
         for request in stage.server.log().all() {
@@ -55,12 +55,12 @@ impl Account {
         }
         let of_component = PERMISSIONS.iter().filter(|it| it.component == self.component && it.when == When::Always);
         let granted: BTreeSet<_> = of_component.map(|it| (it.verb, it.group, it.resource.to_owned())).collect();
-        assert_eq!(asked, granted, "left: what {:?} asked for; right: what it is granted", self.component);
+        assert_eq!(asked, granted, "left: permissions that {:?} used; right: granted permissions", self.component);
         stage.end().await.unwrap();
     }
 }
 
-/// A request as RBAC sees it.
+/// Returns a request as verb, group and resource of RBAC.
 fn wish(method: &str, query: &str, target: &Target) -> (&'static str, &'static str, String) {
     let verb = target.verb(method, &Query::of(Some(query))).unwrap_or_else(|| panic!("what is {method} {target:?}?"));
     let Resource { group, plural, .. } = target.resource;
@@ -106,7 +106,7 @@ async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
     }
 }
 
-/// Until the API server is done with an eviction.
+/// Waits until an eviction at the API server is finished.
 async fn settled(cluster: &mut Cluster, uid: &str) {
     let done = async {
         loop {
@@ -121,12 +121,12 @@ async fn settled(cluster: &mut Cluster, uid: &str) {
 }
 
 #[tokio::test]
-async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
+async fn the_agent_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
     let account = Account::of(&stage, Component::Agent).await;
     let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(account.access(&stage))).unwrap();
     for (name, method) in [("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)] {
-        // A conflict has it look whether the pod is still the same.
+        // After a conflict the agent reads the pod, to see whether it is the same one.
         stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
         let intent = intent(&stage, name, method).await;
         cluster.ledger().begin(&intent).unwrap();
@@ -151,7 +151,7 @@ async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
     };
     log.wait_for(SOON, is_watch("/pods")).await.unwrap();
     log.wait_for(SOON, is_watch("/nodes")).await.unwrap();
-    // What repeats is counted, and told at the end at the latest; conditions and taints are taken back.
+    // The agent counts repeated events and writes the count when it stops. It also withdraws conditions and taints.
     cluster.stop(SOON);
     account.judge(stage).await;
 }
@@ -159,7 +159,7 @@ async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
 #[tokio::test]
 async fn the_sweeper_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
-    // An agent that dies: it never says another word.
+    // The agent is leaked, so that it stays silent as if it had died.
     let of_admin = Access::by_kubeconfig(stage.kubeconfig_file().unwrap(), &stage.node);
     let hour = Duration::from_secs(3_600);
     let options = KubernetesOptions { heartbeat: hour, ..KubernetesOptions::default() };
@@ -173,7 +173,7 @@ async fn the_sweeper_uses_exactly_its_permissions() {
     stage.server.log().clear();
     let rules = Rules { heartbeat: hour, remove: true, dry_run: false, by_clock: false };
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
-    // Somebody else changes the node at that moment: it is read again.
+    // The conflict stands for another writer: the sweeper reads the node again.
     stage.server.faults().add(Fault::answer(409).of("PATCH").at(stage.node_path()).once());
     let round = sweeper.round(&mut |_| {}).await.unwrap();
     assert_eq!((round.swept, round.failed), (1, 0));

@@ -15,7 +15,7 @@ enum Shape {
     Texts,
     List(&'static Shape),
     Fields(&'static [Field]),
-    /// May be null, but must be present.
+    /// A field that may be null but must be present.
     Nullable(&'static Shape),
 }
 use Shape::{Boolean, Either, Fields, List, Nullable, Text, Texts, Whole};

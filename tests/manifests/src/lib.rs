@@ -25,7 +25,7 @@ pub struct Report {
     pub kustomizations: Vec<(PathBuf, usize)>,
     /// systemd units.
     pub units: Vec<PathBuf>,
-    /// Each begins with its file or directory.
+    /// The problems. Each begins with its file or directory.
     pub problems: Vec<String>,
 }
 

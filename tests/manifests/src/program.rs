@@ -57,7 +57,7 @@ pub fn check(objects: &[Value]) -> anyhow::Result<Vec<String>> {
     Ok(problems)
 }
 
-/// `registry:5000/a/name:tag` → `name`.
+/// Returns the image's name without registry and tag: `registry:5000/a/name:tag` → `name`.
 fn image_name(image: &str) -> &str {
     let last = image.rsplit('/').next().unwrap_or_default();
     last.split([':', '@']).next().unwrap_or_default()

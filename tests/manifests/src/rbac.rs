@@ -44,7 +44,7 @@ impl Rights {
         Self { rules }
     }
 
-    /// Whether the verb is granted. A subresource follows its resource after a slash.
+    /// Returns whether the verb is granted. A slash separates a resource from its subresource.
     #[must_use]
     pub fn allow(&self, verb: &str, group: &str, resource: &str) -> bool {
         let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted || name == "*");
@@ -104,7 +104,7 @@ pub fn check(objects: &[Value]) -> Vec<String> {
     problems
 }
 
-/// Whether a configuration among the objects enables token reviews.
+/// Returns whether a configuration among the objects enables token reviews.
 fn reviews_tokens(objects: &[Value]) -> bool {
     let configurations = objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
     configurations.filter_map(|text| MonitorConfig::parse(KEY, text).ok()).any(|read| read.config.serving.token_review)

@@ -25,7 +25,7 @@ fn systemd_knows_every_directive() {
     }
 }
 
-/// A file, and its faults: text, replacement, expected problem.
+/// A file and its faults: text, replacement, expected problem.
 type Faults = (&'static str, &'static [[&'static str; 3]]);
 
 const FAULTS: &[Faults] = &[

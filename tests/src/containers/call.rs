@@ -1,4 +1,4 @@
-//! One gRPC call over a Unix socket: an HTTP/2 request with one message, an answer with one message and a status.
+//! One gRPC call over a Unix socket: an HTTP/2 request with one message, and an answer with one message and a status.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 
 use super::wire::Message;
 
-/// Before each message: whether it is compressed, and its length in four bytes.
+/// The length of the header of each message: one byte for compression, four bytes for the length.
 const PREFIX: usize = 5;
 
 /// Calls `/SERVICE/METHOD` and waits for the answer.
@@ -26,7 +26,7 @@ pub fn call(socket: &Path, method: &str, request: &Message, limit: Duration) -> 
 async fn exchange(socket: &Path, method: &str, message: &Message) -> Result<Vec<u8>> {
     let stream = UnixStream::connect(socket).await.context("connect")?;
     let (client, connection) = h2::client::handshake(stream).await.context("HTTP/2 handshake")?;
-    // Its end is seen in the streams, and it ends with the runtime.
+    // The streams report the end of the connection, and the task ends with the runtime.
     drop(tokio::spawn(connection));
     let mut client = client.ready().await.context("HTTP/2 connection")?;
     let request = Request::post(format!("http://localhost{method}"))
@@ -44,7 +44,7 @@ async fn exchange(socket: &Path, method: &str, message: &Message) -> Result<Vec<
     let mut bytes = Vec::new();
     while let Some(chunk) = body.data().await {
         let chunk = chunk.context("read the message")?;
-        // The window is opened again for what was taken.
+        // The flow-control window grows again by the bytes that were read.
         body.flow_control().release_capacity(chunk.len()).context("HTTP/2 flow control")?;
         bytes.extend_from_slice(&chunk);
     }
@@ -63,7 +63,7 @@ fn framed(message: &[u8]) -> Result<Bytes> {
     Ok(Bytes::from(framed))
 }
 
-/// What went wrong, where a status is given and is not zero.
+/// Returns the error that the status headers report, if the status is present and not zero.
 fn failure(headers: &HeaderMap) -> Option<String> {
     let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let status = text("grpc-status").filter(|status| status != "0")?;

@@ -9,7 +9,7 @@ use super::call::call;
 use super::wire::{Answer, Message};
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
-/// Everything is slow under emulation.
+/// The time limit of a call. Every call is slow under emulation.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn images_service(method: &str, request: &Message) -> Result<Vec<u8>> {
     call(Path::new(SOCKET), &format!("/runtime.v1.ImageService/{method}"), request, LIMIT)
 }
 
-/// Name and version of the runtime; an error while it does not serve.
+/// Returns name and version of the runtime. It is an error while the runtime does not serve.
 pub fn version() -> Result<String> {
     let answer =
         call(Path::new(SOCKET), "/runtime.v1.RuntimeService/Version", &Message::default(), Duration::from_secs(5))?;
@@ -63,19 +63,19 @@ pub fn start_container(id: &str) -> Result<()> {
     runtime("StartContainer", &Message::default().text(1, id)).map(drop)
 }
 
-/// SIGTERM, and SIGKILL so many seconds later.
+/// Stops a container: SIGTERM, then SIGKILL after this many seconds.
 pub fn stop_container(id: &str, seconds: u64) -> Result<()> {
     runtime("StopContainer", &Message::default().text(1, id).number(2, seconds)).map(drop)
 }
 
-/// With what code it ended.
+/// Returns the exit code of a container.
 pub fn exit_code(id: &str) -> Result<u64> {
     let answer = runtime("ContainerStatus", &Message::default().text(1, id))?;
     let status = Answer::parse(&answer)?.parts(1)?;
     Ok(status.first().map_or(0, |status| status.number(7)))
 }
 
-/// What a command prints inside a container.
+/// Returns the output of a command inside a container.
 pub fn exec(id: &str, command: &[&str]) -> Result<String> {
     let request = command.iter().fold(Message::default().text(1, id), |request, word| request.text(2, word));
     let answer = runtime("ExecSync", &request.number(3, LIMIT.as_secs()))?;
@@ -87,7 +87,7 @@ pub fn stop_sandbox(id: &str) -> Result<()> {
     runtime("StopPodSandbox", &Message::default().text(1, id)).map(drop)
 }
 
-/// Removes its containers too.
+/// Removes a sandbox and its containers.
 pub fn remove_sandbox(id: &str) -> Result<()> {
     runtime("RemovePodSandbox", &Message::default().text(1, id)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The agent's own pod on this node, as the DaemonSet controller makes it and the kubelet runs it.
+//! The agent's pod on this node, made as the DaemonSet controller makes it and run as the kubelet runs it.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,27 +17,27 @@ use crate::control_plane::{ControlPlane, NODE};
 use crate::evidence::meminfo;
 use crate::stage::Stage;
 
-/// The name of everything that it is deployed with.
+/// The name of every object that deploys the agent.
 pub const NAME: &str = "node-pressure-monitor";
-/// The archive's.
+/// The name of the agent's image archive.
 const ARCHIVE: &str = "node-pressure-monitor";
 
-/// The pod.
+/// The agent's pod.
 #[derive(Debug)]
 pub struct DaemonPod {
     /// The container's id.
     pub id: String,
     pub agent: Agent,
-    /// The container, as the API has it.
+    /// The container's object in the API.
     pub container: Value,
-    /// Of the image, as the runtime counts them.
+    /// The size of the image, as the runtime reports it.
     pub image_bytes: u64,
     configuration: PathBuf,
     files: Files,
 }
 
 impl DaemonPod {
-    /// Brings the manifests to the API server and the DaemonSet's pod to the node.
+    /// Applies the manifests to the API server and starts the DaemonSet's pod on the node.
     pub fn start(stage: &Stage<'_>, node: &Node, plane: &ControlPlane) -> Result<Self> {
         let objects = manifests::objects()?;
         plane.apply(&objects)?;
@@ -73,19 +73,19 @@ impl DaemonPod {
         Ok(Self { id, agent, container, image_bytes, configuration, files })
     }
 
-    /// Changes the agent's configuration as an edit of the ConfigMap does.
+    /// Changes the agent's configuration, as an edit of the ConfigMap does.
     pub fn configure(&self, change: impl Fn(&str) -> String) -> Result<()> {
         let files = self.files.iter().map(|(name, content)| (name.clone(), change(content))).collect();
         volumes::publish(&self.configuration, &files)
     }
 
-    /// Where one of its probes asks.
+    /// Returns the path of one of the container's probes.
     pub fn probe(&self, name: &str) -> Result<&str> {
         text(&self.container[name]["httpGet"], "path").with_context(|| format!("{name} is no httpGet"))
     }
 }
 
-/// What the DaemonSet controller makes of it for this node.
+/// Returns the pod that the DaemonSet controller would make for this node.
 fn pod_of(daemon_set: &Value) -> Value {
     let template = &daemon_set["spec"]["template"];
     let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});

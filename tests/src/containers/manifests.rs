@@ -1,4 +1,4 @@
-//! The repository's manifests.
+//! Reads the repository's manifests.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::translation::items;
 use crate::init::MANIFESTS;
 
-/// Every object that the kustomization names, with its images.
+/// Returns every object that the kustomization names, with its images renamed.
 pub fn objects() -> Result<Vec<Value>> {
     let [kustomization] = &read("kustomization.yaml")?[..] else { anyhow::bail!("one kustomization was expected") };
     let mut objects = Vec::new();
@@ -23,7 +23,7 @@ pub fn objects() -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// The one object of that kind and name.
+/// Returns the object with this kind and name.
 pub fn find<'o>(objects: &'o [Value], kind: &str, name: &str) -> Result<&'o Value> {
     let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
     objects.iter().find(is_it).with_context(|| format!("the manifests have no {kind} {name}"))
@@ -40,7 +40,7 @@ fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-/// As kustomize's field `images` has it.
+/// Renames images as kustomize's field `images` does.
 fn rename_images(object: &mut Value, image: &Value) {
     let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
     for container in containers.into_iter().flatten().filter(|container| container["image"] == image["name"]) {

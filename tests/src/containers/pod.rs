@@ -1,4 +1,4 @@
-//! One pod: its sandbox, volumes and logs where the kubelet has them, and containers in it.
+//! One pod: its sandbox, its containers, and volumes and logs where the kubelet keeps them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ pub struct NodePod {
 }
 
 impl NodePod {
-    /// A pod of the namespace `default`, whose containers have processes of their own.
+    /// Makes a pod of the namespace `default`, with a PID namespace for each container.
     pub fn create(layout: Layout, name: &str, uid: &str, qos: Qos, empty_dirs: &[&str]) -> Result<Self> {
-        // The node's network, for there is no plugin.
+        // The pod uses the node's network, since there is no network plugin.
         let namespaces = Message::default().number(1, OF_THE_NODE).number(2, OF_THE_CONTAINER);
         let cgroup = Cgroup::absent(layout, &pod_path(qos, uid));
         let mut pod = Self::prepare(["default", name, uid], cgroup, namespaces);
@@ -46,7 +46,7 @@ impl NodePod {
         pod.start_sandbox()
     }
 
-    /// A pod of the API, as far as a sandbox goes.
+    /// Makes the sandbox of a pod that the API describes.
     pub fn of_object(layout: Layout, object: &Value, qos: Qos) -> Result<Self> {
         translation::check_pod(object)?;
         let metadata = &object["metadata"];
@@ -83,7 +83,7 @@ impl NodePod {
         Ok(self)
     }
 
-    /// Starts a container with a shell script; returns its id. Another of the same name is the next attempt at it.
+    /// Starts a container with a shell script; returns its id. A second container of the same name is a restart.
     pub fn run(&self, container: &str, script: &str) -> Result<String> {
         let mut config = Message::default();
         for word in ["sh", "-c", script] {
@@ -98,7 +98,7 @@ impl NodePod {
         self.start(container, &image_name("busybox"), config.part(15, &Message::default().part(2, &security)))
     }
 
-    /// Starts a container as its configuration says, to which its name, image, labels and log are added.
+    /// Starts a container with this configuration, and adds its name, image, labels and log.
     pub fn start(&self, container: &str, image: &str, config: Message) -> Result<String> {
         let log_dir = self.logs.join(container);
         fs::create_dir_all(&log_dir).with_context(|| format!("create {}", log_dir.display()))?;
@@ -129,12 +129,12 @@ impl NodePod {
         .into_iter()
     }
 
-    /// A container's own cgroup.
+    /// Returns the cgroup of a container.
     pub fn scope(&self, layout: Layout, container: &str) -> Cgroup {
         Cgroup::absent(layout, &format!("{}/cri-containerd-{container}.scope", self.cgroup.path))
     }
 
-    /// The agent's name for it.
+    /// Returns the agent's name for this workload.
     pub fn workload(&self) -> &str {
         &self.cgroup.path
     }
@@ -143,23 +143,23 @@ impl NodePod {
         PathBuf::from(format!("{}/pods/{}/volumes/kubernetes.io~empty-dir/{volume}", storage::KUBELET, self.uid))
     }
 
-    /// Of the first attempt.
+    /// Returns the log file of a container's first attempt.
     pub fn log(&self, container: &str) -> PathBuf {
         self.logs.join(container).join("0.log")
     }
 
-    /// Its containers that run, by the runtime.
+    /// Returns the running containers that the runtime lists.
     pub fn running(&self) -> Result<Vec<String>> {
         let containers = cri::containers()?.into_iter();
         Ok(containers.filter(|one| one.sandbox == self.sandbox && one.running).map(|one| one.id).collect())
     }
 
-    /// Whether any of its containers runs, by the runtime.
+    /// Returns whether the runtime lists a running container.
     pub fn is_running(&self) -> Result<bool> {
         Ok(!self.running()?.is_empty())
     }
 
-    /// Whether its cgroup has no process any more.
+    /// Returns whether the pod's cgroup has no process.
     pub fn is_gone(&self) -> bool {
         self.cgroup.processes().is_empty()
     }

@@ -1,4 +1,4 @@
-//! Layouts of the disks: the kubelet's files and logs on ext4, images and writable layers there too or on xfs.
+//! Layouts of the disks: the kubelet's files and logs on ext4; images and writable layers on the same disk or on xfs.
 
 use std::fs;
 
@@ -8,29 +8,29 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::init::mount_at;
 
-/// The kubelet's root directory, volumes and all.
+/// The kubelet's root directory, which includes the volumes.
 pub const KUBELET: &str = "/var/lib/kubelet";
-/// Where runtimes write what containers print.
+/// The directory of container logs.
 pub const LOGS: &str = "/var/log/pods";
-/// Images and writable layers.
+/// The directory of images and writable layers.
 pub const CONTAINERD: &str = "/var/lib/containerd";
 const NODE_DISK: &str = "/mnt/node";
 const IMAGE_DISK: &str = "/mnt/images";
 
-/// How the file systems are divided.
+/// The number and purpose of filesystems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storage {
-    /// One for everything, ext4.
+    /// One ext4 filesystem for everything.
     Shared,
-    /// One of its own for images and writable layers, xfs.
+    /// A separate xfs filesystem for images and writable layers.
     DedicatedImages,
 }
 
 impl Storage {
-    /// Everything anew and empty. containerd must not run.
+    /// Formats and mounts the disks. containerd must not run.
     pub fn arrange(self) -> Result<()> {
         for place in mounts_below(&["/run/containerd", CONTAINERD, KUBELET, LOGS])? {
-            // What a dead container left mounted goes with it.
+            // A lazy unmount also removes the mounts that a dead container left.
             unmount(place.as_str(), UnmountFlags::DETACH).with_context(|| format!("unmount {place}"))?;
         }
         let there = mounts_below(&[NODE_DISK, IMAGE_DISK])?;
@@ -57,7 +57,7 @@ impl Storage {
     }
 }
 
-/// Removes everything in a directory.
+/// Removes the contents of a directory.
 pub fn empty(directory: &str) -> Result<()> {
     for entry in fs::read_dir(directory).with_context(|| format!("read {directory}"))? {
         let entry = entry.with_context(|| format!("read {directory}"))?;
@@ -72,7 +72,7 @@ pub fn empty(directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Mount points at and below these directories, the innermost first.
+/// Returns the mount points at and below these directories, the innermost first.
 fn mounts_below(directories: &[&str]) -> Result<Vec<String>> {
     let text = fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
     Ok(parse_mounts(&text, directories))
@@ -90,7 +90,7 @@ fn parse_mounts(mountinfo: &str, directories: &[&str]) -> Vec<String> {
         .filter(|place| below(place))
         .map(str::to_owned)
         .collect();
-    // In order of mounting; what lies over another mount, or in it, came later.
+    // The list is in order of mounting. A mount over or inside another mount came later.
     places.reverse();
     places
 }
@@ -99,7 +99,7 @@ fn figures(directory: &str) -> Result<StatVfs> {
     rustix::fs::statvfs(directory).with_context(|| format!("statvfs {directory}"))
 }
 
-/// Bytes that are left to everybody but root.
+/// Returns the bytes that unprivileged users can still allocate.
 pub fn available(directory: &str) -> Result<u64> {
     let figures = figures(directory)?;
     Ok(figures.f_bavail * figures.f_frsize)

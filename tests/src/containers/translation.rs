@@ -1,4 +1,5 @@
-//! Translates a pod's object into what the kubelet asks of the runtime. An unknown field is an error, so that a test runs the whole manifest.
+//! Translates a pod's object into the kubelet's request to the runtime. An unknown field is an error, so that a test covers the
+//! whole manifest.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::wire::Message;
 
-/// What the kubelet masks and write-protects in every container that does not ask for more (pkg/securitycontext, `procMount: Default`).
+/// The paths that the kubelet masks in every container with the default `procMount` (pkg/securitycontext).
 const MASKED: [&str; 11] = [
     "/proc/asound",
     "/proc/acpi",
@@ -31,35 +32,35 @@ const OF_THE_NODE: u64 = 2;
 const HOST_TO_CONTAINER: u64 = 1;
 const BIDIRECTIONAL: u64 = 2;
 
-/// What the kubelet knows besides the object.
+/// The facts that the kubelet adds to the object.
 #[derive(Debug)]
 pub struct Surroundings<'a> {
     pub node_name: &'a str,
-    /// Of the API server, as every container finds it in its environment.
+    /// Host and port of the API server, which every container finds in its environment.
     pub api_server: (String, u16),
-    /// Where each volume is on the node.
+    /// The path of each volume on the node.
     pub volumes: BTreeMap<String, PathBuf>,
-    /// Memory of the node.
+    /// The memory of the node in bytes.
     pub memory: u64,
 }
 
-/// The pod's namespaces.
+/// Returns the namespaces of the pod.
 pub fn namespaces(pod: &Value) -> Message {
     let mode = |field: &str, else_it_is: u64| if flag(&pod["spec"], field) { OF_THE_NODE } else { else_it_is };
-    // There is no network plugin here: every pod has the node's network.
+    // There is no network plugin: every pod uses the node's network.
     Message::default()
         .number(1, OF_THE_NODE)
         .number(2, mode("hostPID", OF_THE_CONTAINER))
         .number(3, mode("hostIPC", OF_THE_POD))
 }
 
-/// Refuses what is not carried over.
+/// Refuses fields that the translation does not carry over.
 pub fn check_pod(pod: &Value) -> Result<()> {
     known(
         &pod["spec"],
         "spec",
         &[
-            // Carried over, or the scheduler's and the controllers' business.
+            // These fields are carried over, or concern only the scheduler and controllers.
             "affinity",
             "automountServiceAccountToken",
             "containers",
@@ -80,14 +81,14 @@ pub fn check_pod(pod: &Value) -> Result<()> {
             "terminationGracePeriodSeconds",
             "tolerations",
             "volumes",
-            // Empty, or refused below.
+            // This object must be empty; the check below refuses any field in it.
             "securityContext",
         ],
     )?;
     known(&pod["spec"]["securityContext"], "spec.securityContext", &[])
 }
 
-/// One container, without its name, image and labels.
+/// Translates one container, without its name, image and labels.
 pub fn container(message: Message, pod: &Value, container: &Value, around: &Surroundings<'_>) -> Result<Message> {
     known(
         container,
@@ -187,11 +188,11 @@ fn resources(pod: &Value, container: &Value, around: &Surroundings<'_>) -> Resul
     Ok(Message::default()
         .number(3, shares)
         .number(4, amount("limits", "memory")?)
-        // A negative number is sent as its 64 bits.
+        // A negative number is sent in 64 bits.
         .number(5, score.cast_unsigned()))
 }
 
-/// Bytes, or thousandths where they are said to be such.
+/// Parses a quantity in bytes or, with the suffix `m`, in thousandths.
 fn quantity(text: &str) -> Result<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -235,10 +236,10 @@ fn security(pod: &Value, context: &Value) -> Result<Message> {
         .part(3, &namespaces(pod))
         .number(7, u64::from(flag(context, "readOnlyRootFilesystem")))
         .number(11, u64::from(context["allowPrivilegeEscalation"] == false))
-        // Without a word on it the kubelet asks for no profile (no --seccomp-default).
+        // Without a profile in the spec, the kubelet asks for none (no --seccomp-default).
         .part(15, &profile(&context["seccompProfile"], UNCONFINED)?)
         .part(16, &profile(&context["appArmorProfile"], RUNTIME_DEFAULT)?);
-    // SELinux is not in this kernel's command line.
+    // This kernel's command line does not enable SELinux.
     for (field, name) in [(5, "runAsUser"), (12, "runAsGroup")] {
         if let Some(id) = context[name].as_u64() {
             message = message.part(field, &Message::default().number(1, id));
@@ -273,12 +274,12 @@ fn known(object: &Value, what: &str, fields: &[&str]) -> Result<()> {
     }
 }
 
-/// A list's items; none where there is no list.
+/// Returns the items of a list, or none if the value is no list.
 pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// A field that has to be there.
+/// Returns a required text field.
 pub fn text<'a>(object: &'a Value, field: &str) -> Result<&'a str> {
     object[field].as_str().with_context(|| format!("no {field} in {object}"))
 }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_passed_over() {
+    fn unknown_fields_are_refused() {
         let pod = |spec| json!({"spec": spec});
         assert!(check_pod(&pod(json!({"hostPID": true, "containers": []}))).is_ok());
         let error = check_pod(&pod(json!({"shareProcessNamespace": true}))).unwrap_err().to_string();

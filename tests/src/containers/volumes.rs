@@ -1,4 +1,4 @@
-//! Volumes of a pod's object, made as the kubelet makes them.
+//! Makes the volumes of a pod's object, as the kubelet makes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,19 +11,19 @@ use serde_json::Value;
 use super::storage::KUBELET;
 use super::translation::{items, text};
 
-/// Files by name.
+/// File contents by file name.
 pub type Files = BTreeMap<String, String>;
 
-/// What a pod gets to see besides what its object says.
+/// The data that the volumes contain but the pod's object does not.
 #[derive(Debug)]
 pub struct Sources {
-    /// By name.
+    /// The contents of ConfigMaps, by name.
     pub config_maps: BTreeMap<String, Files>,
-    /// Of the pod's service account.
+    /// The token of the pod's service account.
     pub token: String,
 }
 
-/// Makes the volumes that the object names.
+/// Makes the volumes that the object names; returns their directories.
 pub fn make(pod: &Value, sources: &Sources) -> Result<BTreeMap<String, PathBuf>> {
     let mut places = BTreeMap::new();
     for volume in items(&pod["spec"]["volumes"]) {
@@ -50,7 +50,7 @@ pub fn make(pod: &Value, sources: &Sources) -> Result<BTreeMap<String, PathBuf>>
     Ok(places)
 }
 
-/// Puts files into a volume, all of them in one moment: `..data` is a link that is put in the place of the last one
+/// Publishes files into a volume in one step: a new link `..data` replaces the last one by a rename
 /// (pkg/volume/util/atomic_writer.go).
 pub fn publish(place: &Path, files: &Files) -> Result<()> {
     fs::create_dir_all(place).with_context(|| format!("create {}", place.display()))?;
@@ -82,7 +82,7 @@ impl Sources {
     }
 }
 
-/// As the admission plugin has it, by which a pod gets its token.
+/// Returns the files of a projected volume, such as the one with which the admission plugin gives a pod its token.
 fn projected(pod: &Value, volume: &Value, sources: &Sources) -> Result<Files> {
     let mut files = Files::new();
     for source in items(&volume["sources"]) {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_version_takes_the_place_of_the_last_in_one_step() {
+    fn a_new_version_replaces_the_last_in_one_step() {
         let place = std::env::temp_dir().join(format!("volumes-{}", std::process::id()));
         let files = |content: &str| Files::from([("monitor.yaml".to_owned(), content.to_owned())]);
         publish(&place, &files("a")).unwrap();

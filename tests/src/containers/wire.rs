@@ -1,14 +1,14 @@
-//! The part of the protocol buffers' encoding that CRI needs. It is written by hand, so that tests and agent share no decoder.
+//! The part of the protocol-buffer encoding that CRI needs. It is written by hand, so that tests and agent share no decoder.
 
 use anyhow::{Context, Result, bail};
 
-/// Kinds of field on the wire (protobuf.dev/programming-guides/encoding).
+/// The types of fields on the wire (protobuf.dev/programming-guides/encoding).
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// A message to be sent. What is empty or zero is left out, as proto3 has it.
+/// A message to send. proto3 omits empty and zero fields.
 #[derive(Debug, Default, Clone)]
 pub struct Message(Vec<u8>);
 
@@ -25,12 +25,12 @@ impl Message {
         if value.is_empty() { self } else { self.bytes(field, value.as_bytes()) }
     }
 
-    /// A part of its own; it is sent even when it is empty.
+    /// Adds a nested message, even if it is empty.
     pub fn part(self, field: u64, value: &Self) -> Self {
         self.bytes(field, &value.0)
     }
 
-    /// An entry of a map.
+    /// Adds an entry of a map.
     pub fn entry(self, field: u64, key: &str, value: &str) -> Self {
         self.part(field, &Self::default().text(1, key).text(2, value))
     }
@@ -65,7 +65,7 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A message that was received.
+/// A received message.
 #[derive(Debug)]
 pub struct Answer<'a>(Vec<(u64, Value<'a>)>);
 
@@ -95,7 +95,7 @@ impl<'a> Answer<'a> {
         Ok(Self(fields))
     }
 
-    /// The last one counts; none is zero.
+    /// Returns the last number of a field, or zero if there is none.
     pub fn number(&self, field: u64) -> u64 {
         let mut found = 0;
         for (number, value) in &self.0 {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_encoding_is_that_of_the_documentation() {
+    fn the_encoding_equals_the_documented_examples() {
         // protobuf.dev/programming-guides/encoding: field 1 = 150, field 2 = "testing", field 3 = a message of field 1.
         let message = Message::default().number(1, 150).text(2, "testing").part(3, &Message::default().number(1, 150));
         let expected = b"\x08\x96\x01\x12\x07testing\x1a\x03\x08\x96\x01";
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn truncated_messages_are_refused() {
         assert!(Answer::parse(b"\x12\x07test").is_err());
         assert!(Answer::parse(b"\x08\x96").is_err());
         assert!(Answer::parse(b"\x0b").is_err());

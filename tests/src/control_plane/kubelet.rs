@@ -14,11 +14,11 @@ use crate::cgroups::Qos;
 use crate::containers::{Node, NodePod, cri};
 use crate::stage::Stage;
 
-/// How often the kubelet looks at its containers (the relist period of pkg/kubelet/pleg/generic.go).
+/// The interval at which the kubelet lists its containers (the relist period of pkg/kubelet/pleg/generic.go).
 const EVERY: Duration = Duration::from_secs(1);
 const CONTAINER: &str = "main";
 
-/// A pod of one container, as the kubelet has it.
+/// A pod of one container, in the kubelet's records.
 #[derive(Debug)]
 struct Kept {
     pod: Arc<NodePod>,
@@ -34,7 +34,7 @@ struct Shared {
     troubles: Mutex<Vec<String>>,
 }
 
-/// At work until it is dropped; containers live on.
+/// A running kubelet. Dropping it stops it; the containers continue to run.
 #[derive(Debug)]
 pub struct Kubelet {
     shared: Arc<Shared>,
@@ -56,8 +56,8 @@ impl Kubelet {
         Ok(Self { shared, thread: Some(spawn(work)) })
     }
 
-    /// A pod of a Deployment's, on this node: known to the API server first, and made with the UID that it gave. Returns the pod and its
-    /// container's id.
+    /// Runs a pod of a Deployment on this node. The API server knows the pod first, and its UID is used. Returns the pod and
+    /// its container's id.
     pub fn run(
         &self,
         (plane, node, stage): (&ControlPlane, &Node, &Stage<'_>),
@@ -80,13 +80,13 @@ impl Kubelet {
         Ok((pod, id))
     }
 
-    /// How often a pod's container was started again.
+    /// Returns how often a pod's container was restarted.
     pub fn restarts(&self, pod: &NodePod) -> u32 {
         let pods = self.shared.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.iter().find(|kept| kept.pod.uid == pod.uid).map_or(0, |kept| kept.restarts)
     }
 
-    /// What went wrong, for people.
+    /// Returns the errors so far, for output.
     pub fn troubles(&self) -> Vec<String> {
         std::mem::take(&mut *self.shared.troubles.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -96,7 +96,7 @@ impl Drop for Kubelet {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // The thread itself has printed its panic.
+            // The thread has already printed its panic.
             let _panicked = thread.join();
         }
     }

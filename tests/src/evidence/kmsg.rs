@@ -1,4 +1,4 @@
-//! The kernel's own account of OOM kills, from `/dev/kmsg`.
+//! The kernel's reports of OOM kills, from `/dev/kmsg`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 /// One OOM kill as the kernel logged it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OomReport {
-    /// Who allocated: "comm invoked oom-killer".
+    /// The command name of the allocating process: "comm invoked oom-killer".
     pub trigger_comm: String,
     /// CONSTRAINT_NONE or CONSTRAINT_MEMCG.
     pub constraint: String,
-    /// The cgroup whose limit was hit, empty for a global one.
+    /// The cgroup that reached its limit; empty for a global OOM kill.
     pub oom_memcg: String,
     /// The victim's cgroup.
     pub task_memcg: String,
@@ -28,7 +28,7 @@ pub struct Kmsg {
 }
 
 impl Kmsg {
-    /// Opens at the end: what is older belongs to another scenario.
+    /// Opens the log at its end, because older records belong to other scenarios.
     pub fn open() -> Result<Self> {
         let mut file =
             OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").context("open /dev/kmsg")?;
@@ -36,7 +36,7 @@ impl Kmsg {
         Ok(Self { file })
     }
 
-    /// The text of all records since the last call.
+    /// Returns the text of all records since the last call.
     pub fn messages(&mut self) -> Vec<String> {
         let mut messages = Vec::new();
         let mut record = [0_u8; 8192];
@@ -45,12 +45,12 @@ impl Kmsg {
                 Ok(0) => return messages,
                 Ok(length) => {
                     let text = String::from_utf8_lossy(record.get(..length).unwrap_or_default());
-                    // "priority,sequence,microseconds,flags;text", then lines of a dictionary.
+                    // A record is "priority,sequence,microseconds,flags;text", then the lines of a dictionary.
                     if let Some((_, text)) = text.split_once(';') {
                         messages.push(text.lines().next().unwrap_or_default().to_owned());
                     }
                 }
-                // EPIPE: records were overwritten before they were read; go on with the next.
+                // EPIPE: the kernel overwrote records before they were read. The next read continues after them.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 Err(_) => return messages,
             }
@@ -58,7 +58,7 @@ impl Kmsg {
     }
 }
 
-/// The OOM kills among these messages.
+/// Returns the OOM kills among these messages.
 pub fn oom_reports(messages: &[String]) -> Vec<OomReport> {
     let mut reports = Vec::new();
     let mut trigger = String::new();

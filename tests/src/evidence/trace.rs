@@ -1,4 +1,4 @@
-//! A tracefs instance for the tests: each signal with sender, target and time, and the number of reclaim events.
+//! A tracefs instance for the tests. It records each signal with sender, target and time, and counts reclaim events.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-guest";
 
-/// An OOM kill; says since 6.9, and in Debian's and Red Hat's backports, what kinds of memory the victim had.
+/// The event of an OOM kill. Since 6.9, and in backports of Debian and Red Hat, it has the victim's kinds of memory.
 pub const MARK_VICTIM: &str = "oom/mark_victim";
 
 /// One generated signal.
@@ -19,7 +19,7 @@ pub struct SignalEvent {
     pub target: i32,
 }
 
-/// The instance; signals are recorded from `open` on.
+/// The instance. It records signals from `open` on.
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
@@ -50,30 +50,30 @@ impl Trace {
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
     }
 
-    /// Forgets what was recorded.
+    /// Discards the recorded signals.
     pub fn clear(&self) -> Result<()> {
         self.write("trace", "")
     }
 
-    /// All signals recorded since `clear`, in order of time.
+    /// Returns all signals recorded since `clear`, in order of time.
     pub fn signals(&self) -> Result<Vec<SignalEvent>> {
         let mut signals: Vec<SignalEvent> = self.read("trace")?.lines().filter_map(parse_signal).collect();
         signals.sort_by_key(|signal| signal.at_ns);
         Ok(signals)
     }
 
-    /// Starts an exact in-kernel count of an event, such as `vmscan/mm_vmscan_memcg_reclaim_end`.
+    /// Starts an exact count of an event in the kernel, such as `vmscan/mm_vmscan_memcg_reclaim_end`.
     pub fn count(&self, event: &'static str) -> Result<EventCount<'_>> {
         self.write(&format!("events/{event}/trigger"), HISTOGRAM)?;
         Ok(EventCount { trace: self, event })
     }
 
-    /// Whether this kernel has the event.
+    /// Returns whether this kernel has the event.
     pub fn has(event: &str) -> bool {
         Path::new("/sys/kernel/tracing/events").join(event).exists()
     }
 
-    /// Whether this kernel's record of the event has a field whose name ends so.
+    /// Returns whether this kernel's record of the event has a field whose name ends with `field`.
     pub fn says(event: &str, field: &str) -> bool {
         let format = Path::new("/sys/kernel/tracing/events").join(event).join("format");
         fs::read_to_string(format).is_ok_and(|text| text.contains(&format!("{field};")))
@@ -82,7 +82,7 @@ impl Trace {
 
 const HISTOGRAM: &str = "hist:keys=common_pid:size=4096";
 
-/// A running count; ends with the scenario.
+/// A running count, which ends with the scenario.
 #[derive(Debug)]
 pub struct EventCount<'a> {
     trace: &'a Trace,
@@ -90,7 +90,7 @@ pub struct EventCount<'a> {
 }
 
 impl EventCount<'_> {
-    /// How often the event has happened.
+    /// Returns how often the event has occurred.
     pub fn hits(&self) -> Result<u64> {
         let text = self.trace.read(&format!("events/{}/hist", self.event))?;
         let (hits, dropped) =
@@ -101,7 +101,7 @@ impl EventCount<'_> {
 
 impl Drop for EventCount<'_> {
     fn drop(&mut self) {
-        // A left-over trigger would only count on.
+        // A trigger that stays would only continue to count.
         let _ = self.trace.write(&format!("events/{}/trigger", self.event), &format!("!{HISTOGRAM}"));
     }
 }
@@ -113,10 +113,11 @@ fn parse_totals(text: &str) -> Option<(u64, u64)> {
     Some((number("Hits:")?, number("Dropped:")?))
 }
 
+/// Parses a line such as
 /// "  comm-12 [001] d..1. 12.345678: signal_generate: sig=9 errno=0 code=128 comm=x pid=34 grp=1 res=0".
 fn parse_signal(line: &str) -> Option<SignalEvent> {
     let (head, tail) = line.split_once(": signal_generate: ")?;
-    // A command name may hold blanks and dashes: the thread id stands between the last '-' and " [cpu]".
+    // A command name may contain blanks and dashes. The thread id is between the last '-' and " [cpu]".
     let (task, context) = head.rsplit_once(" [")?;
     let sender_tid = task.trim_end().rsplit_once('-')?.1.parse().ok()?;
     let at_ns = parse_seconds(context.split_whitespace().last()?)?;

@@ -1,4 +1,4 @@
-//! From the initramfs to systemd, on the root file system that has containerd.
+//! Hands over from the initramfs to systemd, on the root filesystem that has containerd.
 
 use std::convert::Infallible;
 use std::fs;
@@ -15,17 +15,17 @@ use rustix::mount::mount_move;
 use super::setup::mount_at;
 
 const NEW: &str = "/newroot";
-/// Where this program and the agent are for systemd.
+/// The paths of this program and the agent on the new root filesystem.
 const PROGRAMS: [(&str, &str); 2] =
     [("/init", "/bin/vm-guest"), ("/bin/node-pressure-monitor", "/bin/node-pressure-monitor")];
-/// Container images, as archives.
+/// The directory of container images, as archives.
 pub const ARCHIVES: &str = "/archives";
-/// What the agent is deployed with.
+/// The directory of the agent's manifests.
 pub const MANIFESTS: &str = "/manifests";
-/// What the initramfs holds: all of it is memory.
+/// The directories of the initramfs, which are removed because they occupy memory.
 const USED_UP: [&str; 7] = ["/archives", "/bin", "/lib", "/lib64", "/manifests", "/modules", "/usr"];
 
-/// Plays the scenarios. Its streams are the serial console; what it does to cgroups and mounts is its own business.
+/// The systemd unit that plays the scenarios. Its streams are the serial console. No sandbox restricts its use of cgroups and mounts.
 const UNIT: &str = "\
 [Unit]
 Description=Scenarios of the test VM
@@ -41,8 +41,8 @@ OOMScoreAdjust=-1000
 LimitMEMLOCK=infinity
 ";
 
-/// Runtimes copy some of these into every container; the machine's id spares systemd its first-boot chores. Without a word on
-/// it systemd lets no container have more than 15 % of the process ids, and a fork bomb would be none.
+/// Files that systemd or runtimes read. Runtimes copy some into every container, and the machine id prevents systemd's first-boot
+/// work. Without a setting, systemd limits each container to 15 % of the process ids, which would stop a fork bomb.
 const FILES: [(&str, &str); 6] = [
     ("/etc/systemd/system.conf", "[Manager]\nDefaultTasksMax=infinity\n"),
     ("/etc/systemd/system/vm-guest.service", UNIT),
@@ -52,7 +52,7 @@ const FILES: [(&str, &str); 6] = [
     ("/etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
 ];
 
-/// Enabled by their packages. containerd is started when its disks are there, the rest has nothing to do here.
+/// Units that their packages enable. containerd starts after its disks are mounted; the others are not needed.
 const NOT_AT_BOOT: [&str; 9] = [
     "getty.target.wants/getty@tty1.service",
     "multi-user.target.wants/containerd.service",
@@ -65,7 +65,7 @@ const NOT_AT_BOOT: [&str; 9] = [
     "timers.target.wants/xfs_scrub_all.timer",
 ];
 
-/// Does not come back: systemd takes this process's place.
+/// Replaces this process with systemd. It returns only after an error.
 pub fn to_systemd(device: &str) -> Result<Infallible> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !Path::new(device).exists() && Instant::now() < deadline {
@@ -87,7 +87,7 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
     }
     configure()?;
     for directory in USED_UP {
-        // Some are links to others.
+        // Some of these directories are links to others.
         let _ = fs::remove_dir_all(directory);
     }
     for directory in ["/dev", "/proc", "/sys"] {
@@ -104,13 +104,13 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
 fn configure() -> Result<()> {
     for (file, text) in FILES {
         let path = format!("{NEW}{file}");
-        // resolv.conf may be a link into a directory that is not there.
+        // resolv.conf may be a link into a missing directory.
         let _ = fs::remove_file(&path);
         fs::write(&path, text).with_context(|| format!("write {path}"))?;
     }
     let units = format!("{NEW}/etc/systemd/system");
     for name in NOT_AT_BOOT {
-        // It may not be enabled in this Debian.
+        // This Debian release may not enable the unit.
         let _ = fs::remove_file(format!("{units}/{name}"));
     }
     let wanted = format!("{units}/multi-user.target.wants");

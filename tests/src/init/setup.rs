@@ -1,4 +1,4 @@
-//! Mounts, modules, disks, network and pid 1's own safety.
+//! Prepares mounts, modules, disks and network, and protects process 1.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, mount};
 use super::{EXT4, PROJECTS, SMALL, XFS, load_module};
 use crate::cgroups::{CONTROLLERS, Layout, ROOT};
 
-/// Mounts a file system; the mount point is made if it is not there.
+/// Mounts a filesystem, and makes a missing mount point.
 pub fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
     let data = CString::new(data).context("mount data")?;
@@ -21,7 +21,7 @@ pub fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()
 pub fn mounts() -> Result<()> {
     mount_at("proc", "/proc", "proc", "")?;
     mount_at("sysfs", "/sys", "sysfs", "")?;
-    // The kernel may have mounted it already (CONFIG_DEVTMPFS_MOUNT).
+    // The kernel may have mounted devtmpfs already (CONFIG_DEVTMPFS_MOUNT).
     if !Path::new("/dev/kmsg").exists() {
         mount_at("devtmpfs", "/dev", "devtmpfs", "")?;
     }
@@ -33,13 +33,13 @@ pub fn mounts() -> Result<()> {
     Ok(())
 }
 
-/// Loads `/modules/*.ko` in the order of `/modules/order`; returns what could not be loaded.
+/// Loads `/modules/*.ko` in the order of `/modules/order`; returns the errors.
 pub fn modules(directory: &Path) -> Vec<String> {
     let Ok(order) = fs::read_to_string(directory.join("order")) else {
         return vec![format!("{}/order is missing: no modules, so no disks", directory.display())];
     };
     let mut waiting: Vec<&str> = order.split_whitespace().collect();
-    // A module before one that it needs fails with ENOENT: as long as some load, try the others again.
+    // A module whose dependency is not loaded fails with ENOENT. The loop retries as long as some modules load.
     loop {
         let mut problems = Vec::new();
         let before = waiting.len();
@@ -56,14 +56,14 @@ pub fn modules(directory: &Path) -> Vec<String> {
     }
 }
 
-/// Mounts the disks that are there; returns what could not be mounted.
+/// Mounts the present disks; returns the errors.
 pub fn disks() -> Vec<String> {
     let mut problems = Vec::new();
     for (device, target, kind, data) in [
         ("/dev/vda", EXT4, "ext4", ""),
         ("/dev/vdb", SMALL, "ext4", ""),
         ("/dev/vdc", PROJECTS, "ext4", "prjquota"),
-        // xfs takes this option only here.
+        // xfs takes this option only at the mount.
         ("/dev/vdd", XFS, "xfs", "prjquota"),
     ] {
         if Path::new(device).exists()
@@ -94,7 +94,7 @@ pub fn mount_cgroups(layout: Layout) -> Result<()> {
     }
 }
 
-/// Pid 1 outlives every OOM and never waits for its own pages.
+/// Exempts process 1 from the OOM killer and locks its pages.
 pub fn stay_alive() -> Result<()> {
     fs::write("/proc/self/oom_score_adj", "-1000").context("write /proc/self/oom_score_adj")?;
     // SAFETY: mlockall has no memory arguments.
@@ -120,7 +120,7 @@ pub fn loopback_up() -> Result<()> {
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo") }
 }
 
-/// MemTotal and MemAvailable as the kernel has them at the start.
+/// Returns MemTotal and MemAvailable at the start of the guest.
 pub fn memory_line() -> Result<String> {
     let text = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
     let wanted = text.lines().filter(|line| {

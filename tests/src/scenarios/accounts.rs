@@ -1,4 +1,4 @@
-//! Generated = delivered + lost + malformed, for every kind of event, and against the kernel's own count.
+//! For every kind of event, generated = delivered + lost + malformed. The generated events are also compared with the kernel's count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::units::MIB;
 /// The event that ends every memory-cgroup reclaim.
 pub const MEMCG_RECLAIM_END: &str = "vmscan/mm_vmscan_memcg_reclaim_end";
 
-/// The books of one kind of event.
+/// The counters of one kind of event.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Book {
     pub generated: f64,
@@ -44,7 +44,7 @@ impl fmt::Display for Book {
     }
 }
 
-/// The books of all kinds.
+/// Returns the counters of every kind of event.
 pub fn books(metrics: &Metrics) -> BTreeMap<String, Book> {
     let mut books: BTreeMap<String, Book> = BTreeMap::new();
     type Pick = fn(&mut Book) -> &mut f64;
@@ -62,7 +62,7 @@ pub fn books(metrics: &Metrics) -> BTreeMap<String, Book> {
     books
 }
 
-/// Pods whose processes do nothing but make their own cgroups reclaim.
+/// Starts pods whose processes only make their own cgroups reclaim.
 pub fn stallers(stage: &Stage<'_>, count: u32) -> Result<Vec<Worker>> {
     (0..count)
         .map(|index| {
@@ -73,7 +73,7 @@ pub fn stallers(stage: &Stage<'_>, count: u32) -> Result<Vec<Worker>> {
         .collect()
 }
 
-/// Ends workloads and waits for them.
+/// Kills workloads and waits until they have exited.
 pub fn end(stage: &mut Stage<'_>, workers: &[Worker]) {
     for worker in workers {
         processes::signal(worker.pid, libc::SIGKILL);
@@ -81,7 +81,7 @@ pub fn end(stage: &mut Stage<'_>, workers: &[Worker]) {
     stage.until(Duration::from_secs(10), |stage| workers.iter().all(|worker| stage.reaper.ended(worker.pid).is_some()));
 }
 
-/// Waits until the books stand still and balance; returns the last ones.
+/// Waits until the counters are stable and balance; returns the last values.
 pub fn quiescent(stage: &mut Stage<'_>, agent: &crate::agent::Agent) -> BTreeMap<String, Book> {
     let mut last = BTreeMap::new();
     stage.until(Duration::from_secs(15), |stage| {
@@ -94,7 +94,7 @@ pub fn quiescent(stage: &mut Stage<'_>, agent: &crate::agent::Agent) -> BTreeMap
     last
 }
 
-/// Asserts that every book balances and says what is in them.
+/// Asserts that the counters of every kind balance, and prints them.
 pub fn check_books(stage: &mut Stage<'_>, books: &BTreeMap<String, Book>) {
     stage.check(!books.is_empty(), || "no events_generated_total in /metrics".to_owned());
     for (kind, book) in books {
@@ -117,7 +117,7 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
     let before = agent.metrics()?.sum("reclaim_stall_seconds_count", &[]).unwrap_or(0.0);
     let workers = stallers(stage, 2)?;
     stage.pause(Duration::from_secs(2));
-    // The stopped agent does not read the ring: it fills, and later events are lost.
+    // The stopped agent does not read the ring buffer: the buffer fills, and later events are lost.
     processes::signal(agent.pid, libc::SIGSTOP);
     stage.pause(Duration::from_secs(2));
     processes::signal(agent.pid, libc::SIGCONT);
@@ -139,14 +139,14 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Stalls are counted in maps: nothing of them may be lost, whatever the ring does.
+/// Asserts that no stall is lost. Stalls are counted in maps, which do not depend on the ring buffer.
 pub fn check_stalls(stage: &mut Stage<'_>, agent: &crate::agent::Agent, before: f64, hits: u64) -> Result<()> {
     let counted = agent.metrics()?.sum("reclaim_stall_seconds_count", &[]).unwrap_or(0.0) - before;
     let kernel = f64::from(u32::try_from(hits).unwrap_or(u32::MAX));
     stage.figure("kernel_memcg_reclaims", kernel, "events");
     stage.figure("agent_stalls", counted, "events");
     stage.check(kernel > 0.0, || "the kernel counted no memory-cgroup reclaim".to_owned());
-    // A workload killed within a reclaim begins it and does not end it.
+    // A workload that is killed during a reclaim begins this reclaim but does not end it.
     stage.check((counted - kernel).abs() < 8.5, || {
         format!("the kernel counted {kernel} memory-cgroup reclaims, the agent {counted} stalls")
     });

@@ -1,4 +1,4 @@
-//! Reserved memory lowers the corrected figure of memory.available, and not the kubelet's.
+//! Reserved memory lowers the corrected figure of memory.available, but not the kubelet's figure.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::knob::Knob;
 use crate::stage::Stage;
 use crate::units::{MIB, mib};
 
-/// Set aside each time: far more than the flicker between two readings.
+/// The memory that each step reserves. It is far more than the variation between two readings.
 const ASIDE: u64 = 48 * MIB;
-/// That flicker.
+/// The variation between two readings, in MiB.
 const FLICKER: f64 = 10.0;
 
-/// One reading of everything, in MiB.
+/// The figures of one reading, in MiB.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     corrected: f64,
@@ -31,7 +31,7 @@ struct Figures {
 }
 
 fn figures(stage: &mut Stage<'_>, agent: &Agent) -> Result<Figures> {
-    // The zones' watermarks are read once a second or so, not at every scrape.
+    // The agent reads the zones' watermarks about once a second, not at every scrape.
     stage.pause(Duration::from_millis(2500));
     let metrics = agent.metrics()?;
     let value = |name: &str, label, value| {
@@ -63,7 +63,7 @@ pub fn available(stage: &mut Stage<'_>) -> Result<()> {
     knob.set(knob.before + ASIDE / 1024)?;
     let reserved = figures(stage, &agent)?;
     let rise = reserved.watermarks - between.watermarks;
-    // The high watermark rises by the minimum and a quarter of it twice.
+    // The high watermark rises by the minimum watermark plus two quarters of it.
     stage.check(rise > 0.9 * aside, || format!("the watermarks rose by {rise:.1} MiB only"));
     check_lowered(stage, "min_free_kbytes", between, reserved);
     drop(knob);
@@ -77,13 +77,13 @@ pub fn available(stage: &mut Stage<'_>) -> Result<()> {
 fn check_lowered(stage: &mut Stage<'_>, what: &str, before: Figures, after: Figures) {
     let (corrected, kubelet) = (before.corrected - after.corrected, before.kubelet - after.kubelet);
     stage.note(format!("{what}: corrected fell by {corrected:.1} MiB, the kubelet's by {kubelet:.1} MiB"));
-    // A little of what is set aside was not counted as free before, such as the pages that each CPU holds.
+    // Some of the reserved memory did not count as free before, such as the pages of the per-CPU lists.
     stage.check(corrected > 0.6 * mib(ASIDE), || format!("{what}: corrected fell by {corrected:.1} MiB only"));
     stage.check(kubelet.abs() < FLICKER, || format!("{what}: the kubelet's figure moved by {kubelet:.1} MiB"));
 }
 
-/// File pages that come back as fast as they are dropped are no memory to be had: where the node drops them, not where a workload
-/// does that to itself at its own limit.
+/// Checks the correction for refaults. File pages that are read again as soon as they are dropped are not available, if the
+/// node drops them. The correction does not count a workload that thrashes at its own memory limit.
 fn refaults(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
     let own = stage.pod("own", PodSpec::best_effort())?;
     own.container()?.limit(32 * MIB)?;
@@ -104,7 +104,7 @@ fn refaults(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
     stage.check_no_oom_kill()
 }
 
-/// What `refaulting_file` comes to within that time.
+/// Returns the value of the correction `refaulting_file` at the end of the time, or as soon as it is positive during activations.
 fn watch(stage: &mut Stage<'_>, agent: &Agent, time: Duration, whose: &str) -> Result<f64> {
     let counts = || Ok::<_, anyhow::Error>([vmstat("workingset_refault_file")?, vmstat("workingset_activate_file")?]);
     let before = counts()?;
@@ -113,7 +113,7 @@ fn watch(stage: &mut Stage<'_>, agent: &Agent, time: Duration, whose: &str) -> R
         stage.pause(Duration::from_millis(500));
         let metrics = agent.metrics().unwrap_or_default();
         worth = metrics.sum("memory_correction_bytes", &[("correction", "refaulting_file")]).unwrap_or(0.0);
-        // What another did to itself a moment ago is not forgotten at once.
+        // The correction of an earlier workload's refaults decays slowly, so a positive value counts only with new activations.
         worth > 0.0 && counts().is_ok_and(|now| now[1] > before[1])
     });
     let after = counts()?;

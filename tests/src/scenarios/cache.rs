@@ -1,4 +1,4 @@
-//! Active file pages are no pressure: the kubelet's figure counts them as used, the kernel's does not.
+//! Active file pages are no memory pressure: the kubelet's figure counts them as used, the kernel's figure does not.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::stage::{Stage, Worker};
 use crate::units::{MIB, mib};
 
 const READY: &str = "/tmp/cache-ready";
-/// What an agent itself takes, roughly: both figures sink by it before it can look.
+/// The approximate memory of an agent. Both figures fall by it before the agent can sample them.
 const AGENT: u64 = 10 * MIB;
-/// Room on either side of the threshold between the two figures.
+/// The distance between the threshold and each of the two figures.
 const MARGIN: u64 = 10 * MIB;
 
 pub fn cache(stage: &mut Stage<'_>) -> Result<()> {
@@ -41,7 +41,7 @@ pub fn cache(stage: &mut Stage<'_>) -> Result<()> {
     stage.figure("active_file", mib(active), "MiB");
     stage.check(active > 150 * MIB, || format!("only {:.0} MiB of file pages are active", mib(active)));
 
-    // How far apart the figures are depends on the kernel's own memory, which only one of them counts.
+    // The distance between the figures depends on the kernel's own memory, which only one figure counts.
     let by_kernel = meminfo("MemAvailable")?;
     let by_working_set = kubelet_available(stage.layout())?;
     if by_working_set + 2 * MARGIN > by_kernel {
@@ -57,7 +57,7 @@ pub fn cache(stage: &mut Stage<'_>) -> Result<()> {
     watch_both_figures(stage, &agent, &[&reader, &filler], threshold)?;
     stage.stop(&agent);
 
-    // The same floor under the kubelet's rules: not a figure that cannot cross.
+    // The same threshold under kubelet semantics, where it is crossed: this proves that the threshold can be crossed.
     let kubelet = AgentConfig { hard, semantics: "kubelet", ..AgentConfig::observe() };
     let agent = stage.agent(&kubelet)?;
     let met = stage.until(Duration::from_secs(12), |_| !agent.events("threshold_met").is_empty());
@@ -96,7 +96,7 @@ fn watch_both_figures(stage: &mut Stage<'_>, agent: &Agent, workers: &[&Worker],
     stage.check_no_oom_kill()
 }
 
-/// Whether something is mounted there.
+/// Returns whether a filesystem is mounted at `target`.
 pub fn mounted(target: &str) -> bool {
     std::fs::read_to_string("/proc/mounts")
         .is_ok_and(|text| text.lines().any(|line| line.split(' ').nth(1) == Some(target)))

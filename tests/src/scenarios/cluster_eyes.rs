@@ -1,4 +1,4 @@
-//! Requests of the agent as the API server has logged them.
+//! Reads the agent's requests from the API server's log, and its objects from the API server.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::agent::Agent;
 use crate::control_plane::{ControlPlane, NODE};
 use crate::stage::Stage;
 
-/// For what follows within a second on a machine of usual speed.
+/// The time limit for effects that follow within a second on a machine of usual speed.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The API server and the agent that speaks to it.
+/// The API server, and the agent that is its client.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     pub plane: &'a ControlPlane,
@@ -21,7 +21,7 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Asserts that it is so within some seconds.
+    /// Asserts that the condition holds within [`LIMIT`].
     pub fn eventually(&self, stage: &mut Stage<'_>, what: &str, is_so: impl Fn(&ControlPlane) -> Result<bool>) {
         let mut trouble = None;
         let came = stage.until(LIMIT, |_| match is_so(self.plane) {
@@ -35,7 +35,7 @@ impl Seen<'_> {
         stage.check(came, || format!("not within {LIMIT:?}: {what}{trouble}"));
     }
 
-    /// Waits until the agent knows so many pods by the API server.
+    /// Waits until the agent knows this many pods from the API server.
     pub fn pods(&self, stage: &mut Stage<'_>, count: u32) {
         let mut known = None;
         let came = stage.until(LIMIT, |_| {
@@ -45,7 +45,7 @@ impl Seen<'_> {
         stage.check(came, || format!("the agent knows {known:?} pods, not {count}"));
     }
 
-    /// When the first request came that is of this kind and was carried out.
+    /// Returns the time of the first matching request that was carried out.
     fn first(&self, is_it: impl Fn(&Record) -> bool) -> Option<u64> {
         let is_done = |record: &Record| record.carried_out.is_some_and(|code| code < 300);
         self.plane.requests().into_iter().find(|(_, record)| is_done(record) && is_it(record)).map(|(at, _)| at)
@@ -77,7 +77,7 @@ impl Seen<'_> {
         self.first(|record| record.is("POST", "/events") && record.body["reason"] == reason)
     }
 
-    /// Events of that reason on that pod.
+    /// Returns the events with this reason about this pod.
     pub fn events_of(&self, pod: &str, reason: &str) -> Result<Vec<Value>> {
         let list = self.plane.get("/api/v1/events")?;
         let events = list["items"].as_array().cloned().unwrap_or_default().into_iter();
@@ -86,13 +86,13 @@ impl Seen<'_> {
     }
 }
 
-/// The status of a condition of an object, or of a patch of one.
+/// Returns the status of a condition of an object or of a patch.
 pub fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o str> {
     let conditions = object["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
 }
 
-/// Our own taint, of an object or of a patch of one.
+/// Returns the agent's taint of an object or of a patch.
 pub fn taint<'o>(node: &'o Value, resource: &str) -> Option<&'o Value> {
     let key = format!("node-pressure-monitor/{resource}-pressure");
     node["spec"]["taints"].as_array()?.iter().find(|taint| taint["key"] == key.as_str())

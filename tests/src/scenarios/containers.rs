@@ -1,4 +1,4 @@
-//! The guest is a node: to the agent, pods made through CRI look like the kubelet's.
+//! Checks that the agent finds pods that are made through CRI as it finds the kubelet's pods.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::config::AgentConfig;
 use crate::containers::{Node, Storage, cri};
 use crate::stage::Stage;
 
-/// Files that the pod makes in its volume.
+/// The number of files that the pod makes in its volume.
 const FILES: u32 = 20;
 
 pub fn containers(stage: &mut Stage<'_>) -> Result<()> {

@@ -10,10 +10,10 @@ use crate::config::AgentConfig;
 use crate::containers::{Node, NodePod};
 use crate::stage::Stage;
 
-/// A second, wrong eviction would show within it.
+/// The time after the eviction in which a second, wrong eviction would appear.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
-/// One hard threshold and nothing else to act on; what may be removed may be so at once.
+/// Returns a configuration with one hard threshold, and without delays before garbage collection.
 pub fn config(signal: &'static str, threshold: u64) -> AgentConfig {
     AgentConfig {
         hard: None,
@@ -23,7 +23,7 @@ pub fn config(signal: &'static str, threshold: u64) -> AgentConfig {
     }
 }
 
-/// A pod with a few files of its own everywhere: not nothing, and less than the culprit.
+/// Starts a pod with a few files on each filesystem: more than nothing, and less than the culprit has.
 pub fn bystander(node: &Node, stage: &Stage<'_>, name: &str, qos: Qos) -> Result<NodePod> {
     let pod = node.pod(stage, name, qos, &["cache"])?;
     pod.run(
@@ -33,7 +33,7 @@ pub fn bystander(node: &Node, stage: &Stage<'_>, name: &str, qos: Qos) -> Result
     Ok(pod)
 }
 
-/// Workloads that the agent says it has evicted, each once.
+/// Returns the workloads that the agent's log reports as evicted, each once.
 pub fn evicted(agent: &Agent) -> Vec<String> {
     let mut workloads = Vec::new();
     for record in agent.events("eviction") {
@@ -45,7 +45,7 @@ pub fn evicted(agent: &Agent) -> Vec<String> {
     workloads
 }
 
-/// Waits until the culprit has exited; then asserts by kernel, runtime and log that no other pod was evicted.
+/// Waits until the culprit has exited; then asserts from the kernel, the runtime and the log that no other pod was evicted.
 pub fn goes_alone(
     stage: &mut Stage<'_>,
     agent: &Agent,
@@ -62,7 +62,7 @@ pub fn goes_alone(
     let alone = evicted.len() == 1;
     stage.check_equal("evicted", &evicted, &vec![culprit.workload().to_owned()]);
     if !alone {
-        // The log's last lines are about what came of it: why each went is further up.
+        // The log's last lines show only the effects. The records of the evictions have the reasons.
         for record in agent.events("eviction") {
             stage.note(format!(
                 "{}: {}; {}",
@@ -75,7 +75,7 @@ pub fn goes_alone(
     stage.check_no_oom_kill()
 }
 
-/// Asserts that these pods' containers run.
+/// Asserts that the containers of these pods run.
 pub fn live_on(stage: &mut Stage<'_>, pods: &[&NodePod]) -> Result<()> {
     for pod in pods {
         let runs = pod.is_running()?;

@@ -14,7 +14,7 @@ use crate::containers::storage::{CONTAINERD, KUBELET};
 use crate::containers::{Node, NodePod, Storage};
 use crate::stage::Stage;
 
-/// A node has a few dozen others in its pods.
+/// The number of files in the volume. The other pods of the node have a few dozen.
 const FILES: usize = 2000;
 const RANK_CONFIG: &str = "/tmp/doctor-rank.yaml";
 
@@ -56,7 +56,7 @@ pub fn doctor(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Facts that a second program must not change: probes attached, degradations, the agent's own score.
+/// Returns facts that a second program must not change: attached probes, degradations, the agent's own score.
 fn condition_of(agent: &Agent) -> Result<(f64, usize, String)> {
     let attached = agent.metrics()?.sum("probe_attached", &[]).context("no probe_attached")?;
     let path = format!("/proc/{}/oom_score_adj", agent.pid);
@@ -64,7 +64,7 @@ fn condition_of(agent: &Agent) -> Result<(f64, usize, String)> {
     Ok((attached, agent.events("degraded").len(), score))
 }
 
-/// Makes small files in a volume: layers have a filesystem of their own here.
+/// Starts a pod that makes small files in a volume. Writable layers are on another filesystem here.
 fn hoarder(node: &Node, stage: &mut Stage<'_>) -> Result<NodePod> {
     let pod = node.pod(stage, "hoarder", Qos::BestEffort, &["cache"])?;
     let script =
@@ -76,7 +76,7 @@ fn hoarder(node: &Node, stage: &mut Stage<'_>) -> Result<NodePod> {
     Ok(pod)
 }
 
-/// Whom `rank` finds on this node, without files and beside an agent at work.
+/// Runs `rank` on this node, without files as input and while an agent runs.
 fn rank(stage: &mut Stage<'_>, hoarder: &NodePod) -> Result<()> {
     let thresholds = vec![("nodefs.inodesFree", "\"5%\"".to_owned())];
     let config = AgentConfig { thresholds, ..AgentConfig::observe() };

@@ -11,9 +11,9 @@ use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::stage::Stage;
 
-/// Parent and children.
+/// The processes of the pod: a parent and its children.
 const PROCESSES: u32 = 4;
-/// CAP_SYS_RESOURCE, by its number in linux/capability.h.
+/// The number of CAP_SYS_RESOURCE in linux/capability.h.
 const SYS_RESOURCE: i32 = 24;
 
 pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
@@ -25,7 +25,7 @@ pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
     wait_counts(stage, &agent, [all; 2], "at the start");
     stage.check_equal("the agent's own score", &score_of(agent.pid)?, &-999);
 
-    // Two scores are changed from outside, and the agent's own.
+    // The scenario changes the scores of two processes and of the agent.
     let meddled: Vec<i32> = pod.cgroup.processes().into_iter().take(2).collect();
     for pid in &meddled {
         set(*pid, 0)?;
@@ -41,7 +41,7 @@ pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(logged >= 1, || "drift is not logged".to_owned());
     stage.stop(&agent);
 
-    // Lowering a score takes a capability.
+    // A process needs CAP_SYS_RESOURCE to lower a score.
     let config = AgentConfig { without_capabilities: vec![SYS_RESOURCE], ..AgentConfig::default() };
     let agent = stage.agent(&config)?;
     let named = stage.until(Duration::from_secs(10), |_| {
@@ -57,7 +57,7 @@ fn set(pid: i32, score: i32) -> Result<()> {
     fs::write(&path, score.to_string()).with_context(|| format!("write {path}"))
 }
 
-/// Drifted and repaired, by the agent's counters.
+/// Waits until the agent's counters of drifted and repaired scores have these values.
 fn wait_counts(stage: &mut Stage<'_>, agent: &Agent, expected: [f64; 2], when: &str) {
     let mut found = [0.0; 2];
     stage.until(Duration::from_secs(15), |_| {

@@ -1,4 +1,4 @@
-//! The agent beside earlyoom: same guest, same ramp, in turns.
+//! Compares the agent with earlyoom: both get the same ramp in the same guest, in turns.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::stage::Stage;
 use crate::units::{median, milliseconds_between};
 
 const PROGRAM: &str = "/bin/earlyoom";
-/// earlyoom looks every 100 ms, so its single latencies lie anywhere between 0 and that: a median needs this many.
+/// The number of rounds. earlyoom samples every 100 ms, so single latencies vary within that range and the median needs several.
 const ROUNDS: usize = 7;
-/// A median that misses the promise is not believed before so many.
+/// The number of rounds after which a median that misses the promise is accepted.
 const MOST_ROUNDS: usize = 21;
 const LIMIT: Duration = Duration::from_secs(25);
-/// At least so many times sooner.
+/// The agent has to be this many times faster.
 const FACTOR: f64 = 5.0;
 
 pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
@@ -29,11 +29,11 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip(format!("no {PROGRAM} in this guest"));
         return Ok(());
     }
-    // Most of the memory is theirs, so that a round's ramp is short.
+    // The bystanders use most of the memory, so that each round's ramp is short.
     let bystanders = Bystanders::start(stage, 460, 90)?;
     let mut ours = Vec::new();
     let mut theirs = Vec::new();
-    // As a kubelet would have set it: earlyoom goes by the kernel's score.
+    // The score that a kubelet would set. earlyoom chooses by the kernel's score.
     score(bystanders.guaranteed.pid, -997)?;
     score(bystanders.burstable.pid, 850)?;
     while ours.len() < ROUNDS || (ratio(&theirs, &ours) < FACTOR && ours.len() < MOST_ROUNDS) {
@@ -49,7 +49,7 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Of the medians. Below a tenth of a millisecond the two clocks say no more.
+/// Returns the ratio of the medians. Differences below a tenth of a millisecond are within the accuracy of the two clocks.
 fn ratio(theirs: &[f64], ours: &[f64]) -> f64 {
     median(theirs).unwrap_or_default() / median(ours).unwrap_or(f64::INFINITY).max(0.1)
 }
@@ -59,10 +59,10 @@ fn score(pid: i32, adj: i32) -> Result<()> {
     fs::write(&path, adj.to_string()).with_context(|| format!("write {path}"))
 }
 
-/// One ramp against earlyoom; milliseconds from the crossing to its first signal.
+/// Runs one ramp against earlyoom; returns the milliseconds from the crossing to its first signal.
 fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
     let pid = stage.service(PROGRAM, &["-M", "102400", "-r", "0"])?;
-    // It needs a moment to lock its memory and read the first figures.
+    // earlyoom needs a moment to lock its memory and to read its first figures.
     stage.pause(Duration::from_millis(300));
     stage.boot.trace.clear()?;
     stage.boot.sampler.start();
@@ -84,7 +84,7 @@ fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
     Ok(milliseconds_between(crossed, first.at_ns))
 }
 
-/// The same ramp against the agent.
+/// Runs the same ramp against the agent.
 fn agent(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
     let agent = stage.agent(&AgentConfig::default())?;
     stage.boot.trace.clear()?;

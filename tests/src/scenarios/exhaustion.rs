@@ -1,4 +1,4 @@
-//! A small file system runs out of inodes: the predicted time against the real one.
+//! A small filesystem runs out of inodes: compares the predicted time with the real time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,11 @@ use crate::processes::Ended;
 use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
-/// Inodes a second; the file system has about two thousand.
+/// The inodes made per second. The filesystem has about two thousand.
 const RATE: u32 = 110;
-/// How long the rate may be watched before it has to be known: it is smoothed over some seconds.
+/// The time after which the agent must know the growth rate, which it smooths over some seconds.
 const WATCHED: Duration = Duration::from_secs(10);
-/// Of what really happened.
+/// The allowed deviation of the prediction, as a share of the real time.
 const TOLERANCE: f64 = 0.3;
 
 pub fn exhaustion(stage: &mut Stage<'_>) -> Result<()> {
@@ -38,7 +38,7 @@ pub fn exhaustion(stage: &mut Stage<'_>) -> Result<()> {
     let pod = stage.pod("hoarder", PodSpec::best_effort())?;
     let worker = stage.work(&pod, &format!("fill --name hoarder --dir {dir} --per-second {RATE}"))?;
     let pid = worker.pid;
-    // As a monitoring system scrapes: the rate comes from one look to the next.
+    // The agent computes the rate between two scrapes, so this loop scrapes like a monitoring system.
     let mut metrics = Metrics::default();
     for _ in 0..10 {
         stage.pause(WATCHED / 10);
@@ -70,7 +70,7 @@ fn free_inodes(dir: &str) -> Result<f64> {
     Ok(f64::from(u32::try_from(figures.f_ffree)?))
 }
 
-/// `major:minor` of the device below.
+/// Returns `major:minor` of the device that holds the directory.
 fn device_of(dir: &str) -> Result<String> {
     let device = fs::metadata(dir).with_context(|| format!("stat {dir}"))?.dev();
     Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))

@@ -17,11 +17,11 @@ use crate::stage::Stage;
 use crate::units::{milliseconds_between, monotonic_ns};
 
 const PID_MAX: u64 = 4096;
-/// For the bomb to reach the threshold.
+/// The time limit until the fork bomb is evicted.
 const GROWTH: Duration = Duration::from_secs(60);
-/// So many process ids must be left for the agent and the runtime.
+/// The number of process ids that must remain for the agent and the runtime.
 const ROOM: u64 = 100;
-/// On the machine where it was promised; 27 to 56 ms were measured.
+/// The promised time from the crossing to the kill, on the reference machine; 27 to 56 ms were measured.
 const PROMISED_MS: f64 = 500.0;
 
 pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
@@ -53,7 +53,7 @@ pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Counts the node's threads all the time, for a bomb grows by thousands a second.
+/// Counts the node's threads continuously, because a fork bomb grows by thousands of threads in a second.
 #[derive(Debug)]
 struct Count {
     over: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ struct Count {
 }
 
 impl Count {
-    /// `limit`: from there on the threshold is met.
+    /// Starts the count. The threshold is met from `limit` threads on.
     fn start(limit: u64) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
@@ -80,14 +80,14 @@ impl Count {
         Self { over, thread }
     }
 
-    /// The most there were, and when they were too many first.
+    /// Stops the count; returns the maximum, and the time when the limit was first reached.
     fn stop(self) -> Result<(u64, Option<u64>)> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("counting threads panicked"))
     }
 }
 
-/// Threads of the node: the second half of the fourth field of /proc/loadavg.
+/// Returns the number of the node's threads: the second half of the fourth field of /proc/loadavg.
 fn threads() -> Result<u64> {
     let path = "/proc/loadavg";
     let text = fs::read_to_string(path).with_context(|| format!("read {path}"))?;

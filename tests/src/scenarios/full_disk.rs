@@ -1,4 +1,4 @@
-//! Pods that use up a file system: bytes in the writable layer, inodes, a volume over its own limit.
+//! Pods that fill a filesystem: with bytes in the writable layer, with inodes, or in a volume above its own limit.
 
 use std::fs;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::containers::{Node, Storage};
 use crate::stage::Stage;
 use crate::units::{MIB, milliseconds_between, monotonic_ns};
 
-/// For the disk to get full.
+/// The time limit for filling the disk.
 const FILLING: Duration = Duration::from_secs(120);
-/// From the crossing until the pod is gone.
+/// The time limit from the crossing to the end of the pod.
 const EVICTION: Duration = Duration::from_secs(30);
-/// What is freed comes back when the runtime has removed the layer.
+/// The time limit until the disk's space is free again. The runtime has to remove the layer first.
 const RECOVERY: Duration = Duration::from_secs(90);
 
 pub fn on_the_shared_disk(stage: &mut Stage<'_>) -> Result<()> {
@@ -28,7 +28,7 @@ pub fn on_the_images_disk(stage: &mut Stage<'_>) -> Result<()> {
     writable_layer(stage, Storage::DedicatedImages, "imagefs.available", CONTAINERD)
 }
 
-/// About 20 MiB a second, 200 in all: the threshold lies 60 below.
+/// Writes about 20 MiB a second, 200 MiB in all. The threshold is 60 MiB below the free space.
 fn writable_layer(stage: &mut Stage<'_>, storage: Storage, signal: &'static str, place: &str) -> Result<()> {
     let node = Node::start(stage, storage)?;
     let quiet = bystander(&node, stage, "quiet", Qos::BestEffort)?;
@@ -58,7 +58,7 @@ fn writable_layer(stage: &mut Stage<'_>, storage: Storage, signal: &'static str,
     Ok(())
 }
 
-/// 100,000 tiny files on a file system that has 98,304 inodes in all.
+/// Makes 100,000 tiny files on a filesystem with 98,304 inodes.
 pub fn tiny_files(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::Shared)?;
     let quiet = bystander(&node, stage, "quiet", Qos::BestEffort)?;
@@ -69,7 +69,7 @@ pub fn tiny_files(stage: &mut Stage<'_>) -> Result<()> {
     let begun = monotonic_ns();
     culprit.run(
         "main",
-        // The first ones quickly: it is about the last.
+        // The first files are made quickly, because only the last ones matter.
         "mkdir /d; cd /d; seq 70000 | xargs touch; i=70000; while [ $i -lt 100000 ]; do : > f$i; i=$((i+1)); done; while :; do sleep 5; done",
     )?;
     let mut lowest = free;
@@ -101,7 +101,7 @@ pub fn tiny_files(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A volume over its sizeLimit on a node that has room enough.
+/// Fills a volume above its sizeLimit on a node with enough free space.
 pub fn volume_limit(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::Shared)?;
     let free = node.pod(stage, "unlimited", Qos::BestEffort, &["cache"])?;

@@ -1,4 +1,4 @@
-//! Ten kinds of OOM kills: the agent's record of each against the kernel's report, and its post-mortem page.
+//! Ten kinds of OOM kills: compares the agent's incident of each with the kernel's report, and checks its post-mortem page.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::evidence::trace::{MARK_VICTIM, Trace};
 use crate::incidents::{self, Incident};
 use crate::stage::Stage;
 
-/// Columns of a terminal.
+/// The columns of a terminal.
 const WIDTH: usize = 100;
 
-/// The facts of one OOM kill, known from how it was provoked.
+/// The facts of one OOM kill, known from the way it was provoked.
 #[derive(Debug)]
 pub struct Truth {
     pub title: &'static str,
-    /// As the kernel writes it.
+    /// The constraint in the kernel's spelling.
     pub constraint: &'static str,
-    /// Whose limit was hit; none when the machine had no memory left.
+    /// The cgroup whose limit was hit, or `None` for a global OOM kill.
     pub limit: Option<Cgroup>,
     pub victims: Vec<Dead>,
-    /// The process that allocated, and its workload; none where any process may have.
+    /// The process that allocated, and its workload; `None` if it may be any process.
     pub trigger: Option<(i32, String)>,
-    /// The kind of memory that the victim had most of; none where it had next to nothing of its own.
+    /// The kind of memory that the victim had most of, or `None` if the victim had almost no memory.
     pub heaviest: Option<&'static str>,
 }
 
@@ -36,7 +36,7 @@ pub struct Truth {
 pub struct Dead {
     pub pid: i32,
     pub workload: String,
-    /// Path of its container's cgroup.
+    /// The path of the cgroup of the victim's container.
     pub container: String,
 }
 
@@ -45,10 +45,10 @@ const REPORTS_HELD_BACK: Duration = Duration::from_secs(5);
 
 pub fn gallery(stage: &mut Stage<'_>) -> Result<()> {
     incidents::forget()?;
-    // No evictions and no dry runs: the kernel is to be the only killer.
+    // The threshold and the dry runs are off: the kernel must be the only killer.
     let config = AgentConfig { hard: None, extra: incidents::configuration(), ..AgentConfig::observe() };
     let agent = stage.agent(&config)?;
-    // The kernel reports ten OOM kills in five seconds, and the scenario before may have had them all.
+    // The kernel reports at most ten OOM kills in five seconds. The scenario before may have used them all.
     stage.pause(REPORTS_HELD_BACK);
     for record in agent.events("degraded") {
         stage.note(format!("degraded: {} {}", record.text("capability"), record.text("reason")));
@@ -94,7 +94,7 @@ fn judge(stage: &mut Stage<'_>, agent: &Agent, truth: &Truth, reports: &[OomRepo
     check_page(stage, &incident, truth)
 }
 
-/// The log names the incident of each victim; the journal has it a moment later.
+/// Returns the incident of a victim by the id in the log. The journal contains it a moment after the log.
 fn incident_of(stage: &mut Stage<'_>, agent: &Agent, pid: i32) -> Result<String> {
     let mut id = None;
     stage.until(Duration::from_secs(10), |stage| {
@@ -118,7 +118,7 @@ fn check_limit(stage: &mut Stage<'_>, incident: &Incident, truth: &Truth) -> Res
                 &limit.path.as_str(),
             );
             let id = incident.number("/oomKill/limit/cgroupId");
-            // A container that was removed at once has no directory to ask.
+            // A removed container has no directory to read.
             if let Ok(expected) = limit.id() {
                 stage.check_equal(&format!("{title}: limit's id"), &id, &Some(expected));
             } else {
@@ -155,7 +155,7 @@ fn check_victims(stage: &mut Stage<'_>, incident: &Incident, truth: &Truth) {
     stage.check_equal(&format!("{title}: where the memory was"), &heaviest, &expected);
 }
 
-/// The kernel's own report is the other witness.
+/// Compares an incident with the kernel's own report.
 fn check_kernel(stage: &mut Stage<'_>, incident: &Incident, truth: &Truth, report: &OomReport) {
     let title = truth.title;
     let constraint = match report.constraint.as_str() {

@@ -15,7 +15,7 @@ use crate::stage::{Stage, Worker};
 use crate::units::MIB;
 use crate::work::doom::{Death, deaths};
 
-/// One of them.
+/// One of the gallery's OOM kills.
 #[derive(Debug)]
 pub struct Case {
     pub title: &'static str,
@@ -25,7 +25,7 @@ pub struct Case {
 
 const BOTH: &[Layout] = &[Layout::V1, Layout::V2];
 
-/// All of them.
+/// Every case of the gallery.
 #[rustfmt::skip]
 pub const ALL: &[Case] = &[
     Case { title: "a container at its own limit", layouts: BOTH, play: container },
@@ -40,7 +40,7 @@ pub const ALL: &[Case] = &[
     Case { title: "a thread that is not the first", layouts: BOTH, play: threads },
 ];
 
-/// From the start of the greedy one until the kernel has killed.
+/// The time limit from the start of the allocating process to the OOM kill.
 const LIMIT: Duration = Duration::from_secs(40);
 
 fn container(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
@@ -58,7 +58,7 @@ fn threads(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
     alone(stage, title, &pod, "threads --name threads --mib 96", "/anonBytes")
 }
 
-/// One process in a container that is too small for it.
+/// Kills one process in a container whose limit is too low for it.
 fn alone(stage: &mut Stage<'_>, title: &'static str, pod: &Pod, work: &str, heaviest: &'static str) -> Result<Truth> {
     let container = pod.container()?.clone();
     container.limit(32 * MIB)?;
@@ -159,7 +159,7 @@ fn mayfly(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         format!("work {} --name mayfly --count 1 --younger-than-ms 50 --remove", doom(stage, &container, account)?);
     let pid = stage.service("/proc/self/exe", &text.split_whitespace().collect::<Vec<_>>())?;
     let death = last_death(stage, account, |stage, _| stage.reaper.ended(pid).is_some())?;
-    // The machine's speed decides how long it lives: printed, not asserted.
+    // The lifetime depends on the machine's speed, so it is printed and not asserted.
     stage.note(format!("{title}: lived {:?}", death.lived));
     Ok(Truth {
         title,
@@ -176,7 +176,7 @@ fn global(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         (stage.pod("victim", PodSpec::burstable(16))?, stage.pod("allocator", PodSpec::best_effort())?);
     let victim = hold(stage, victim_pod.containers.first(), 200)?;
     let work = format!("{} --fast-until 100", allocator(&victim, 60, EVERYTHING_MIB));
-    // The allocator is fatter: only its score spares it.
+    // The allocator uses more memory than the victim. Only its score protects it.
     stage.work_in(allocator_pod.container()?, "allocator", &work, -500)?;
     wait_dead(stage, victim.pid)?;
     machine(title, vec![dead(victim.pid, &victim_pod, 0)?])
@@ -187,19 +187,19 @@ fn protected(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
     let victim_pod = stage.pod("besteffort", PodSpec::best_effort())?;
     let victim = hold(stage, victim_pod.containers.first(), 80)?;
     let work = format!("{} --fast-until 100", allocator(&victim, 60, EVERYTHING_MIB));
-    // As the kubelet sets it for Guaranteed pods.
+    // The score that the kubelet sets for Guaranteed pods.
     let fattest = stage.work_in(pod.container()?, "fattest", &work, -997)?;
     wait_dead(stage, victim.pid)?;
     stage.check_alive(&[&fattest]);
     machine(title, vec![dead(victim.pid, &victim_pod, 0)?])
 }
 
-/// A global OOM kill. Any process may have triggered it, the agent among them.
+/// Returns the facts of a global OOM kill. Any process may have triggered it, including the agent.
 fn machine(title: &'static str, victims: Vec<Dead>) -> Result<Truth> {
     Ok(Truth { title, constraint: "none", limit: None, victims, trigger: None, heaviest: Some("/anonBytes") })
 }
 
-/// Who is to be chosen, by its score.
+/// Starts the process that the OOM killer is to choose, with the highest score.
 fn hold(stage: &mut Stage<'_>, container: Option<&Cgroup>, mib: u64) -> Result<Worker> {
     let container = container.context("a container")?;
     let worker = stage.work_in(container, "victim", &format!("hold --name victim --mib {mib}"), 1000)?;
@@ -243,13 +243,13 @@ fn wait_dead(stage: &mut Stage<'_>, pid: i32) -> Result<()> {
     Ok(())
 }
 
-/// The runtime's id of a container, from the path of its cgroup.
+/// Returns the runtime's id of a container, from the path of its cgroup.
 pub fn runtime_id(path: &str) -> &str {
     let unit = path.rsplit('/').next().unwrap_or(path);
     unit.strip_prefix("cri-containerd-").and_then(|unit| unit.strip_suffix(".scope")).unwrap_or(unit)
 }
 
-/// Makes room for the next case: kills all processes of pods and removes the limit on all pods.
+/// Prepares the next case: kills all processes of pods and removes the limit on all pods.
 pub fn clear(stage: &mut Stage<'_>) -> Result<()> {
     let pods = Cgroup::create(stage.layout(), "kubepods.slice")?;
     for pid in pods.processes() {

@@ -1,4 +1,4 @@
-//! A minute in which nothing happens.
+//! Measures the agent for a minute without activity.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::stage::Stage;
 use crate::units::{MIB, mib, monotonic_ns};
 
 const SPAN: Duration = Duration::from_secs(60);
-/// Of one core, on the machine where it was promised; 0.15 to 0.30 % were measured.
+/// The promised share of one core, on the reference machine; 0.15 to 0.30 % were measured.
 const PROMISED_PERCENT: f64 = 0.2;
 const LIMIT_RESIDENT: u64 = 16 * MIB;
 
 pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
-    // Quiet neighbours, so that there is something to look at.
+    // The idle bystanders give the agent workloads to sample.
     let bystanders = Bystanders::start(stage, 100, 60)?;
     let slowness = EMULATED_READS.slowness()?;
     let agent = stage.agent(&AgentConfig::default())?;
@@ -26,7 +26,7 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     let cpu_before = processes::cpu_time(agent.pid)?;
     let threads_before = processes::thread_times(agent.pid);
     let begun = monotonic_ns();
-    // No polling of ours in this minute.
+    // The scenario does not poll during this minute.
     sleep(SPAN);
     let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before);
     let span = Duration::from_nanos(monotonic_ns() - begun);
@@ -37,7 +37,7 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
         stage.note(format!("{name}: {:.1} ms", took.as_secs_f64() * 1e3));
     }
     let resident = processes::resident(agent.pid)?;
-    // After the measurement: a scrape is work too.
+    // The scrape comes after the measurement, because it uses CPU time.
     let metrics = agent.metrics()?;
     for series in metrics.all("wakeups_total") {
         stage.note(format!("wakeups since the start, {}: {}", series.label("cause"), series.value));

@@ -1,4 +1,4 @@
-//! The agent in its own image, with only the rights that the DaemonSet gives it.
+//! Runs the agent from its own image, with only the rights that the DaemonSet grants.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::units::mib;
 
 const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
 const CONFIG: &str = "--config=/etc/node-pressure-monitor/monitor.yaml";
-/// For a container to start, and for its program to be ready.
+/// The time limit for a container to start and for its program to be ready.
 const START: Duration = Duration::from_secs(60);
 const SLEEP: &str = "while :; do sleep 5; done";
 
@@ -50,7 +50,7 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     let (quiet, _) = kubelet.run(around, "quiet", &json!({"requests": {"memory": "64Mi"}}), SLEEP)?;
     let (hog, container) = kubelet.run(around, "hog", &json!({}), SLEEP)?;
     let seen = Seen { plane: &plane, agent };
-    // With itself.
+    // The agent's own pod is one of the three.
     seen.pods(stage, 3);
     // The agent starts in observe mode, and a reload sets enforce.
     daemon.configure(|text| {
@@ -84,7 +84,7 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Names of the probes that are attached.
+/// Returns the names of the attached probes.
 fn probes(agent: &Agent) -> Result<Vec<String>> {
     let metrics = agent.metrics()?;
     let attached = metrics.all("probe_attached").filter(|series| series.value > 0.0);
@@ -93,7 +93,7 @@ fn probes(agent: &Agent) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// By the probes that the kubelet would use.
+/// Asserts readiness by the probes that the kubelet would use.
 fn is_ready(stage: &mut Stage<'_>, daemon: &DaemonPod) {
     let begun = std::time::Instant::now();
     for name in ["startupProbe", "livenessProbe", "readinessProbe"] {
@@ -116,7 +116,7 @@ fn is_ready(stage: &mut Stage<'_>, daemon: &DaemonPod) {
     stage.figure("ready_after", begun.elapsed().as_secs_f64(), "s");
 }
 
-/// By the kernel: the rights that the manifest names, and no others.
+/// Asserts from the kernel that the agent has the rights of the manifest and no others.
 fn is_confined(stage: &mut Stage<'_>, daemon: &DaemonPod) -> Result<()> {
     let path = format!("/proc/{}/status", daemon.agent.pid);
     let status = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -130,7 +130,7 @@ fn is_confined(stage: &mut Stage<'_>, daemon: &DaemonPod) -> Result<()> {
         stage.check_equal(set, &usize::try_from(bits.count_ones())?, &wanted);
     }
     stage.check_equal("NoNewPrivs", &field("NoNewPrivs").as_str(), &"1");
-    // 2: a filter, the runtime's default.
+    // 2 means a filter: the runtime's default profile.
     stage.check_equal("Seccomp", &field("Seccomp").as_str(), &"2");
     let path = format!("/proc/{}/mountinfo", daemon.agent.pid);
     let mounts = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -141,7 +141,7 @@ fn is_confined(stage: &mut Stage<'_>, daemon: &DaemonPod) -> Result<()> {
     Ok(())
 }
 
-/// Asked to end, as the kubelet does it; and it was never refused what it asked for.
+/// Stops the agent as the kubelet does, and asserts that the API server never refused a request.
 fn ends_well(stage: &mut Stage<'_>, daemon: &DaemonPod, plane: &ControlPlane) -> Result<()> {
     cri::stop_container(&daemon.id, 30)?;
     stage.check_equal("the container's exit code", &cri::exit_code(&daemon.id)?, &0);

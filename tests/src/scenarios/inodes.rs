@@ -1,4 +1,4 @@
-//! Each inode made or removed is counted for the workload that did it.
+//! Each inode that is made or removed is counted for the workload that did it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::init::{EXT4, XFS};
 use crate::processes::Ended;
 use crate::stage::{Stage, Worker};
 
-/// What one pod does on one file system. All numbers differ, so that a mix-up cannot come out even.
+/// The work of one pod on one filesystem. All numbers differ, so that swapped counts cannot be equal.
 #[derive(Debug)]
 struct Plan {
     files: u32,
@@ -56,13 +56,13 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
     let mut jobs = Vec::new();
     for number in 0..3 {
         let pod = stage.pod(&format!("churn{number}"), PodSpec::burstable(32))?;
-        // The last one is a job: its cgroup outlives its process.
+        // The last pod is a job: its cgroup outlives its process.
         if number < 2 {
             stage.work(&pod, "hold --name pause --mib 1")?;
         }
         for (index, filesystem) in (0_u32..).zip(&filesystems) {
             let plan = Plan::of(number, index);
-            // Process 1 makes it: its inode belongs to no workload.
+            // Process 1 makes the directory, so its inode belongs to no workload.
             let dir = format!("{filesystem}/churn{number}");
             fs::create_dir(&dir).with_context(|| format!("create {dir}"))?;
             let work = format!(
@@ -84,7 +84,7 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
         let ended = stage.reaper.ended(pid);
         stage.check_equal("the churner's end", &ended, &Some(Ended::Exited(0)));
     }
-    // The maps are read now and then, not at every event.
+    // The agent reads the maps at intervals, not at every event.
     let mut metrics = Metrics::default();
     stage.until(Duration::from_secs(15), |_| {
         metrics = agent.metrics().unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What does not agree, or None. One series of the workload must hold exactly this job's count.
+/// Returns the differences, or `None`. One series of the workload must have exactly this job's count.
 fn wrong(metrics: &Metrics, job: &Job) -> Option<String> {
     let values = |name: &str| -> Vec<f64> {
         metrics

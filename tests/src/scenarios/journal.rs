@@ -1,4 +1,4 @@
-//! Incidents are complete, equal over HTTP and from the disk, and survive a SIGKILL of the agent.
+//! Incidents are complete, equal over HTTP and on the disk, and survive a SIGKILL of the agent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::incidents::{self, Incident};
 use crate::processes;
 use crate::stage::Stage;
 
-/// How often the agent is killed in the midst of its writing.
+/// The number of times that the agent is killed while it writes.
 const CRASHES: u32 = 2;
 
 pub fn journal(stage: &mut Stage<'_>) -> Result<()> {
@@ -44,7 +44,7 @@ pub fn journal(stage: &mut Stage<'_>) -> Result<()> {
     crashes(stage, &config)
 }
 
-/// Polls the journal; reading it is a program of its own, so not too often.
+/// Polls the journal. Each read starts a program, so the interval is long.
 fn wait_for(stage: &mut Stage<'_>, is_it: impl Fn(&Incident) -> bool) -> Result<Incident> {
     let mut found = None;
     stage.until(Duration::from_secs(10), |stage| {
@@ -77,7 +77,7 @@ fn check_complete(stage: &mut Stage<'_>, incident: &Incident, workload: &str) {
     }
 }
 
-/// Killed while OOM kills come one after the other: what was written is there, and can be read.
+/// Kills the agent during a series of OOM kills, and asserts that the written incidents can be read.
 fn crashes(stage: &mut Stage<'_>, config: &AgentConfig) -> Result<()> {
     let config = AgentConfig { enforce: false, ..config.clone() };
     let pod = stage.pod("doomed", PodSpec::best_effort())?;
@@ -92,13 +92,13 @@ fn crashes(stage: &mut Stage<'_>, config: &AgentConfig) -> Result<()> {
         let agent = stage.agent(&config)?;
         let enough = stage.until(Duration::from_secs(20), |_| reported(&agent).len() > 8);
         stage.check(enough, || format!("agent {crash} reported too few incidents"));
-        // Not at a round time: within a write, with some luck.
+        // An irregular time, so that the kill may interrupt a write.
         stage.pause(Duration::from_millis(37 * u64::from(crash)));
         processes::signal(agent.pid, libc::SIGKILL);
         let pid = agent.pid;
         stage.until(Duration::from_secs(5), |stage| stage.reaper.ended(pid).is_some());
         let mut ids = reported(&agent);
-        // The incident reported last may not have reached the disk.
+        // The last reported incidents may not have reached the disk.
         ids.truncate(ids.len().saturating_sub(3));
         promised.extend(ids);
     }

@@ -1,4 +1,4 @@
-//! The last check of most scenarios: the agent killed the right workload, no other, and when.
+//! The last check of most scenarios: the agent killed the right workload and no other, at the right time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::units::{MIB, mib, milliseconds_between};
 
 /// The default threshold.
 pub const THRESHOLD: u64 = 100 * MIB;
-/// Longer than the agent's cool-down: a second, wrong eviction would show within it.
+/// The time after the eviction in which a second, wrong eviction would appear. It is longer than the agent's cool-down.
 const AFTERMATH: Duration = Duration::from_millis(800);
 
 /// One expected eviction.
@@ -23,16 +23,16 @@ const AFTERMATH: Duration = Duration::from_millis(800);
 pub struct Expected<'a> {
     pub agent: &'a Agent,
     pub victim: &'a Pod,
-    /// Everybody who lives in the victim.
+    /// Every process of the victim.
     pub victims: &'a [i32],
     pub bystanders: &'a [&'a Worker],
     pub threshold: u64,
 }
 
-/// When it happened.
+/// The times of one eviction.
 #[derive(Debug)]
 pub struct Timing {
-    /// When the figure that the agent watches passed the threshold.
+    /// The time when the agent's own figure fell below the threshold.
     pub crossed_ns: u64,
     pub first_kill_ns: u64,
     pub last_kill_ns: u64,
@@ -40,14 +40,14 @@ pub struct Timing {
     pub curve: Vec<Sample>,
 }
 
-/// Waits until the pod has no process any more.
+/// Waits until the pod has no process.
 pub fn wait_gone(stage: &mut Stage<'_>, pod: &Pod, limit: Duration) -> bool {
     let gone = stage.until(limit, |_| pod.cgroup.processes().is_empty());
     stage.check(gone, || format!("{} still has {} processes after {limit:?}", pod.label, pod.cgroup.processes().len()));
     gone
 }
 
-/// Waits for the eviction, its aftermath, and judges both. None when the evidence is not enough to time it.
+/// Waits for the eviction and checks it and the time after it. Returns `None` if the evidence cannot date the eviction.
 pub fn eviction(stage: &mut Stage<'_>, expected: &Expected<'_>, limit: Duration) -> Result<Option<Timing>> {
     wait_gone(stage, expected.victim, limit);
     stage.pause(AFTERMATH);
@@ -108,7 +108,7 @@ fn check_targets(stage: &mut Stage<'_>, expected: &Expected<'_>, by_agent: &[Sig
     stage.check(bystander_hits.is_empty(), || format!("a bystander was signalled: {bystander_hits:?}"));
 }
 
-/// The one eviction record; the log and the evidence must name the same workload.
+/// Returns the only eviction record. The log and the evidence must name the same workload.
 fn check_record(stage: &mut Stage<'_>, expected: &Expected<'_>) -> Option<Record> {
     let evictions: Vec<Record> =
         expected.agent.events("eviction").into_iter().filter(|record| record.text("action") == "kill").collect();
@@ -120,7 +120,7 @@ fn check_record(stage: &mut Stage<'_>, expected: &Expected<'_>) -> Option<Record
 }
 
 fn check_times(stage: &mut Stage<'_>, record: &Record, first_kill_ns: u64) {
-    // The trace has microseconds, and the agent takes its stamps a call away from the act.
+    // The trace is accurate to microseconds, and the agent reads the clock one call away from the action.
     const SLACK: u64 = 2_000_000;
     let decided = record.number("decided_mono_ns").unwrap_or(0);
     let acted = record.number("acted_mono_ns").unwrap_or(0);
@@ -129,11 +129,11 @@ fn check_times(stage: &mut Stage<'_>, record: &Record, first_kill_ns: u64) {
     });
 }
 
-/// The crossing of what the agent watches: MemAvailable less what it takes off. How much that is shows in a quiet
-/// moment, when both can be read at leisure.
+/// Returns when the agent's figure crossed the threshold. The figure is MemAvailable minus a correction, which is measured in an
+/// idle moment from readings of both.
 pub fn watched_crossing(stage: &mut Stage<'_>, agent: &Agent, curve: &[Sample], threshold: u64) -> Result<Option<u64>> {
-    // A scrape shows a sample that may be older than our reading, and the dead still give memory back: the nearest of
-    // several pairs counts.
+    // A scrape may show a sample that is older than this reading, while exited processes still free memory. The smallest of several
+    // differences counts.
     let mut taken_off = f64::MAX;
     for _ in 0..5 {
         let claimed = agent.metrics()?.sum("memory_available_bytes", &[("semantics", "corrected")]);
@@ -147,10 +147,10 @@ pub fn watched_crossing(stage: &mut Stage<'_>, agent: &Agent, curve: &[Sample], 
         }
         stage.pause(Duration::from_millis(100));
     }
-    // A figure above what the kernel says would be a wrong reading.
+    // A figure above MemAvailable would be a wrong reading.
     stage.check(taken_off > -4.0, || format!("the agent's figure is {:.1} MiB above MemAvailable", -taken_off));
     let steps = (0..512_u32).take_while(|step| f64::from(*step) <= taken_off).count();
-    // Up to here it is the flicker between two readings.
+    // A difference below 5 MiB is the variation between two readings.
     let taken_off = if steps < 5 { 0 } else { u64::try_from(steps).unwrap_or(0) * MIB };
     if taken_off > 0 {
         stage.note(format!("the agent's figure is {:.0} MiB below MemAvailable", mib(taken_off)));
@@ -158,7 +158,7 @@ pub fn watched_crossing(stage: &mut Stage<'_>, agent: &Agent, curve: &[Sample], 
     Ok(sampler::crossing_down(curve, threshold + taken_off, 0))
 }
 
-/// Prints the timeline relative to the crossing.
+/// Prints the timeline, relative to the crossing.
 pub fn timeline(stage: &mut Stage<'_>, timing: &Timing, threshold: u64) -> Result<()> {
     let Timing { crossed_ns, first_kill_ns, last_kill_ns, record, curve } = timing;
     let relative = |at_ns: u64| milliseconds_between(*crossed_ns, at_ns);

@@ -1,4 +1,4 @@
-//! A node of a cluster: what the agent writes at the API server about an eviction and an OOM kill, and when.
+//! The agent on a cluster's node: what it writes to the API server about an eviction and an OOM kill, and when.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::sampler;
 use crate::stage::Stage;
 use crate::units::{MIB, mib, milliseconds_between};
 
-/// From the crossing, on the machine where it was promised; 27 ms were measured.
+/// The limit from the crossing to the kill, on the reference machine; 27 ms were measured.
 const KILL_MS: f64 = 500.0;
-/// From the crossing to a write at the API server; 130 to 490 ms were measured. Requests are TLS, and two guests share two emulated
-/// processors.
+/// The limit from the crossing to a write at the API server; 130 to 490 ms were measured. Requests use TLS, and two guests share
+/// two emulated processors.
 const WRITE_MS: f64 = 3000.0;
 const SLEEP: &str = "while :; do sleep 5; done";
 
@@ -52,7 +52,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     let runs = quiet.is_running()?;
     stage.check(runs, || "the quiet pod does not run any more".to_owned());
     let restarts = kubelet.restarts(&hog);
-    // The kubelet may look in the moment between the kill and the deletion.
+    // The kubelet may list its containers between the kill and the deletion.
     stage.check(restarts <= 1, || format!("the kubelet has started the evicted pod's container {restarts} times"));
 
     written_in_time(stage, &seen)?;
@@ -81,7 +81,7 @@ fn is_ours(kind: &str) -> bool {
 fn config(plane: &ControlPlane) -> Result<AgentConfig> {
     let kubeconfig = plane.kubeconfig()?;
     let extra = format!("kubernetes: {{kubeconfig: {}, nodeName: {NODE}, heartbeat: 10s}}\n", kubeconfig.display());
-    // A condition that is shorter than a request would never be written.
+    // The agent would never write a condition that is shorter than a request.
     Ok(AgentConfig { extra, transition: "3s", ..AgentConfig::default() })
 }
 
@@ -126,7 +126,7 @@ fn written_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Compares the event with the kubelet's.
+/// Compares the agent's event with the kubelet's event.
 fn event_of_the_eviction(stage: &mut Stage<'_>, seen: &Seen<'_>, uid: &str) -> Result<()> {
     let events = seen.events_of("hog", "Evicted")?;
     stage.check_equal("events Evicted of the pod", &events.len(), &1);
@@ -145,7 +145,7 @@ fn event_of_the_eviction(stage: &mut Stage<'_>, seen: &Seen<'_>, uid: &str) -> R
     Ok(())
 }
 
-/// A process of a container that lives on.
+/// Provokes an OOM kill of one process in a container that continues to run.
 fn oom_kill(stage: &mut Stage<'_>, seen: &Seen<'_>, (kubelet, node): (&Kubelet, &Node)) -> Result<()> {
     let (small, container) = kubelet.run((seen.plane, node, stage), "small", &json!({}), SLEEP)?;
     seen.pods(stage, 2);

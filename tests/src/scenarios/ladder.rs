@@ -1,4 +1,4 @@
-//! Capabilities are taken away one after the other; the agent reports each degradation and still evicts.
+//! Removes one capability after another: the agent reports each degradation and still evicts.
 
 use std::fs;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::units::{MIB, milliseconds_between};
 
 const PRESSURE: &str = "/proc/pressure";
 
-/// `/proc/pressure` as on a kernel without PSI, until it is dropped.
+/// Hides `/proc/pressure`, as on a kernel without PSI. Dropping it restores the files.
 #[derive(Debug)]
 struct WithoutPressure;
 
@@ -31,7 +31,7 @@ impl WithoutPressure {
 
 impl Drop for WithoutPressure {
     fn drop(&mut self) {
-        // A later scenario that misses the files says so.
+        // If the unmount fails, a later scenario reports the missing files.
         let _ = unmount(PRESSURE, UnmountFlags::DETACH);
     }
 }
@@ -70,7 +70,7 @@ pub fn ladder(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Every signal says where it comes from, once for each; these come from there.
+/// Asserts that each of these signals has exactly one source, and that it is the expected one.
 pub fn check_sources(stage: &mut Stage<'_>, agent: &Agent, expected: &[(&str, &str)]) -> Result<()> {
     let metrics = agent.metrics()?;
     for (signal, source) in expected {
@@ -84,7 +84,7 @@ pub fn check_sources(stage: &mut Stage<'_>, agent: &Agent, expected: &[(&str, &s
     Ok(())
 }
 
-/// Without programs in the kernel an OOM kill is known from the kernel's log, its limit's owner included.
+/// Asserts that without eBPF programs the agent reports an OOM kill, and the owner of the limit, from the kernel's log.
 fn oom_kill(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
     let pod = stage.pod("greedy", PodSpec::best_effort())?;
     let container = pod.container()?.clone();

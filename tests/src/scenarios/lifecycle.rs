@@ -1,4 +1,4 @@
-//! Starts and ends of the agent: a restart under pressure, a second instance.
+//! Starts and ends of the agent: a restart under pressure, and a second instance.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::processes::{self, Ended};
 use crate::stage::Stage;
 use crate::units::MIB;
 
-/// Killed on the way into pressure, started again in the middle of it.
+/// Kills the agent while memory falls, and starts it again under pressure.
 pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 150, 80)?;
     let first = stage.agent(&AgentConfig::default())?;
@@ -52,10 +52,10 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Two agents would shoot twice.
+/// Asserts that a second agent refuses to start, since two agents would evict twice.
 pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
     let first = stage.agent(&AgentConfig::observe())?;
-    // Another port: it is the lock that must refuse it, not the address.
+    // The other port proves that the lock refuses the second agent, not the address.
     let second = stage.agent_unready(&AgentConfig { port: 9947, ..AgentConfig::observe() })?;
     let second_pid = second.pid;
     stage.until(Duration::from_secs(15), |stage| stage.reaper.ended(second_pid).is_some());
@@ -67,7 +67,7 @@ pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
     });
     stage.check(stage_lives(&first), || "the first instance does not answer any more".to_owned());
     stage.stop(&first);
-    // A lock that outlives its owner would refuse the next one.
+    // A lock that outlived its owner would refuse this agent.
     let third = stage.agent(&AgentConfig::observe())?;
     stage.stop(&third);
     Ok(())

@@ -17,7 +17,7 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     omitted_pod.cgroup.set_attribute("user.oomd_omit", "1")?;
     let avoided_pod = stage.pod("avoided", PodSpec::best_effort())?;
     avoided_pod.cgroup.set_attribute("user.oomd_avoid", "1")?;
-    // By usage these two come first.
+    // These two rank first by usage.
     let omitted = stage.holder(&omitted_pod, 280)?;
     let avoided = stage.holder(&avoided_pod, 240)?;
     let agent = stage.agent(&AgentConfig::default())?;
@@ -28,7 +28,7 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     stage.pause(Duration::from_millis(800));
     stage.check_alive(&[&omitted, &avoided]);
 
-    // Burstable ranks behind BestEffort, yet before what is to be avoided.
+    // Burstable ranks behind BestEffort, but before avoided workloads.
     let (burstable_pod, burstable) = ramping_pod(stage, "burstable", PodSpec::burstable(16))?;
     judge::wait_gone(stage, &burstable_pod, Duration::from_secs(25));
     stage.pause(Duration::from_millis(800));
@@ -52,7 +52,7 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Pressure from an exempt workload, small enough to end with the eviction of the avoided one.
+/// Starts a ramp in an exempt workload. It is small enough for the pressure to end when the avoided workload is evicted.
 fn omitted_ramp(stage: &Stage<'_>) -> Result<(crate::cgroups::Pod, crate::stage::Worker)> {
     let pod = stage.pod("pressing", PodSpec::best_effort())?;
     pod.cgroup.set_attribute("user.oomd_omit", "1")?;

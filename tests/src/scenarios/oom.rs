@@ -14,11 +14,11 @@ use crate::processes::{self, Ended};
 use crate::stage::{Stage, Worker};
 use crate::units::MIB;
 
-/// A memory cgroup's limit, hit by one pod's process, ends another pod's.
+/// One pod's process hits the limit of a memory cgroup, and the kernel kills another pod's process.
 pub fn memcg(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::observe())?;
     let (victim_pod, allocator_pod) = pods(stage)?;
-    // As the kubelet enforces node allocatable: the limit is on all pods together.
+    // The limit is on all pods together, as the kubelet enforces node allocatable.
     Cgroup::create(stage.layout(), "kubepods.slice")?.limit(160 * MIB)?;
     let victim = victim(stage, &victim_pod, 90)?;
     let work = format!("ramp --name allocator --rate 60 --to 300 --stop-when-gone {}", victim.pid);
@@ -28,7 +28,7 @@ pub fn memcg(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The machine is out of memory.
+/// The machine runs out of memory.
 pub fn global(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::observe())?;
     let (victim_pod, allocator_pod) = pods(stage)?;
@@ -37,7 +37,7 @@ pub fn global(stage: &mut Stage<'_>) -> Result<()> {
         "ramp --name allocator --rate 60 --to {EVERYTHING_MIB} --fast-until 150 --stop-when-gone {}",
         victim.pid
     );
-    // The allocator is fatter: only its score spares it.
+    // The allocator uses more memory than the victim. Only its score protects it.
     let allocator = stage.work_in(allocator_pod.container()?, "allocator", &work, -500)?;
     judge(stage, &agent, (&victim_pod, &victim), (&allocator_pod, &allocator), "CONSTRAINT_NONE")?;
     stage.stop(&agent);
@@ -69,7 +69,7 @@ fn judge(
     stage.check(gone, || "no OOM kill in 40 s".to_owned());
     let ended = stage.reaper.ended(victim_pid);
     stage.check_equal("the victim's end", &ended, &Some(Ended::Signaled(libc::SIGKILL)));
-    // Some kernels kill once more before the first victim's memory is back (7.2, globally): its count is the truth, not ours.
+    // Some kernels kill again before the first victim's memory is free (7.2, for a global OOM), so the kernel's count is the expected one.
     let kills = stage.oom_kills()?;
     stage.check(kills >= 1, || "/proc/vmstat oom_kill has not risen".to_owned());
     let reports = stage.oom_reports();
@@ -100,7 +100,7 @@ fn judge(
     stage.check(counted, || format!("oom_kills_total of {victim_workload} is not 1"));
     let all = agent.metrics()?.sum("oom_kills_total", &[]);
     stage.check_equal("oom_kills_total of all workloads", &all, &Some(f64::from(u32::try_from(kills)?)));
-    // A process that is over, however it ended, frees its room for the next scenario.
+    // The allocator must not use memory in the next scenario.
     processes::signal(allocator.pid, libc::SIGKILL);
     Ok(())
 }
@@ -108,7 +108,7 @@ fn judge(
 fn check_kernel(stage: &mut Stage<'_>, report: &OomReport, victim_pod: &Pod, victim_pid: i32, constraint: &str) {
     stage.check_equal("kmsg: constraint", &report.constraint.as_str(), &constraint);
     stage.check_equal("kmsg: victim", &report.victim_pid, &victim_pid);
-    // Steering worked: without it the scenario would prove nothing.
+    // The allocator must be another process than the victim. Otherwise the scenario would prove nothing.
     stage.check_equal("kmsg: who allocated", &report.trigger_comm.as_str(), &"allocator");
     let expected = format!("/{}", victim_pod.containers.first().map_or("", |container| &container.path));
     stage.check_equal("kmsg: task_memcg", &report.task_memcg, &expected);

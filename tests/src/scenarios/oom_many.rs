@@ -1,4 +1,4 @@
-//! Two hundred OOM kills, each attributed to its workload: victims that live for milliseconds, containers that are removed at once.
+//! Two hundred OOM kills, each attributed to its workload. Victims live for milliseconds, and half of the containers are removed at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::processes::Ended;
 use crate::stage::Stage;
 use crate::work::doom::{Death, NUMBER, deaths};
 
-/// What a victim may have lived to count as young.
+/// The longest life of a young victim.
 const YOUNG: Duration = Duration::from_millis(50);
-/// Of the young ones and of the old ones; half of each in containers that are removed at once.
+/// The number of young victims for each kind of container (kept, or removed at once), and the same number of old victims.
 const EACH: u32 = 50;
-/// What an old victim waits before it takes memory.
+/// The time that an old victim waits before it allocates.
 const OLD_MS: u32 = 60;
 
-/// One process that makes victims in one pod.
+/// A process that makes victims in one pod.
 #[derive(Debug)]
 struct Driver {
     pod: Pod,
@@ -32,7 +32,7 @@ struct Driver {
 pub fn oom_many(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::observe())?;
     let mut killed: Vec<(String, Death)> = Vec::new();
-    // One driver at a time makes young victims, for another would slow it down; all old ones are made at once.
+    // Young victims have one driver at a time, because a second driver would slow it down. All old ones are made at once.
     for remove in [false, true] {
         let young = format!("--count {EACH} --younger-than-ms {}", YOUNG.as_millis());
         let driver = start(stage, &format!("young{}", u32::from(remove)), &young, remove)?;
@@ -47,7 +47,7 @@ pub fn oom_many(stage: &mut Stage<'_>) -> Result<()> {
 
     let young = killed.iter().filter(|(_, death)| death.lived < YOUNG).count();
     stage.check(killed.len() >= 200, || format!("only {} kills", killed.len()));
-    // A slow machine makes fewer, which is no fault of the agent.
+    // A slow machine makes fewer young victims. The agent is not the cause.
     if young < 100 {
         stage.note(format!("only {young} victims were younger than {YOUNG:?}: this machine is slow"));
     }
@@ -69,7 +69,7 @@ pub fn oom_many(stage: &mut Stage<'_>) -> Result<()> {
 fn start(stage: &mut Stage<'_>, label: &str, arguments: &str, remove: bool) -> Result<Driver> {
     let pod = stage.pod(label, PodSpec::best_effort())?;
     let container = pod.container()?.path.clone();
-    // What is removed is another container of the pod, a new one for each victim.
+    // Each victim gets a new container of the pod, and the driver removes this container.
     let container = if remove { numbered(&container).context("the container's name")? } else { container };
     let account = PathBuf::from(format!("/tmp/{label}.account"));
     let text = format!(
@@ -83,7 +83,7 @@ fn start(stage: &mut Stage<'_>, label: &str, arguments: &str, remove: bool) -> R
     Ok(Driver { pod, pid, account })
 }
 
-/// The container's name with its last digits open: a runtime's id has 64 of them.
+/// Returns the container's name with a placeholder for its last digits. A runtime's id has 64 digits.
 pub fn numbered(container: &str) -> Option<String> {
     let unit = container.strip_suffix(".scope")?;
     Some(format!("{}{NUMBER}.scope", unit.get(..unit.len().checked_sub(NUMBER.len())?)?))
@@ -100,7 +100,7 @@ fn finish(stage: &mut Stage<'_>, drivers: Vec<Driver>) -> Result<Vec<(String, De
     Ok(killed)
 }
 
-/// One record for each kill, with the workload, the container and the cgroup that the victim really was in.
+/// Asserts one record for each kill, with the victim's real workload, container and cgroup.
 fn judge_records(stage: &mut Stage<'_>, agent: &Agent, killed: &[(String, Death)]) {
     let mut records = Vec::new();
     stage.until(Duration::from_secs(10), |_| {
@@ -131,7 +131,7 @@ fn share(part: usize, whole: usize) -> f64 {
     number(part) / number(whole.max(1))
 }
 
-/// What a record says that is not so, or that there is none.
+/// Returns the error of a kill's record, or the absence of a record.
 fn misattributed(records: &HashMap<u64, &Record>, workload: &str, death: &Death) -> Option<String> {
     let Death { pid, container_id, container, .. } = death;
     let Some(record) = u64::try_from(*pid).ok().and_then(|pid| records.get(&pid)) else {
@@ -142,7 +142,7 @@ fn misattributed(records: &HashMap<u64, &Record>, workload: &str, death: &Death)
     (found != expected).then(|| format!("pid {pid}: found {found:?}, expected {expected:?}"))
 }
 
-/// The counters by workload, which outlive the containers.
+/// Checks the counters by workload, which outlive the containers.
 fn judge_counters(stage: &mut Stage<'_>, agent: &Agent, killed: &[(String, Death)]) -> Result<()> {
     let mut expected: BTreeMap<String, f64> = BTreeMap::new();
     for (workload, _) in killed {

@@ -13,8 +13,8 @@ use crate::units::MIB;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Without the runtime nothing can be tidied up, and a pod can still be ended. When the runtime is back, what the dead pod
-/// left is removed through it.
+/// Stops containerd before the eviction. The agent cannot collect garbage without the runtime, but it can still end the pod. After the
+/// restart of containerd, the dead pod's containers are removed through it.
 pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::DedicatedImages)?;
     let quiet = bystander(&node, stage, "quiet", Qos::BestEffort)?;
@@ -26,7 +26,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     node.stop_runtime()?;
     let gone = stage.until(LIMIT, |_| culprit.is_gone());
     stage.check(gone, || format!("the filler lives {LIMIT:?} after it began"));
-    // It may be seen first at the next look, which is not sooner than asked for.
+    // The agent may notice the loss only at its next use of the runtime.
     let named = stage
         .until(LIMIT, |_| agent.events("degraded").iter().any(|record| record.text("capability").contains("runtime")));
     stage.check(named, || "the loss of the runtime is not logged: no degraded record names it".to_owned());

@@ -1,4 +1,4 @@
-//! Files made through overlayfs, as containers make theirs: the file system below makes one inode, and one is counted.
+//! Files made through overlayfs, as in containers: the filesystem below makes one inode, and the agent counts one.
 
 use std::ffi::CString;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::init::EXT4;
 use crate::processes::Ended;
 use crate::stage::{Stage, Worker};
 
-/// The event that makes an ext4 inode, for a count by the kernel itself.
+/// The event of a new ext4 inode, for the kernel's own count.
 const ALLOCATE: &str = "ext4/ext4_allocate_inode";
-/// The event that takes one away.
+/// The event of a freed ext4 inode.
 const FREE: &str = "ext4/ext4_free_inode";
 
-/// A container's root, as its runtime mounts it: an image below, the container's own layer above.
+/// A container's root as a runtime mounts it: an image as the lower layer, and the container's own upper layer.
 #[derive(Debug)]
 struct Root {
     merged: String,
@@ -46,12 +46,12 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        // What is still mounted cannot be cleaned up, and that is reported.
+        // A failed unmount makes the cleanup fail, which is reported.
         let _ = unmount(&self.merged, UnmountFlags::DETACH);
     }
 }
 
-/// What one container does in its root. All numbers differ, so that a mix-up cannot come out even.
+/// The work of one container in its root. All numbers differ, so that swapped counts cannot be equal.
 #[derive(Debug)]
 struct Job {
     pod: Pod,
@@ -109,7 +109,7 @@ pub fn overlay(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A file of the image is copied up before it is changed: one inode, of the container that changed it.
+/// Changes a file of the image. overlayfs copies it up first: one inode, made by the container that changes it.
 fn copied_up(stage: &mut Stage<'_>, agent: &crate::agent::Agent, root: &Root) -> Result<()> {
     let pod = stage.pod("copier", PodSpec::best_effort())?;
     let worker = stage.work(&pod, &format!("append --name copier --file {}/f0", root.merged))?;
@@ -130,7 +130,7 @@ fn expected(job: &Job) -> [Option<f64>; 2] {
     [Some(f64::from(job.created)), Some(f64::from(job.removed))]
 }
 
-/// Inodes made and removed by a workload, on whatever devices: counted twice would show here.
+/// Returns the inodes that a workload made and removed, on all devices. A double count would appear here.
 fn counts(metrics: &Metrics, pod: &Pod) -> [Option<f64>; 2] {
     ["inodes_created_total", "inodes_removed_total"].map(|name| metrics.sum(name, &[("workload", pod.workload())]))
 }

@@ -10,14 +10,14 @@ use crate::sampler;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, mib};
 
-/// Memory a second while timing matters; the guest holds this rate exactly under emulation.
+/// The MiB per second of a ramp when timing matters. The guest holds this rate exactly under emulation.
 pub const RATE_MIB: u64 = 60;
-/// Where a ramp turns from fast to paced: a second and a half before the threshold.
+/// MemAvailable at which a ramp changes from fast to paced, a second and a half before the threshold.
 pub const PACED_BELOW_MIB: u64 = 190;
-/// More than the guest has.
+/// More MiB than the guest has.
 pub const EVERYTHING_MIB: u64 = 960;
 
-/// A Guaranteed and a Burstable pod, both within what they asked for.
+/// A Guaranteed and a Burstable pod. Both use no more than they requested.
 #[derive(Debug)]
 pub struct Bystanders {
     pub guaranteed: Worker,
@@ -25,7 +25,7 @@ pub struct Bystanders {
 }
 
 impl Bystanders {
-    /// Starts them and waits until they have their memory.
+    /// Starts the bystanders and waits until they have touched their memory.
     pub fn start(stage: &mut Stage<'_>, guaranteed_mib: u64, burstable_mib: u64) -> Result<Self> {
         let pod = stage.pod("guaranteed", PodSpec::guaranteed(guaranteed_mib + 48))?;
         let guaranteed = stage.holder(&pod, guaranteed_mib)?;
@@ -39,7 +39,7 @@ impl Bystanders {
     }
 }
 
-/// A pod whose one process ramps through the threshold.
+/// Starts a pod whose only process ramps through the threshold.
 pub fn ramping_pod(stage: &Stage<'_>, label: &str, spec: PodSpec) -> Result<(Pod, Worker)> {
     let pod = stage.pod(label, spec)?;
     let worker = stage.work(
@@ -49,7 +49,7 @@ pub fn ramping_pod(stage: &Stage<'_>, label: &str, spec: PodSpec) -> Result<(Pod
     Ok((pod, worker))
 }
 
-/// A ramp that stays a little below the threshold and far from the kernel's own limits.
+/// Starts a ramp that stops a little below the threshold, far above the kernel's own limits.
 pub fn lingering_pod(stage: &Stage<'_>, label: &str, spec: PodSpec, floor_mib: u64) -> Result<(Pod, Worker)> {
     let pod = stage.pod(label, spec)?;
     let worker = stage.work(
@@ -62,7 +62,7 @@ pub fn lingering_pod(stage: &Stage<'_>, label: &str, spec: PodSpec, floor_mib: u
     Ok((pod, worker))
 }
 
-/// Observe mode: the whole chain up to the act, and no act.
+/// Checks that observe mode performs every step but the eviction itself.
 pub fn observe(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 150, 80)?;
     let agent = stage.agent(&AgentConfig::observe())?;
@@ -72,7 +72,7 @@ pub fn observe(stage: &mut Stage<'_>) -> Result<()> {
         agent.events("eviction").iter().any(|record| record.text("action") == "would_kill")
     });
     stage.check(reported, || "no eviction record with action=would_kill".to_owned());
-    // Long enough for an agent that acts after all.
+    // The wait is long enough for a wrong eviction to appear.
     stage.pause(Duration::from_secs(2));
     let curve = stage.boot.sampler.curve();
     let lowest = sampler::lowest(&curve).context("no samples")?;

@@ -1,4 +1,4 @@
-//! The cost of a run of each eBPF program, by the kernel's own clock.
+//! Measures the cost of a run of each eBPF program by the kernel's clock.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::units::MIB;
 
 const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-/// Happens when the disk is slower than reclaim, which this guest's never is.
+/// A probe that fires only if the disk is slower than reclaim, which this guest's disk never is.
 const RARE: &str = "vmscan:mm_vmscan_throttled";
 
-/// The kernel's statistics of BPF programs, on until it is dropped.
+/// The kernel's statistics of BPF programs. Dropping it turns them off.
 #[derive(Debug)]
 struct Statistics;
 
@@ -33,7 +33,7 @@ impl Statistics {
 
 impl Drop for Statistics {
     fn drop(&mut self) {
-        // Left on it costs every program a little, the agent's included.
+        // The statistics slow down every program, including the agent's.
         let _ = fs::write(STATISTICS, "0");
     }
 }
@@ -53,7 +53,7 @@ pub fn probes(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(attached.len() > 8, || format!("only {attached:?} are attached"));
     for probe in &attached {
         let hit = hits.get(probe).copied().unwrap_or(0.0);
-        // Under emulation this is no promise, only a comparison between probes.
+        // Under emulation the cost only serves to compare probes.
         let cost = seconds.get(probe).copied().unwrap_or(0.0) * 1e9 / hit.max(1.0);
         stage.note(format!("{probe}: {hit} hits, {cost:.0} ns each"));
         stage.check(hit > 0.0 || probe == RARE, || format!("{probe} is attached and was never hit"));
@@ -66,7 +66,7 @@ pub fn probes(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Something of everything that a program counts.
+/// Provokes every kind of event that a program counts.
 fn provoke(stage: &mut Stage<'_>) -> Result<()> {
     let pod = stage.pod("churner", PodSpec::best_effort())?;
     let mut churners = Vec::new();
@@ -80,7 +80,7 @@ fn provoke(stage: &mut Stage<'_>) -> Result<()> {
         let pid = worker.pid;
         stage.until(Duration::from_secs(20), |stage| stage.reaper.ended(pid).is_some());
     }
-    // The kernel drops cached inodes when memory is asked for.
+    // The kernel drops cached inodes when it reclaims.
     fs::write("/proc/sys/vm/drop_caches", "2").context("write /proc/sys/vm/drop_caches")?;
     let greedy_pod = stage.pod("greedy", PodSpec::best_effort())?;
     greedy_pod.container()?.limit(16 * MIB)?;
@@ -91,7 +91,7 @@ fn provoke(stage: &mut Stage<'_>) -> Result<()> {
         stage.pause(Duration::from_secs(1));
         end(stage, &workers);
         squeeze(stage)?;
-        // Then kswapd has its rest.
+        // The pause lets kswapd fall asleep.
         stage.pause(Duration::from_secs(1));
     }
     Ok(())

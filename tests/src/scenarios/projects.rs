@@ -1,4 +1,4 @@
-//! Usage of volumes by project quota, against a walk of the test's own; the agent does not walk them.
+//! Compares the usage of volumes by project quota with a walk of the test's own. The agent does not walk these volumes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -36,7 +36,7 @@ struct Attributes {
     padding: [u8; 8],
 }
 
-/// What is made in the directory from now on belongs to the project, as the kubelet does it.
+/// Assigns a directory to a project, as the kubelet does. Files made in it later belong to the project.
 fn set_project(directory: &Path, project: u32) -> Result<()> {
     const SET: Opcode = opcode::write::<Attributes>(b'X', 32);
     let attributes =
@@ -57,12 +57,12 @@ struct Subject {
 }
 
 impl Subject {
-    /// Two volumes with a project each and files in them, two that share one, and one without.
+    /// Makes two volumes with a project each and files in them, two volumes that share a project, and one without.
     fn make(stage: &mut Stage<'_>, kind: &'static str, mount: &str, first_project: u32) -> Result<Self> {
         let number = stage.next_pod();
         let pod = Pod::create(stage.layout(), kind, number, PodSpec::best_effort())?;
         stage.work(&pod, "hold --name pause --mib 1")?;
-        // The pod's directory may lie on another disk than its neighbour's.
+        // The pods' directories may be on different disks.
         let below = Path::new(mount).join("pods").join(pod_uid(number));
         let seen = Path::new(KUBELET).join("pods").join(pod_uid(number));
         for directory in [&below, &seen] {
@@ -77,7 +77,7 @@ impl Subject {
             fs::create_dir_all(volume.join("below")).with_context(|| format!("create {}", volume.display()))?;
             if project > 0 {
                 set_project(&volume, first_project + project)?;
-                // It was made before, and has inherited nothing.
+                // This directory was made before its parent had a project, so it has inherited none.
                 set_project(&volume.join("below"), first_project + project)?;
             }
             fs::write(volume.join("below/file"), vec![1; usize::try_from(mib * MIB)?]).context("write a file")?;
@@ -88,7 +88,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Bytes and inodes that volumes hold by their files' own account.
+    /// Returns the bytes and inodes of volumes, from the metadata of their files.
     fn truth(&self, volumes: &[&str]) -> Result<(u64, u64)> {
         let mut sum = (0, 0);
         for volume in volumes {
@@ -104,7 +104,7 @@ impl Subject {
     }
 }
 
-/// Blocks are of 512 bytes, whatever the file system's own are (`man 3 stat`).
+/// Adds a file's usage. Blocks have 512 bytes, independent of the filesystem's own block size (`man 3 stat`).
 fn add(path: &Path, sum: &mut (u64, u64)) -> Result<()> {
     let status = fs::symlink_metadata(path).with_context(|| format!("stat {}", path.display()))?;
     sum.0 += status.blocks() * 512;
@@ -131,7 +131,7 @@ pub fn project_quota(stage: &mut Stage<'_>) -> Result<()> {
     for (first_project, (kind, mount)) in [1000, 2000].into_iter().zip(disks) {
         subjects.push(Subject::make(stage, kind, mount, first_project)?);
     }
-    // A threshold that is far away makes the agent measure disks at all.
+    // The agent measures disks only if a threshold needs it. This threshold is never met.
     let config = AgentConfig::observe();
     let thresholds = vec![("nodefs.available", "1Ki".to_owned())];
     let extra = format!("{}diskUsage: {{projectQuotas: trusted}}\n", config.extra);
@@ -139,7 +139,7 @@ pub fn project_quota(stage: &mut Stage<'_>) -> Result<()> {
     let outcome = follow(stage, &agent, &subjects);
     stage.stop(&agent);
     for subject in &subjects {
-        // What lies on the disks goes with the boot.
+        // The disks end with the boot, so their files stay.
         let pod = subject.volumes.ancestors().nth(2).context("a volume's pod")?;
         unmount(pod, UnmountFlags::DETACH).with_context(|| format!("unmount {}", pod.display()))?;
     }
@@ -151,7 +151,7 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
     agree(stage, agent, subjects, "at first")?;
     let walked = |metrics: &Metrics| metrics.sum("disk_usage_files_walked_total", &[]);
     let before = walked(&agent.metrics()?);
-    // No inode is made here, so the eBPF programs see nothing.
+    // These steps make no inode, so the eBPF programs see nothing.
     for subject in subjects {
         let path = subject.volumes.join("one/below/file");
         let mut file = OpenOptions::new().append(true).open(&path).context("open a file")?;
@@ -163,7 +163,7 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
     let took = Duration::from_nanos(monotonic_ns() - grown);
     stage.figure("growth_seen_after", took.as_secs_f64() * 1000.0, "ms");
     let mut deleted = Vec::new();
-    // Deleted, and held open by a process that is in none of the pods: no walk would find it.
+    // A process outside the pods holds these deleted files open, so a walk would not find them.
     for subject in subjects {
         let path = subject.volumes.join("two/below/file");
         let open = File::open(&path).context("open a file")?;
@@ -196,7 +196,7 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
     Ok(())
 }
 
-/// Asserts that the exported figures are the true ones.
+/// Asserts that the exported figures equal the real ones.
 fn agree(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject], when: &str) -> Result<()> {
     for subject in subjects {
         for (source, volumes) in [("quota", &COUNTED[..]), ("walk", &WALKED[..])] {

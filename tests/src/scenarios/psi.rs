@@ -1,4 +1,4 @@
-//! Conditions on pressure stall information: set after their time, cleared after theirs, once each.
+//! Conditions on pressure stall information: each is set once after its time, and cleared once after its time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
 const NAME: &str = "MemoryContention";
-/// How long the level must have been reached, and left.
+/// The time for which the level must be reached before the condition is set, and left before it is cleared.
 const FOR: Duration = Duration::from_secs(2);
 
 pub fn conditions(stage: &mut Stage<'_>) -> Result<()> {
@@ -22,7 +22,7 @@ pub fn conditions(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("no ext4 disk in this guest");
         return Ok(());
     }
-    // Cleared not far below where it is set: the average of ten seconds takes its time to fall.
+    // The clear level is close to the set level, because the ten-second average falls slowly.
     let extra = format!(
         "pressureConditions:\n  - condition: {NAME}\n    scope: system\n    resource: memory\n    kind: some\n    \
          set: {{level: 15%, for: 2s}}\n    clear: {{level: 12%, for: 2s}}\n"

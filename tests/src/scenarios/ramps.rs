@@ -31,7 +31,7 @@ fn judged(
     Ok(timing)
 }
 
-/// The main job.
+/// The normal case: a growing pod is evicted.
 pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 250, 100)?;
     let agent = stage.agent(&AgentConfig::default())?;
@@ -46,7 +46,7 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The largest process is within its request, and lives.
+/// The largest process stays within its request, and must survive.
 pub fn innocent(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 450, 60)?;
     let agent = stage.agent(&AgentConfig::default())?;
@@ -73,7 +73,7 @@ pub fn innocent(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// As fast as pages can be had, huge ones included.
+/// The pod allocates as fast as possible, with huge pages.
 pub fn ramp_max(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 150, 80)?;
     let agent = stage.agent(&AgentConfig::default())?;
@@ -83,7 +83,7 @@ pub fn ramp_max(stage: &mut Stage<'_>) -> Result<()> {
     if let Some(timing) = judged(stage, &agent, (&pod, &hog), &bystanders)? {
         let latency = milliseconds_between(timing.crossed_ns, timing.first_kill_ns);
         stage.figure("crossing_to_kill_ms", latency, "ms");
-        // Over the 200 MiB before the threshold.
+        // The rate over the last 200 MiB before the threshold.
         let from = sampler::crossing_down(&timing.curve, THRESHOLD + 200 * MIB, 0);
         let to = sampler::crossing_down(&timing.curve, THRESHOLD, 0);
         if let (Some(from), Some(to)) = (from, to) {
@@ -95,10 +95,10 @@ pub fn ramp_max(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, by their numbers in linux/capability.h.
+/// The numbers of CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF in linux/capability.h.
 pub const BPF_CAPABILITIES: [i32; 3] = [21, 38, 39];
 
-/// Without the right to load BPF programs.
+/// The agent lacks the capabilities to load eBPF programs.
 pub fn degraded(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 250, 100)?;
     let config = AgentConfig { without_capabilities: BPF_CAPABILITIES.to_vec(), ..AgentConfig::default() };

@@ -1,4 +1,4 @@
-//! Reclaim stalls, pages and kswapd's work: the agent's counts per workload equal the kernel's.
+//! The agent's counts of reclaim stalls, pages and kswapd's work for each workload equal the kernel's counts.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::stage::Stage;
 use crate::units::MIB;
 
 const DIRECT_RECLAIM_END: &str = "vmscan/mm_vmscan_direct_reclaim_end";
-/// So many direct reclaims are some of the squeezer's own.
+/// The number of direct reclaims from which some are the squeezer's own.
 const ENOUGH: u64 = 5;
 const STALLS: &str = "reclaim_stall_seconds_count";
 
@@ -27,7 +27,7 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let calm = stage.pod("calm", PodSpec::best_effort())?;
-    // The kernel at times kills a second one while the first is still on its way out: not this one.
+    // The kernel sometimes kills a second process while the first is still exiting. The score protects this one.
     let sleeper = stage.work_in(calm.container()?, "calm", "hold --name calm --mib 16", -900)?;
     stage.wait_resident(&sleeper, 16)?;
     let agent = stage.agent(&AgentConfig::observe())?;
@@ -50,10 +50,10 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     let rise = |kind| {
         metrics.sum(STALLS, &[("kind", kind)]).unwrap_or(0.0) - before.sum(STALLS, &[("kind", kind)]).unwrap_or(0.0)
     };
-    // Who is killed within a reclaim begins it and does not end it.
+    // A process that is killed during a reclaim begins this reclaim but does not end it.
     check_near(stage, "memcg stalls", rise("memcg"), memcg);
     check_near(stage, "direct stalls", rise("direct"), direct);
-    // One direct reclaim counts again when it starts over with other limits.
+    // A direct reclaim that restarts with other limits counts twice.
     stage.check(direct <= allocstalls + 8.5, || format!("{direct} direct reclaims, /proc/vmstat has {allocstalls}"));
     check_workload(stage, &metrics, &staller, "memcg");
     let labels = [("workload", squeezer.workload()), ("kind", "direct")];
@@ -69,8 +69,8 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Wants more memory than there is, beside somebody who reads files, until the kernel has made it wait for reclaim. It need not
-/// come to an OOM kill: without swap the machine may go round in its own programs' pages for a minute before.
+/// Starts a pod that allocates more memory than the machine has, beside a reader of files, until the kernel has stalled it in reclaim. An
+/// OOM kill may not follow: without swap the machine may reclaim its programs' own pages for a minute first.
 pub fn squeeze(stage: &mut Stage<'_>) -> Result<Pod> {
     let reader = stage.pod("reader", PodSpec::best_effort())?;
     let reader = stage.work(&reader, &format!("memcg-stall --name reader --file {EXT4}/squeeze --mib 96"))?;
@@ -105,7 +105,7 @@ fn check_near(stage: &mut Stage<'_>, what: &str, found: f64, kernel: f64) {
     stage.check((found - kernel).abs() < 8.5, || format!("{what}: the agent has {found}, the kernel {kernel}"));
 }
 
-/// Count, sum and buckets of one workload agree with each other, and pages were reclaimed.
+/// Asserts that count, sum and buckets of one workload agree, and that pages were reclaimed.
 fn check_workload(stage: &mut Stage<'_>, metrics: &Metrics, pod: &Pod, kind: &str) {
     let labels = [("workload", pod.workload()), ("kind", kind)];
     let value = |name: &str| metrics.sum(name, &labels).unwrap_or(0.0);
@@ -122,7 +122,7 @@ fn check_workload(stage: &mut Stage<'_>, metrics: &Metrics, pod: &Pod, kind: &st
     stage.check_equal("the last bucket", &buckets.last().copied(), &Some((f64::INFINITY, stalls)));
     let (reclaimed, scanned) = (value("reclaim_pages_reclaimed_total"), value("reclaim_pages_scanned_total"));
     stage.check(reclaimed > 0.0, || format!("{}: no pages reclaimed", pod.label));
-    // Zero is unknown: the multi-generational LRU reports no scans before 6.7. Slab is reclaimed too, and on no list that is scanned.
+    // Zero means unknown: the multi-generational LRU reports no scans before 6.7. Slab is reclaimed without being scanned on an LRU list.
     stage.check(scanned == 0.0 || reclaimed <= 1.1 * scanned, || {
         format!("{}: reclaimed {reclaimed} of {scanned} scanned pages", pod.label)
     });

@@ -1,4 +1,4 @@
-//! Proactive reclaim: before an eviction the kernel reclaims memory of the workload furthest above its request.
+//! Proactive reclaim: before an eviction the kernel reclaims memory of the workload that is furthest above its request.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::units::MIB;
 const READY: &str = "/tmp/reclaim-first-ready";
 /// How long reclaim may take before an eviction.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// The agent's own work around it, on the machine where it was measured.
+/// The time of the agent's own work, on the reference machine.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// Cache counts as used under the kubelet's rules, and it is what can be had without a kill.
+/// Provokes pressure by page cache. kubelet semantics count it as used, and reclaim frees it without a kill.
 pub fn reclaim_first(stage: &mut Stage<'_>) -> Result<()> {
     if !mounted(EXT4) {
         stage.skip("no ext4 disk in this guest");
@@ -43,7 +43,7 @@ fn config(stage: &Stage<'_>, below: u64) -> Result<AgentConfig> {
     })
 }
 
-/// The hog's memory is file cache: reclaiming it is enough.
+/// The hog uses file cache, so reclaim alone ends the pressure.
 fn suffices(stage: &mut Stage<'_>) -> Result<()> {
     let _ = std::fs::remove_file(READY);
     let bystander_pod = stage.pod("bystander", PodSpec::burstable(64))?;
@@ -66,7 +66,7 @@ fn suffices(stage: &mut Stage<'_>) -> Result<()> {
         let amount = |field: &str| record.number(field).unwrap_or(0);
         let (before, after) = (amount("available_before_bytes"), amount("available_after_bytes"));
         stage.check(after > before, || format!("available was {before} before and {after} after"));
-        // Of its own it may have given nothing back and still have helped: what is old enough to go counts as available.
+        // The hog may free nothing itself and reclaim may still help: file pages that become inactive count as available.
         stage.check(record.number("freed_bytes").is_some(), || format!("the record has no freed_bytes: {record}"));
         stage.figure("available_rose", crate::units::mib(after.saturating_sub(before)), "MiB");
         stage.figure("freed", crate::units::mib(amount("freed_bytes")), "MiB");
@@ -81,7 +81,7 @@ fn suffices(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The hog's memory is its own, and there is no swap: it is evicted when the time is up at the latest.
+/// The hog uses anonymous memory and there is no swap, so it is evicted when the deadline ends at the latest.
 fn cannot(stage: &mut Stage<'_>) -> Result<()> {
     let config = config(stage, 120 * MIB)?;
     let agent = stage.agent(&config)?;

@@ -12,7 +12,7 @@ use crate::stage::Stage;
 use crate::units::MIB;
 
 const REQUEST_MIB: u64 = 96;
-/// Parent and children of each pod.
+/// The processes of each pod: a parent and its children.
 const PROCESSES: usize = 6;
 
 pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
@@ -35,7 +35,7 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
         stage.check_equal(&format!("observe: {}", pod.label), &scores_of(pod)?, &vec![0; PROCESSES]);
     }
     let mut drift = 0.0;
-    // A report that was made just before is shown once more.
+    // The agent may serve a cached report once more.
     stage.until(Duration::from_secs(5), |_| {
         drift = observer.metrics().ok().and_then(|metrics| metrics.sum("oom_score_adj_drift", &[])).unwrap_or(0.0);
         drift >= 18.0
@@ -58,7 +58,7 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     }
     let drift = enforcer.metrics()?.sum("oom_score_adj_drift", &[]).unwrap_or(0.0);
     stage.check_equal("oom_score_adj_drift after enforcing", &drift, &0.0);
-    // What a process sets back by itself is set right again.
+    // The agent restores a score that a process has changed.
     if let Some(pid) = pods.first().and_then(|pod| pod.cgroup.processes().first().copied()) {
         let path = format!("/proc/{pid}/oom_score_adj");
         fs::write(&path, "0").with_context(|| format!("write {path}"))?;
@@ -69,12 +69,12 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The kubelet rounds in its own way; one off is the same class.
+/// Returns whether two scores differ by at most one, because the kubelet rounds differently.
 fn near(found: i32, expected: i32) -> bool {
     found.abs_diff(expected) <= 1
 }
 
-/// 1000 - 1000 * request / capacity, within 3 and 999. On v1 no file holds the request.
+/// Returns 1000 - 1000 * request / capacity, limited to 3..=999. On v1 no file holds the request.
 fn burstable_score(stage: &Stage<'_>) -> Result<i32> {
     let request = if stage.layout() == Layout::V2 { REQUEST_MIB * MIB } else { 0 };
     let capacity = meminfo("MemTotal")?;

@@ -1,4 +1,4 @@
-//! Soft thresholds: a grace period first, and none when a hard threshold is crossed meanwhile.
+//! Soft thresholds: the grace period counts, and it ends early when a hard threshold is crossed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::sampler;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, mib, milliseconds_between};
 
-/// SIGTERM after the grace period of the threshold, SIGKILL after the pod's.
+/// The agent sends SIGTERM after the threshold's grace period, and SIGKILL after the pod's.
 pub fn soft(stage: &mut Stage<'_>) -> Result<()> {
     const SOFT: u64 = 200 * MIB;
     let bystanders = Bystanders::start(stage, 150, 80)?;
@@ -47,7 +47,7 @@ pub fn soft(stage: &mut Stage<'_>) -> Result<()> {
     let kill = time_of(libc::SIGKILL).context("the trace has no SIGKILL from the agent")?;
     let to_term = milliseconds_between(crossed, term);
     let to_kill = milliseconds_between(term, kill);
-    // Not before the grace period is over, and not a housekeeping interval after.
+    // SIGTERM comes after the grace period, and within less than another housekeeping interval.
     stage.check((1990.0..3500.0).contains(&to_term), || {
         format!("SIGTERM {to_term:.0} ms after the crossing; the grace period is 2000 ms")
     });
@@ -66,7 +66,7 @@ pub fn soft(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A hard threshold is crossed while a soft eviction waits thirty seconds for its pod.
+/// A hard threshold is crossed while a soft eviction gives its pod a grace period of thirty seconds.
 pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 150, 80)?;
     let config = AgentConfig { soft: Some(("300Mi", "1s")), max_pod_grace_seconds: 30, ..AgentConfig::default() };
@@ -108,7 +108,7 @@ pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
             stage.check(latency < 500.0, || format!("SIGKILL {latency:.0} ms after the hard crossing"));
             stage.figure("hard_crossing_to_kill_ms", latency, "ms");
         }
-        // The agent's figure is a little below MemAvailable: it may act before that passes.
+        // The agent's figure is slightly below MemAvailable, so it may act before MemAvailable crosses the threshold.
         None => stage.check(lowest < 130.0, || format!("killed at {lowest:.1} MiB available: too early")),
     }
     stage.figure("lowest_available", lowest, "MiB");

@@ -1,4 +1,4 @@
-//! A hundred thousand reclaim events, every one streamed.
+//! Provokes a hundred thousand reclaim events, and the agent streams every one.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::stage::{Stage, Worker};
 use crate::units::monotonic_ns;
 
 const EVENTS: u64 = 100_000;
-/// CPU time of the agent for one event, on the machine where it was promised: 5 % of a core at 33,000 events a second. 1.1 to 1.4 µs
-/// were measured. A share of a core would depend on how fast the guest reclaims.
+/// The agent's CPU time for one event on the reference machine: 5 % of a core at 33,000 events a second. 1.1 to 1.4 µs were
+/// measured. A share of a core would depend on how fast the guest reclaims.
 const PROMISED_MICROS: f64 = 1.5;
 
 pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
@@ -58,7 +58,7 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Pods whose processes ask for reclaim as fast as they can.
+/// Starts pods whose processes request reclaim as fast as possible.
 fn askers(stage: &Stage<'_>, count: u32) -> Result<Vec<Worker>> {
     let knob = match stage.layout() {
         Layout::V1 => "memory.force_empty",

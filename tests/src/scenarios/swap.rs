@@ -1,4 +1,4 @@
-//! Metrics of swap: size, free space, pages out and in.
+//! Metrics of swap: size, free space, and pages swapped in and out.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -18,7 +18,7 @@ use crate::units::MIB;
 
 const SIZE: u64 = 96 * MIB;
 
-/// A swap file in use until it is dropped.
+/// An active swap file. Dropping it deactivates the swap.
 #[derive(Debug)]
 struct SwapFile {
     path: CString,
@@ -28,7 +28,7 @@ impl SwapFile {
     fn on(path: &str) -> Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
         let file = file.with_context(|| format!("create {path}"))?;
-        // Allocated, not written: swapon takes extents without data, but no holes.
+        // The file is allocated and not written: swapon accepts extents without data, but no holes.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE)
             .with_context(|| format!("fallocate {path}"))?;
         let output = Command::new("/bin/busybox").args(["mkswap", path]).output().context("run busybox mkswap")?;
@@ -72,7 +72,7 @@ pub fn swap(stage: &mut Stage<'_>) -> Result<()> {
     });
     stage.check(moved, || "16 MiB did not go out and 4 MiB did not come back in 30 s".to_owned());
     stage.check_alive(&[&worker]);
-    // Nothing moves while it is looked at.
+    // The worker ends first, so that the figures do not change during the comparison.
     super::accounts::end(stage, &[worker]);
     let kernel = [vmstat("pswpout ")? * 4096, vmstat("pswpin ")? * 4096].map(bytes);
     let mut metrics = Metrics::default();
@@ -98,7 +98,7 @@ pub fn swap(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Exact up to 2^52: a guest swaps less.
+/// Converts to a float, which is exact up to 2^53. A guest swaps less.
 fn bytes(number: u64) -> f64 {
     let (mebibytes, rest) = (number / MIB, number % MIB);
     let part = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));

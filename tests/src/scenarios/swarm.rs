@@ -1,4 +1,4 @@
-//! Two hundred small processes of one pod exceed its request together.
+//! Two hundred small processes of one pod exceed the pod's request together.
 
 use std::fs::{self, OpenOptions};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const EACH: u32 = 50;
 const GATE: &str = "/tmp/gate";
 
 pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
-    // Each bystander is larger than any process of the swarm: a choice by size would kill a bystander first.
+    // Each bystander is larger than any process of the swarm, so a choice by process size would kill a bystander first.
     let bystanders = Bystanders::start(stage, 150, 80)?;
     let agent = stage.agent(&AgentConfig::default())?;
     let spec = PodSpec { containers: CONTAINERS, ..PodSpec::burstable(64) };
@@ -39,7 +39,7 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let victims = pod.cgroup.processes();
     let fattest = victims.iter().filter_map(|pid| processes::resident(*pid).ok()).max();
     stage.boot.sampler.start();
-    // Held open for processes that come late, and for reading too, so that open(2) does not wait for a reader.
+    // The FIFO stays open for late processes. It is also open for reading, so that open(2) does not wait for a reader.
     let _open = OpenOptions::new().read(true).write(true).open(GATE).with_context(|| format!("open {GATE}"))?;
     let expected = Expected {
         agent: &agent,

@@ -1,4 +1,4 @@
-//! Garbage collection comes before an eviction.
+//! The agent collects garbage before it evicts.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::stage::Stage;
 use crate::units::{MIB, mib};
 
 const JUNK: [&str; 3] = ["junk-1", "junk-2", "junk-3"];
-/// What one of them takes at least: it is 32 MiB unpacked.
+/// The minimum space of one image. It is 32 MiB unpacked.
 const ONE_IMAGE: u64 = 30 * MIB;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Images fill their file system. As many as needed go, and no pod.
+/// Unused images fill their filesystem. The agent removes as many as needed, and evicts no pod.
 pub fn unused_images(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::DedicatedImages)?;
     let pods = [bystander(&node, stage, "quiet", Qos::BestEffort)?, bystander(&node, stage, "busy", Qos::Burstable)?];
@@ -28,7 +28,7 @@ pub fn unused_images(stage: &mut Stage<'_>) -> Result<()> {
     let full = available(CONTAINERD)?;
     let taken = mib(before.saturating_sub(full));
     stage.check(before >= full + 3 * ONE_IMAGE, || format!("three images took {taken:.1} MiB only"));
-    // More than one image holds, less than two.
+    // One image is too small to reach the threshold; two suffice.
     let threshold = full + ONE_IMAGE + 10 * MIB;
     only_lists(stage, &node, threshold)?;
     let agent = stage.agent(&config("imagefs.available", threshold))?;
@@ -60,7 +60,7 @@ fn only_lists(stage: &mut Stage<'_>, node: &Node, threshold: u64) -> Result<()> 
         stage.check_equal("outcome", &record.text("outcome"), &"listed");
         let (images, frees) = (record.number("images").unwrap_or(0), record.number("frees_bytes").unwrap_or(0));
         stage.check(images >= 3, || format!("{images} images listed"));
-        // As the runtime counts images: containerd by what was downloaded, and these are nearly nothing when compressed.
+        // containerd reports an image's size as downloaded, and these images compress to almost nothing.
         stage.check(frees > 0, || "the record says that nothing would be freed".to_owned());
     }
     for archive in JUNK {
@@ -71,14 +71,14 @@ fn only_lists(stage: &mut Stage<'_>, node: &Node, threshold: u64) -> Result<()> 
     Ok(())
 }
 
-/// A dead container's layer and log go before an image, and before a pod. There is a next attempt at it: the kubelet would
-/// still ask for the last one.
+/// The agent removes a dead container's layer and log before images and pods. The scenario starts another attempt first, because the
+/// kubelet still reads the last attempt.
 pub fn dead_containers(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::Shared)?;
     let pod = bystander(&node, stage, "restarting", Qos::BestEffort)?;
     node.import(JUNK[0])?;
     let before = available(KUBELET)?;
-    // 8 MiB of log, and a layer of 40.
+    // The container leaves 8 MiB of log and a layer of 40 MiB.
     let line = "x".repeat(1000);
     let script =
         format!("i=0; while [ $i -lt 8192 ]; do echo {line}; i=$((i+1)); done; dd if=/dev/zero of=/big bs=1M count=40");

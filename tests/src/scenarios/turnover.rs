@@ -1,4 +1,4 @@
-//! A hundred thousand files, made and removed by three workloads at once.
+//! Three workloads make and remove a hundred thousand files at the same time.
 
 use std::fs;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::processes::{self, Ended};
 use crate::stage::{Stage, Worker};
 use crate::units::monotonic_ns;
 
-/// Together 100,000, and no two alike: a mix-up cannot come out even.
+/// The numbers of files: 100,000 in all. They differ, so that swapped counts cannot be equal.
 const FILES: [u32; 3] = [33_000, 33_334, 33_666];
 
 pub fn turnover(stage: &mut Stage<'_>) -> Result<()> {
@@ -22,7 +22,7 @@ pub fn turnover(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("no ext4 disk in this guest");
         return Ok(());
     }
-    // Two of them share a file system; the third has its own where there is one.
+    // Two workloads share a filesystem; the third uses xfs if it is mounted.
     let other = if mounted(XFS) { XFS } else { EXT4 };
     let agent = stage.agent(&AgentConfig::observe())?;
     let cpu_before = processes::cpu_time(agent.pid)?;
@@ -30,7 +30,7 @@ pub fn turnover(stage: &mut Stage<'_>) -> Result<()> {
     let mut jobs: Vec<(Pod, Worker, u32)> = Vec::new();
     for (number, (files, filesystem)) in FILES.into_iter().zip([EXT4, EXT4, other]).enumerate() {
         let pod = stage.pod(&format!("turnover{number}"), PodSpec::burstable(32))?;
-        // Process 1 makes it: its inode belongs to no workload.
+        // Process 1 makes the directory, so its inode belongs to no workload.
         let dir = format!("{filesystem}/turnover{number}");
         fs::create_dir(&dir).with_context(|| format!("create {dir}"))?;
         let worker = stage.work(&pod, &format!("turnover --name turnover --dir {dir} --files {files}"))?;
@@ -61,7 +61,7 @@ pub fn turnover(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Inodes made and removed by a workload, on whatever devices.
+/// Returns the inodes that a workload made and removed, on all devices.
 fn counts(metrics: &Metrics, pod: &Pod) -> [Option<f64>; 2] {
     ["inodes_created_total", "inodes_removed_total"].map(|name| metrics.sum(name, &[("workload", pod.workload())]))
 }

@@ -1,4 +1,4 @@
-//! File pages in use: mapped and touched again and again, so that both kinds of LRU call them active.
+//! Keeps file pages active: maps a file and touches it repeatedly, so that both kinds of LRU treat its pages as active.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek};
@@ -24,7 +24,7 @@ pub fn cache(cache: &Cache) -> Result<()> {
         .with_context(|| format!("open {}", path.display()))?;
     let bytes = cache.mib * MIB;
     let length = usize::try_from(bytes).context("size")?;
-    // Unwritten extents read as zeroes from the page cache without a single transfer.
+    // Reads of unwritten extents fill the page cache with zeroes without disk I/O.
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
         .with_context(|| format!("fallocate {}", path.display()))?;
     // SAFETY: a new shared mapping of an open file that no process truncates; it is never unmapped.
@@ -34,9 +34,9 @@ pub fn cache(cache: &Cache) -> Result<()> {
         return Err(io::Error::last_os_error()).with_context(|| format!("mmap {}", path.display()));
     }
     let start: *const u8 = start.cast();
-    // The next scenario needs the room on the disk.
+    // The next scenario needs the disk space.
     fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
-    // MGLRU puts pages that were faulted in into its youngest generation; the older LRU activates at a second read(2).
+    // MGLRU puts faulted pages into its youngest generation. The older LRU activates pages at a second read(2).
     touch(start, length);
     let mut buffer = vec![0_u8; 64 * 1024];
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Short lives: children that a memory cgroup's limit kills, one after the other, with an account of each.
+//! Makes short-lived children that a memory cgroup's limit kills one after the other, and records each.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -13,13 +13,13 @@ use super::Doom;
 use super::memory::{Memory, sleep_for_ever};
 use crate::cgroups::Cgroup;
 
-/// After so many tries for each victim that is to be young, the machine is too slow to make one.
+/// The number of tries for each young victim. After these the machine is too slow to make one.
 const TRIES_EACH: u32 = 3;
 
-/// In a container's path: three hexadecimal digits, another number for each victim.
+/// The placeholder in a container's path. Three hexadecimal digits replace it, different for each victim.
 pub const NUMBER: &str = "NNN";
 
-/// One line of the account for each kill: pid, the container's kernfs id, what it lived in microseconds, the container.
+/// Writes one line for each kill: pid, the container's kernfs id, the lifetime in microseconds, the container.
 pub fn doom(doom: &Doom) -> Result<()> {
     let mut account = File::create(&doom.account).with_context(|| format!("create {}", doom.account.display()))?;
     let (mut counted, mut tried) = (0, 0);
@@ -31,7 +31,7 @@ pub fn doom(doom: &Doom) -> Result<()> {
         let id = fs::metadata(container.directory()).with_context(|| format!("stat {path}"))?.ino();
         let (pid, lived) = kill_one(doom, &container)?;
         if doom.remove {
-            // At once: who wants to know whose it was has no directory to look at.
+            // The container is removed at once, so that no program can read its directory to attribute the kill.
             container.remove()?;
         }
         writeln!(account, "{pid} {id} {} {path}", lived.as_micros()).context("write the account")?;
@@ -46,7 +46,7 @@ pub fn doom(doom: &Doom) -> Result<()> {
 }
 
 fn kill_one(doom: &Doom, container: &Cgroup) -> Result<(i32, Duration)> {
-    // Opened before the fork, so that the child has nothing to allocate but its doom.
+    // The files are opened before the fork, so that the child allocates only the memory that kills it.
     let doors: Vec<File> = container
         .directories()
         .map(|directory| open_for_writing(&directory.join("cgroup.procs")))
@@ -73,7 +73,7 @@ fn die(doors: &[File], doom: &Doom) -> Result<()> {
     for mut door in doors {
         door.write_all(b"0").context("enter the container")?;
     }
-    // A container may have others in it that are to live.
+    // The container may have other processes, which must survive.
     fs::write("/proc/self/oom_score_adj", "1000").context("write /proc/self/oom_score_adj")?;
     sleep(Duration::from_millis(doom.age_ms));
     Memory::reserve(doom.kib * 2048)?.touch_all();
@@ -84,7 +84,7 @@ fn open_for_writing(path: &Path) -> Result<File> {
     OpenOptions::new().write(true).open(path).with_context(|| format!("open {}", path.display()))
 }
 
-/// One kill by the account of who waited for the victim.
+/// One kill, as the parent of the victim recorded it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Death {
     pub pid: i32,
@@ -93,7 +93,7 @@ pub struct Death {
     pub container: String,
 }
 
-/// Reads an account.
+/// Reads the records of a file.
 pub fn deaths(account: &Path) -> Result<Vec<Death>> {
     let text = fs::read_to_string(account).with_context(|| format!("read {}", account.display()))?;
     text.lines().map(|line| death(line).with_context(|| format!("malformed account: {line:?}"))).collect()

@@ -38,7 +38,7 @@ pub fn turnover(turnover: &Turnover) -> Result<()> {
     let remove =
         |index: u32| unlinkat(&dir, name(index), AtFlags::empty()).with_context(|| format!("remove {}", name(index)));
     for index in 0..turnover.files {
-        // One call where open(2) and close(2) were two: it is inodes that matter.
+        // One system call instead of open(2) and close(2), since only inodes matter.
         mknodat(&dir, name(index), FileType::RegularFile, Mode::RUSR, 0)
             .with_context(|| format!("create {}", name(index)))?;
         if index >= turnover.window {
@@ -48,7 +48,7 @@ pub fn turnover(turnover: &Turnover) -> Result<()> {
     (turnover.files.saturating_sub(turnover.window)..turnover.files).try_for_each(remove)
 }
 
-/// Due times follow from the start, so that sleeping too long is made up for.
+/// Makes files at a fixed rate. Due times count from the start, so that a late wake-up is compensated.
 pub fn fill(fill: &Fill) -> Result<()> {
     let begun = Instant::now();
     for index in 0_u32.. {

@@ -1,4 +1,4 @@
-//! Anonymous memory.
+//! Workloads that use anonymous memory.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::sampler::parse_available;
 use crate::units::MIB;
 
 const PAGE: usize = 4096;
-/// One step of a ramp: fine enough to be smooth at a millisecond, coarse enough to cost little.
+/// One step of a ramp: small enough to be smooth over a millisecond, large enough to be cheap.
 const STEP: usize = 256 * 1024;
 
 /// Anonymous memory that costs nothing until touched.
@@ -28,7 +28,7 @@ impl Memory {
         Self::map(bytes, libc::MAP_PRIVATE)
     }
 
-    /// Counted as shared memory, as what lies in a tmpfs is.
+    /// Returns memory that the kernel counts as shared, like the files of a tmpfs.
     fn shared(bytes: u64) -> Result<Self> {
         Self::map(bytes, libc::MAP_SHARED)
     }
@@ -53,7 +53,7 @@ impl Memory {
         Ok(Self { start: start.cast(), length })
     }
 
-    /// A ramp is smooth only in small pages; a block of 2 MiB at once is a step.
+    /// Disables huge pages. A ramp is smooth only with small pages, since a huge page is a step of 2 MiB.
     fn small_pages(&self) {
         // SAFETY: the range is this mapping. Without huge pages in the kernel it fails, and that is as good.
         unsafe { libc::madvise(self.start.cast(), self.length, libc::MADV_NOHUGEPAGE) };
@@ -115,7 +115,7 @@ pub fn ramp(ramp: &Ramp) -> Result<()> {
         let fast = paced_since.is_none() && ramp.fast_until.is_some_and(|limit| now_available >= limit * MIB);
         if let (Rate::MibPerSecond(rate), false) = (ramp.rate, fast) {
             let (since, base) = *paced_since.get_or_insert((Instant::now(), touched));
-            // Due times follow from the start, so that sleeping too long is made up for.
+            // Due times count from the start, so that a late wake-up is compensated.
             let done = u64::try_from(touched - base).unwrap_or(u64::MAX);
             let due = Duration::from_nanos(done.saturating_mul(1_000_000_000) / (rate * MIB));
             let elapsed = since.elapsed();
@@ -148,7 +148,7 @@ pub fn hold(hold: &Hold) -> Result<()> {
     }
 }
 
-/// The main thread only waits, so that who allocates has another id than the process.
+/// Allocates in other threads than the main thread, so that the allocating thread's id differs from the process id.
 pub fn threads(threads: &Threads) -> Result<()> {
     let each = threads.mib * MIB / u64::from(threads.count.max(1));
     for _ in 0..threads.count {

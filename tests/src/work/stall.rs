@@ -19,7 +19,7 @@ pub fn stall(stall: &Stall) -> Result<()> {
     }
 }
 
-/// A file larger than the memory limit: every page read pushes another out.
+/// Reads a file larger than the memory limit, forever. Every page that it reads evicts another.
 fn read_for_ever(path: &Path, mib: u64) -> Result<()> {
     let file = OpenOptions::new()
         .read(true)
@@ -28,10 +28,10 @@ fn read_for_ever(path: &Path, mib: u64) -> Result<()> {
         .truncate(false)
         .open(path)
         .with_context(|| format!("open {}", path.display()))?;
-    // Unwritten extents read as zeroes, so this is bound by reclaim and not by the disk.
+    // Unwritten extents read as zeroes, so reclaim limits the speed, not the disk.
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, mib * MIB)
         .with_context(|| format!("fallocate {}", path.display()))?;
-    // One byte a page: it is the page's allocation that matters, not copying it out.
+    // One byte of each page is read, because only the page's allocation matters.
     let mut byte = [0_u8; 1];
     loop {
         for at in (0..mib * MIB).step_by(4096) {
@@ -40,8 +40,8 @@ fn read_for_ever(path: &Path, mib: u64) -> Result<()> {
     }
 }
 
-/// Asks the kernel to reclaim what cannot be reclaimed (anonymous memory, no swap): it tries sixteen times a write,
-/// and each try is a whole memory-cgroup reclaim in this task's context.
+/// Asks the kernel to reclaim anonymous memory without swap, which is impossible. The kernel tries sixteen times a write, and each
+/// try is a whole memory-cgroup reclaim in this task's context.
 fn ask_for_ever(knob: &Path, mib: u64) -> Result<()> {
     let memory = Memory::reserve(mib * MIB)?;
     memory.touch_all();

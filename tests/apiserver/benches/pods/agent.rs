@@ -1,4 +1,4 @@
-//! The agent at work, and what it takes.
+//! Starts the agent and measures its CPU time and memory.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
@@ -23,9 +23,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Started, and ready.
+    /// Starts the agent and waits until it is ready.
     pub fn start(program: &Path, directory: &Path, kubeconfig: &Path) -> Result<Self> {
-        // Free a moment ago.
+        // The port was free when this listener closed. Another process may take it first.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let place = directory.display();
         let config = directory.join("monitor.yaml");
@@ -54,7 +54,7 @@ impl Agent {
         fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))
     }
 
-    /// Polls until it is so; tells the log when it does not come.
+    /// Polls until the condition holds. The error of a timeout contains the agent's log.
     pub fn wait_for(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let begun = Instant::now();
         while !is_so(self)? {
@@ -67,28 +67,28 @@ impl Agent {
         Ok(())
     }
 
-    /// The sum of a metric's series; none where there is none.
+    /// Returns the sum of a metric's series, or `None` without such a series.
     pub fn metric(&self, name: &str) -> Result<Option<f64>> {
         Ok(http::metrics(self.address)?.sum(name, &[]))
     }
 
-    /// CPU time of all its threads so far.
+    /// Returns the CPU time of all threads so far.
     pub fn cpu(&self) -> Result<Duration> {
-        // utime + stime, in ticks of 10 ms, cover threads that have ended too.
+        // utime + stime, in ticks of 10 ms, include ended threads.
         let text = self.proc("stat")?;
         let ticks = ticks(&text).with_context(|| format!("no utime and stime in {text:?}"))?;
-        // The scheduler's own nanoseconds of the threads there are: finer, but blind to ended threads.
+        // The scheduler counts nanoseconds for living threads: finer, but without ended threads.
         let fine: u64 = self.threads()?.iter().map(|(_, time)| time).sum();
         Ok(Duration::from_millis(ticks * 10).max(Duration::from_nanos(fine)))
     }
 
-    /// Names of its threads, and the nanoseconds that each has had.
+    /// Returns the names of the threads, and the CPU time of each in nanoseconds.
     pub fn threads(&self) -> Result<Vec<(String, u64)>> {
         let mut threads = Vec::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let thread = thread?.path();
             let read = |file: &str| fs::read_to_string(thread.join(file));
-            // It may have ended meanwhile.
+            // The thread may have ended meanwhile.
             let (Ok(name), Ok(schedstat)) = (read("comm"), read("schedstat")) else { continue };
             let time = schedstat.split_whitespace().next().and_then(|word| word.parse().ok());
             threads.push((name.trim().to_owned(), time.unwrap_or(0)));
@@ -96,7 +96,7 @@ impl Agent {
         Ok(threads)
     }
 
-    /// A line of `/proc/PID/status`, in bytes.
+    /// Returns a line of `/proc/PID/status` in bytes.
     pub fn memory(&self, key: &str) -> Result<u64> {
         let status = self.proc("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -104,7 +104,7 @@ impl Agent {
         kib.map(|kib| kib << 10).with_context(|| format!("/proc/PID/status has no {key}"))
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM and waits for the end.
     pub fn stop(mut self) -> Result<ExitStatus> {
         let pid = i32::try_from(self.child.id())?;
         // SAFETY: kill has no memory arguments, and the child was not waited for: the id is still its own.
@@ -132,7 +132,7 @@ impl Drop for Agent {
     }
 }
 
-/// The command name may hold spaces and parentheses: fields are counted after the last `)`.
+/// Returns utime + stime. The command name may contain spaces and parentheses, so fields are counted after the last `)`.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

@@ -1,4 +1,4 @@
-//! The node and its pods at the API server, as large as they are in life, and what changes about them.
+//! The node and its pods at the API server, with objects of realistic size, and changes of them.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -6,10 +6,10 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// This node's name.
+/// The node's name.
 pub const NODE: &str = "npm-bench-node";
 const NAMESPACE: &str = "default";
-/// As many requests at once as the kubelet and controllers of a busy node have.
+/// The number of concurrent requests, as from the kubelet and the controllers of a busy node.
 const AT_ONCE: usize = 8;
 
 /// A pod as the API server knows it.
@@ -19,7 +19,7 @@ pub struct Known {
     pub uid: String,
 }
 
-/// The API server's other end.
+/// A client that acts as the kubelet, controllers and users of the node.
 #[derive(Clone)]
 pub struct Cluster {
     pods: Api<Pod>,
@@ -27,7 +27,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// With a node of ours.
+    /// Registers the bench's node.
     pub async fn new(client: kube::Client) -> Result<Self> {
         let cluster = Self { pods: Api::namespaced(client.clone(), NAMESPACE), nodes: Api::all(client) };
         let node = serde_json::from_value(json!({"metadata": {"name": NODE}}))?;
@@ -35,7 +35,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Creates these pods, running.
+    /// Creates running pods with these numbers.
     pub async fn create(&self, numbers: std::ops::Range<usize>) -> Result<Vec<Known>> {
         let mut known = Vec::with_capacity(numbers.len());
         let mut under_way = JoinSet::new();
@@ -54,7 +54,7 @@ impl Cluster {
         Ok(known)
     }
 
-    /// One more pod, running: two changes.
+    /// Creates one running pod, which takes two writes.
     pub async fn create_one(&self, number: usize) -> Result<Known> {
         let name = format!("service-7d4b9c6f5-{number:05}");
         let pod: Pod = serde_json::from_value(pod(&name, number))?;
@@ -65,12 +65,12 @@ impl Cluster {
         Ok(known)
     }
 
-    /// As the kubelet does it all the time.
+    /// Writes a pod's status, as the kubelet does regularly.
     pub async fn change_status(&self, pod: &Known, count: usize) -> Result<()> {
         self.patch_status(pod, status(&pod.name, count)).await
     }
 
-    /// As controllers and users do it.
+    /// Annotates a pod, as controllers and users do.
     pub async fn annotate(&self, pod: &Known, count: usize) -> Result<()> {
         let patch = json!({"metadata": {"annotations": {"example.org/checked": count.to_string()}}});
         self.pods
@@ -80,14 +80,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// At once, as the kubelet ends it when its containers are gone.
+    /// Deletes a pod at once, as the kubelet does for a pod whose containers have exited.
     pub async fn delete(&self, pod: &Known) -> Result<()> {
         let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.pods.delete(&pod.name, &at_once).await.with_context(|| format!("deleting {}", pod.name))?;
         Ok(())
     }
 
-    /// Everything of ours: the server may be somebody's.
+    /// Removes every object of the bench, because the server may be a real cluster's.
     pub async fn remove(&self, pods: &[Known]) -> Result<()> {
         for pod in pods {
             self.delete(pod).await?;
@@ -141,7 +141,7 @@ fn pod(name: &str, number: usize) -> Value {
     })
 }
 
-/// Different for each count.
+/// Returns a status that differs for each count.
 fn status(name: &str, count: usize) -> Value {
     let ready = if count.is_multiple_of(2) { "True" } else { "False" };
     let time = format!("2026-01-01T{:02}:{:02}:{:02}Z", count / 3600 % 24, count / 60 % 60, count % 60);

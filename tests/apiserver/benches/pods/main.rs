@@ -1,8 +1,8 @@
-//! The agent on a node of 500 pods of which a hundred change every second; once in five seconds one goes and another comes.
-//! Prints `pods PODS pods, RATE changes/s: CPU % of a core of BUDGET, MIB MiB of BUDGET`; whoever runs it judges.
+//! Measures the agent on a node of 500 pods. A hundred pods change every second; once in five seconds a pod is replaced.
+//! Prints `pods PODS pods, RATE changes/s: CPU % of a core of BUDGET, MIB MiB of BUDGET`; the caller judges it.
 //!
-//! The agent is the one that `PODS_AGENT` names, `PODS_SECONDS` says for how long changes are made; with `KUBECONFIG` the API server is that
-//! one, and not the test's.
+//! `PODS_AGENT` names the agent's program, and `PODS_SECONDS` is the duration of the changes. With `KUBECONFIG` the bench uses that API
+//! server instead of the test server.
 
 mod agent;
 mod cluster;
@@ -30,19 +30,19 @@ use server::Server;
 
 const PODS: usize = 500;
 const CHANGES_PER_SECOND: u32 = 100;
-/// Of a core, in per cent, on the machine where it was promised; 1.50 were measured.
+/// The promised percentage of a core, on the reference machine; 1.50 were measured.
 const CPU_PROMISED: f64 = 2.0;
 const MEMORY_BUDGET_MIB: f64 = 40.0;
-/// Once in five seconds a pod goes and another comes: a dozen a minute is much for a node.
+/// The number of changes between two replacements of a pod: one in five seconds, which is much for a node.
 const REPLACED_EVERY: usize = 500;
 const SECONDS: u64 = 60;
-/// For the agent to have read the pods and looked at everything once, their disks too.
+/// The time in which the agent reads the pods and measures each once, including disk usage.
 const SETTLING: Duration = Duration::from_secs(30);
-/// A driver or a server that lags would make the agent look good: then nothing is judged.
+/// The minimum share of the intended rate. If the driver or the server is slower, the agent's figure would be too good, and is not judged.
 const RATE_AT_LEAST: f64 = 0.95;
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the bench starts.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -95,7 +95,7 @@ async fn measure() -> Result<()> {
     let rate = f64::from(made) / busy.span.as_secs_f64();
     busy.print_threads();
     println!("pods: {:.1} MiB at most since the start", mib(agent.memory("VmHWM")?));
-    // What it has not heard of was not measured.
+    // The measurement is valid only if the agent has received every change.
     let heard = |agent: &Agent| Ok(heard_changes(agent)? - before >= f64::from(made));
     agent.wait_for("word of all changes", heard)?;
     agent.wait_for("pods as they are now", |agent| Ok(known_pods(agent)? == Some(PODS)))?;
@@ -115,19 +115,19 @@ async fn measure() -> Result<()> {
     Ok(())
 }
 
-/// As many pods of this node as the agent knows from the API server.
+/// Returns the number of this node's pods that the agent knows from the API server.
 fn known_pods(agent: &Agent) -> Result<Option<usize>> {
     let known = agent.metric("pods_known")?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of pods")]
     Ok(known.map(|count| count as usize))
 }
 
-/// Changes that it was told of.
+/// Returns the number of changes that the agent has received.
 fn heard_changes(agent: &Agent) -> Result<f64> {
     Ok(agent.metric("pod_changes_total")?.unwrap_or(0.0))
 }
 
-/// Makes changes at their rate; what the agent took meanwhile, and how many changes there were.
+/// Makes changes at the intended rate; returns the agent's usage meanwhile and the number of changes.
 async fn changed(
     cluster: &Cluster,
     node: &mut Node,
@@ -153,7 +153,7 @@ async fn changed(
             measured.look()?;
         }
         match count % REPLACED_EVERY {
-            // A pod is replaced: one that goes, one that comes, and its status.
+            // Replaces a pod: one deletion, one creation, and one status.
             0 => {
                 let old = pods.pop_front().context("a pod")?;
                 cluster.delete(&old).await?;
@@ -163,10 +163,10 @@ async fn changed(
                 pods.push_back(new);
                 made += 3;
             }
-            // Counted with the pod that is replaced.
+            // The replacement above counts as these changes too.
             1 | 2 => {}
             place => {
-                // Not one that goes while it is being changed.
+                // The chosen pod is not one that is being replaced.
                 let pod = pods.get(PODS / 10 + count * 7 % (PODS * 9 / 10)).context("a pod")?.clone();
                 let cluster = cluster.clone();
                 under_way.spawn(async move {
@@ -186,14 +186,14 @@ async fn changed(
     Ok((measured.end()?, made))
 }
 
-/// What the agent took in a span.
+/// The agent's usage in a span.
 #[derive(Debug)]
 struct Share {
     span: Duration,
     percent: f64,
-    /// Resident, at most.
+    /// The maximum of resident memory.
     mib: f64,
-    /// By thread, nanoseconds.
+    /// CPU time by thread, in nanoseconds.
     threads: Vec<(String, u64)>,
 }
 
@@ -214,7 +214,7 @@ impl Share {
     }
 }
 
-/// A span under way.
+/// A measurement in progress.
 struct Measured<'a> {
     agent: &'a Agent,
     begun: Instant,

@@ -1,4 +1,4 @@
-//! The pods' cgroups on this machine, as containerd makes them with the cgroupfs driver, each container with a process that sleeps.
+//! The pods' cgroups on this machine, made as by containerd's cgroupfs driver. Each container has a process that sleeps.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// The sandbox, and one that works.
+/// The containers of a pod: the sandbox and a working container.
 const CONTAINERS: usize = 2;
-/// The kubelet has a Burstable pod's containers given a value between 3 and 999.
+/// The process of a container. Its score is between 3 and 999, as the kubelet sets it for a Burstable pod.
 const SCRIPT: &str =
     "echo 970 > /proc/$$/oom_score_adj; for d; do echo $$ > $d/cgroup.procs || exit 1; done; exec sleep 3600";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// One subtree of this machine's cgroups. Dropping it ends its processes and removes it.
 #[derive(Debug)]
 pub struct Node {
-    /// In every hierarchy that tells the agent something; memory first.
+    /// The bench's directory in each hierarchy that the agent reads. The memory hierarchy is the first.
     tops: Vec<PathBuf>,
     pods: HashMap<String, Vec<Child>>,
 }
 
 impl Node {
-    /// None where no memory controller is to be had.
+    /// Makes the subtree; returns `None` without a memory controller.
     pub fn make() -> Result<Option<Self>> {
         let root = Path::new(ROOT);
         let is_v1 = root.join("memory/memory.limit_in_bytes").exists();
@@ -39,7 +39,7 @@ impl Node {
         };
         let name = format!("npm-bench-{}", std::process::id());
         let tops = hierarchies.iter().map(|hierarchy| root.join(hierarchy).join(&name)).filter(|top| {
-            // A machine without the freezer's hierarchy has one thing less to tell.
+            // A machine may lack the freezer hierarchy.
             top.parent().is_some_and(Path::exists)
         });
         let node = Self { tops: tops.collect(), pods: HashMap::new() };
@@ -53,8 +53,8 @@ impl Node {
         Ok(Some(node))
     }
 
-    /// Makes these pods' cgroups and processes. Moving a process waits for a grace period of RCU, which those who move at the same time
-    /// share: each moves itself.
+    /// Makes the pods' cgroups and processes. Moving a process waits for a grace period of RCU. Concurrent moves share one grace period,
+    /// so each process moves itself.
     pub fn run(&mut self, uids: &[String]) -> Result<()> {
         for uid in uids {
             let mut children = Vec::new();
@@ -87,7 +87,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a pod.
+    /// Ends a pod's processes and removes its cgroups.
     pub fn end(&mut self, uid: &str) {
         let Some(mut children) = self.pods.remove(uid) else { return };
         for child in &mut children {
@@ -129,13 +129,13 @@ fn pod_in(top: &Path, uid: &str) -> PathBuf {
     top.join("kubepods/burstable").join(format!("pod{uid}"))
 }
 
-/// Runtimes give out 64 hexadecimal digits.
+/// Returns the directory of a container. Runtimes use ids of 64 hexadecimal digits.
 fn container_in(pod: &Path, uid: &str, index: usize) -> PathBuf {
     let digits: String = uid.chars().filter(char::is_ascii_hexdigit).collect();
     pod.join(format!("{digits:0>62}{index:02}"))
 }
 
-/// A process that has just ended keeps its cgroup busy for a moment.
+/// Removes a cgroup, with retries: a process that has just ended keeps its cgroup busy for a moment.
 fn remove(directory: &Path) {
     for _ in 0..400 {
         match fs::remove_dir(directory) {

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// One that `KUBECONFIG` names, or the test's own, which ends when this is dropped.
+/// The server that `KUBECONFIG` names, or the test server, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// How the agent finds it.
+    /// The path of the agent's kubeconfig.
     pub kubeconfig: PathBuf,
     child: Option<Child>,
 }
@@ -35,14 +35,14 @@ impl Server {
         Ok(server)
     }
 
-    /// A client that may do everything.
+    /// Returns a client with administrator rights.
     pub async fn client(&self) -> Result<kube::Client> {
         let file = Kubeconfig::read_from(&self.kubeconfig).context("the kubeconfig")?;
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// For people.
+    /// Returns the server's description, for output.
     pub fn kind(&self) -> &'static str {
         if self.child.is_some() { "the test API server" } else { "the API server of KUBECONFIG" }
     }

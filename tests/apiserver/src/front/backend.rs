@@ -21,9 +21,9 @@ use crate::api::Api;
 pub(crate) enum Backend {
     Memory(Arc<Api>),
     Real {
-        /// With the kubeconfig's credentials.
+        /// A client with the kubeconfig's credentials.
         admin: Client,
-        /// Without credentials: the request's own are passed on.
+        /// A client without credentials, which passes on the request's own.
         bare: Client,
     },
 }

@@ -1,4 +1,4 @@
-//! Bodies that end wrongly.
+//! Bodies that end in a wrong way.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::answer::Body;
 
-/// Time until sent data has left.
+/// The time in which sent data leaves this process.
 const ARRIVAL: Duration = Duration::from_millis(20);
 
 /// How a body ends.
@@ -30,7 +30,7 @@ struct Shaped {
     inner: Body,
     left: usize,
     end: End,
-    /// The data sent arrives before the connection breaks.
+    /// The wait in which the sent data arrives before the connection breaks.
     pause: Pin<Box<Sleep>>,
 }
 

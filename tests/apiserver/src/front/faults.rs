@@ -25,9 +25,9 @@ pub enum What {
     NeverAnswerAfter,
     /// The body of an answer or watch ends wrongly.
     Body {
-        /// Bytes that are passed.
+        /// The number of bytes that are passed first.
         after: usize,
-        /// The end.
+        /// The way in which the body ends.
         end: End,
     },
 }
@@ -49,13 +49,13 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault of every request.
+    /// A fault that affects every request.
     #[must_use]
     pub const fn new(what: What) -> Self {
         Self { what, method: None, containing: Vec::new(), ending: None, skip: 0, times: None }
     }
 
-    /// A refusal with this status in the server's words.
+    /// A refusal with this status and the server's own message.
     #[must_use]
     pub const fn answer(code: u16) -> Self {
         let (reason, message, retry_after) = match code {
@@ -73,51 +73,51 @@ impl Fault {
         Self::new(What::Answer { code, reason, message, retry_after })
     }
 
-    /// The answer is delayed.
+    /// Delays the answer.
     #[must_use]
     pub const fn delay(by: Duration) -> Self {
         Self::new(What::Delay(by))
     }
 
-    /// The connection breaks before the request is carried out.
+    /// Breaks the connection before the request is carried out.
     #[must_use]
     pub const fn cut_before() -> Self {
         Self::new(What::CutBefore)
     }
 
-    /// The connection breaks after the request was carried out, before the answer.
+    /// Breaks the connection after the request was carried out and before the answer.
     #[must_use]
     pub const fn cut_after() -> Self {
         Self::new(What::CutAfter)
     }
 
-    /// The connection breaks in the middle of the body, or of a watch.
+    /// Breaks the connection in the middle of the body, or of a watch.
     #[must_use]
     pub const fn cut_in_body(after: usize) -> Self {
         Self::new(What::Body { after, end: End::Cut })
     }
 
-    /// The body, or a watch, falls silent with the connection open.
+    /// Stops the body, or a watch, in the middle, and keeps the connection open.
     #[must_use]
     pub const fn stall_in_body(after: usize) -> Self {
         Self::new(What::Body { after, end: End::Stall })
     }
 
-    /// Only requests of this method.
+    /// Restricts the fault to requests of this method.
     #[must_use]
     pub fn of(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// Only paths, with their query, that contain this.
+    /// Restricts the fault to paths, with their query, that contain this.
     #[must_use]
     pub fn at(mut self, part: impl Into<String>) -> Self {
         self.containing.push(part.into());
         self
     }
 
-    /// Only paths with this end.
+    /// Restricts the fault to paths with this end.
     #[must_use]
     pub fn ending(mut self, end: impl Into<String>) -> Self {
         self.ending = Some(end.into());
@@ -151,7 +151,7 @@ impl Fault {
     }
 }
 
-/// Identifies an armed fault.
+/// The identity of an armed fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultId(u64);
 
@@ -178,7 +178,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Arms a fault. Of several that match, the first one counts.
+    /// Arms a fault. If several faults match a request, the first applies.
     pub fn add(&self, fault: Fault) -> FaultId {
         let mut state = self.state();
         state.last += 1;

@@ -1,4 +1,4 @@
-//! The listener and its connections, on threads of their own, since tests may block.
+//! The listener and its connections. They run on their own threads, since tests may block.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Identity, Shared};
 
-/// Time to wait for the port to be free again.
+/// The time limit until the port is free again.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A listener in front of a server.
@@ -32,7 +32,7 @@ pub struct Front {
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The threads of the connections. Dropped without waiting, since a drop may be where blocking is forbidden.
+/// The threads of the connections. A drop does not wait for them, since it may run where blocking is forbidden.
 #[derive(Debug)]
 pub(crate) struct Threads(Option<Runtime>);
 
@@ -160,6 +160,6 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, identity: Option<Ide
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>) {
     let service = service_fn(move |request: Request<Incoming>| Arc::clone(&shared).answer(request));
-    // Connections are cut on purpose.
+    // Tests cut connections on purpose, so their errors are ignored.
     let _cut = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

@@ -13,41 +13,41 @@ use tokio::sync::watch;
 
 use super::What;
 
-/// Requests that are kept.
+/// The number of requests that the log keeps.
 const KEPT: usize = 20_000;
 
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Counted from the start.
+    /// The request's number, counted from the start.
     pub number: u64,
     /// Time of arrival.
     pub at: Instant,
-    /// GET, POST and so on.
+    /// The HTTP method.
     pub method: String,
     /// The path without the query.
     pub path: String,
-    /// Empty: no query.
+    /// The query; empty without one.
     pub query: String,
     /// The body, if it is JSON.
     pub body: Value,
-    /// `User-Agent`.
+    /// The header `User-Agent`.
     pub user_agent: String,
-    /// The fault that affected it.
+    /// The fault that affected the request.
     pub fault: Option<What>,
-    /// The backend's status; none: a fault kept the request from it.
+    /// The backend's status; `None` if a fault kept the request from the backend.
     pub carried_out: Option<u16>,
-    /// The client's status; none: no answer yet, or the connection was cut.
+    /// The status that the client got; `None` without an answer, or if the connection was cut.
     pub status: Option<u16>,
 }
 
 impl Record {
-    /// Returns whether method and end of the path match.
+    /// Returns whether the method and the end of the path match.
     #[must_use]
     pub fn is(&self, method: &str, ending: &str) -> bool {
         self.method == method && self.path.ends_with(ending)
     }
 
-    /// Returns whether it opens a watch.
+    /// Returns whether the request opens a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         is_watch(&self.query)
@@ -65,7 +65,7 @@ struct State {
     records: VecDeque<Record>,
 }
 
-/// All requests, by arrival.
+/// All requests, in order of arrival.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     state: Arc<Mutex<State>>,
@@ -125,7 +125,7 @@ impl Log {
         self.state().records.iter().cloned().collect()
     }
 
-    /// Returns the requests of this method and end of the path.
+    /// Returns the requests with this method and end of the path.
     #[must_use]
     pub fn of(&self, method: &str, ending: &str) -> Vec<Record> {
         self.state().records.iter().filter(|record| record.is(method, ending)).cloned().collect()
@@ -136,7 +136,7 @@ impl Log {
         self.state().records.clear();
     }
 
-    /// Waits until a request is found; none: the time is over.
+    /// Waits until a request matches; returns `None` after the time limit.
     pub async fn wait_for(&self, within: Duration, wanted: impl Fn(&Record) -> bool) -> Option<Record> {
         let mut news = self.news.subscribe();
         let found = async {

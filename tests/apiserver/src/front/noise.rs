@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::answer::{Body, Reply, whole};
 
-/// Maps with the user's keys: a field there would be an entry, not an unknown field.
+/// Maps whose keys belong to the user: a new key there would be an entry, not an unknown field.
 const MAPS: [&str; 16] = [
     "labels",
     "annotations",

@@ -1,4 +1,4 @@
-//! A new certificate for each listener.
+//! Makes a new certificate for each listener.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Identity {
         Ok(Self { pem: cert.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 
-    /// The certificate, which is its own authority.
+    /// Returns the certificate, which is its own authority.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem

@@ -1,4 +1,4 @@
-//! The three kinds of patch.
+//! Applies the three kinds of patch.
 
 mod strategic;
 

@@ -1,7 +1,7 @@
-//! Strategic merge patch: lists of objects are merged by a key that the type declares, the rest is replaced.
+//! Strategic merge patch: merges lists of objects by a key that the type declares, and replaces other lists.
 //!
-//! After `strategicpatch/patch.go` of apimachinery 1.36. The real server takes the keys from its types; here a table by the field's name
-//! is enough for all that is served.
+//! It follows `strategicpatch/patch.go` of apimachinery 1.36. The real server takes the keys from its types. A table by field name
+//! suffices here for all served types.
 
 use serde_json::{Map, Value};
 
@@ -10,14 +10,14 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
-/// How the lists of a field are merged.
+/// The way in which a patch changes a list field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Merge {
-    /// Objects, identified by this member.
+    /// Objects, each identified by this member.
     By(&'static str),
-    /// Plain values: a set.
+    /// Plain values, treated as a set.
     Set,
-    /// The whole list is replaced.
+    /// The patch replaces the whole list.
     Replace,
 }
 
@@ -40,7 +40,7 @@ fn merge_of(field: &str) -> Merge {
         "topologySpreadConstraints" => Merge::By("topologyKey"),
         "ownerReferences" => Merge::By("uid"),
         "finalizers" | "podCIDRs" => Merge::Set,
-        // Taints and tolerations among them.
+        // Taints and tolerations are replaced too.
         _ => Merge::Replace,
     }
 }
@@ -55,7 +55,7 @@ pub(crate) fn merge_key(field: &str) -> Option<&'static str> {
 
 type Object = Map<String, Value>;
 
-/// The original with the patch merged in.
+/// Returns the original with the patch merged in.
 pub fn merge(mut original: Object, mut patch: Object) -> Result<Object, String> {
     match patch.remove(DIRECTIVE).as_ref().map(Value::as_str) {
         None | Some(Some("merge")) => {}
@@ -85,7 +85,7 @@ pub fn merge(mut original: Object, mut patch: Object) -> Result<Object, String> 
         let order = orders.remove(&key);
         change(&mut original, key, value, order)?;
     }
-    // What is only put into another order.
+    // The remaining directives only reorder lists.
     for (key, order) in orders {
         if let (Merge::By(by), Some(Value::Array(list))) = (merge_of(&key), original.get_mut(&key)) {
             let before = list.clone();
@@ -168,7 +168,7 @@ fn key_of(item: &Object, by: &str) -> Result<Value, String> {
     item.get(by).cloned().ok_or_else(shown)
 }
 
-/// What the patch names comes in its order, what only the server has keeps its place among them as far as it can.
+/// Orders a merged list. Items that `order` names follow it; the other items keep their old position among them where possible.
 fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], by: Option<&str>) -> Vec<Value> {
     let same = |a: &Value, b: &Value| by.map_or_else(|| a == b, |by| a[by] == b[by]);
     let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
@@ -202,7 +202,7 @@ fn as_list(what: &str, value: Value) -> Result<Vec<Value>, String> {
     }
 }
 
-/// A new value: nothing to merge with, so that directives say nothing, and nothing to remove.
+/// Removes directives from a new value: there is no old value to which they could apply.
 fn without_directives(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(

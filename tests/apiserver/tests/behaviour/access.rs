@@ -1,4 +1,4 @@
-//! Who may what: tokens, roles, reviews.
+//! Authentication and authorization: tokens, roles, reviews.
 
 use http::Method;
 use kube::Client;
@@ -9,7 +9,7 @@ use super::{ask, refusal, stage};
 
 const JSON: &str = "application/json";
 
-/// A client of a new service account, and the account's name.
+/// Returns a client of a new service account, and the account's user name.
 async fn account(stage: &Stage, rules: Value) -> (Client, String) {
     let token = stage.account("agent").await.unwrap();
     stage.grant("agent", rules).await.unwrap();
@@ -33,7 +33,7 @@ async fn a_bad_token_is_unauthorized_and_none_is_anonymous() {
 }
 
 #[tokio::test]
-async fn what_the_role_does_not_grant_is_forbidden() {
+async fn requests_beyond_the_role_are_forbidden() {
     let stage = stage().await;
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]);
     let (client, user) = account(&stage, rules).await;
@@ -57,7 +57,7 @@ async fn what_the_role_does_not_grant_is_forbidden() {
 }
 
 #[tokio::test]
-async fn reviews_say_what_would_be_granted() {
+async fn reviews_report_what_rbac_would_grant() {
     let stage = stage().await;
     let review = json!([
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
@@ -95,7 +95,7 @@ async fn reviews_say_what_would_be_granted() {
 }
 
 #[tokio::test]
-async fn the_server_says_what_it_is() {
+async fn version_readiness_and_discovery_are_served() {
     let stage = stage().await;
     let (code, version) = ask(&stage, Method::GET, "/version", Value::Null).await;
     assert_eq!((code, version["major"].as_str()), (200, Some("1")));

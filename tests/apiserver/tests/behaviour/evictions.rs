@@ -22,7 +22,7 @@ fn team() -> Value {
 }
 
 #[tokio::test]
-async fn without_a_budget_it_is_a_deletion() {
+async fn an_eviction_without_a_budget_deletes_the_pod() {
     let stage = stage().await;
     stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
     let (code, answer) = evict(&stage, "a", json!({"gracePeriodSeconds": 7})).await;
@@ -31,7 +31,7 @@ async fn without_a_budget_it_is_a_deletion() {
     assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], 7);
     let why = condition(&pod, "DisruptionTarget");
     assert_eq!((&why["status"], &why["reason"]), (&json!("True"), &json!("EvictionByEvictionAPI")));
-    // A second time it is on its way already.
+    // The pod is already terminating.
     assert_eq!(evict(&stage, "a", Value::Null).await.0, 201);
     assert_eq!(refusal(&evict(&stage, "none", Value::Null).await).0, 404);
     stage.end().await.unwrap();
@@ -65,13 +65,13 @@ async fn a_budget_that_allows_none_refuses_with_429() {
     let cause = json!([{"reason": "DisruptionBudget",
         "message": "The disruption budget b needs 1 healthy pods and has 1 currently"}]);
     assert_eq!(refused.1["details"], json!({"causes": cause}));
-    // Deleting asks no budget.
+    // A deletion ignores the budget.
     assert_eq!(ask(&stage, Method::DELETE, &stage.pods("a"), Value::Null).await.0, 200);
     stage.end().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_budget_counts_down() {
+async fn each_eviction_uses_up_the_budget() {
     let stage = stage().await;
     let budget = stage.budget("b", "x").await.unwrap();
     stage.allow(&budget, 1).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_pod_that_does_not_run_disrupts_nothing() {
     stage.allow(&budget, 0).await.unwrap();
     stage.pod("pending", team(), Value::Null).await.unwrap();
     assert_eq!(evict(&stage, "pending", Value::Null).await.0, 201);
-    // One that runs and is not ready goes where as many as desired are healthy.
+    // A pod that runs and is not ready may go while the desired number of pods is healthy.
     stage.running_pod("unready", team(), Value::Null).await.unwrap();
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     ask(&stage, Method::PATCH, &format!("{}/status", stage.pods("unready")), unready).await;
@@ -102,7 +102,7 @@ async fn a_pod_that_does_not_run_disrupts_nothing() {
 }
 
 #[tokio::test]
-async fn two_budgets_are_one_too_many() {
+async fn two_budgets_for_one_pod_are_an_error() {
     let stage = stage().await;
     for name in ["b", "c"] {
         stage.budget(name, "x").await.unwrap();
@@ -115,7 +115,7 @@ async fn two_budgets_are_one_too_many() {
 }
 
 #[tokio::test]
-async fn the_budget_is_asked_before_the_uid() {
+async fn the_budget_is_checked_before_the_uid() {
     let stage = stage().await;
     let budget = stage.budget("b", "x").await.unwrap();
     stage.allow(&budget, 1).await.unwrap();

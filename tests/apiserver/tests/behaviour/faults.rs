@@ -1,4 +1,4 @@
-//! The faults, before either server.
+//! Each fault of the listener, before either server.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::stage;
 
 const JSON: &str = "application/json";
 
-/// A request through the listener: status and answer, or the broken connection.
+/// Sends a request through the listener; returns status and answer, or the connection's error.
 async fn through(stage: &Stage, method: Method, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
     let client = stage.server.client().await?;
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -35,7 +35,7 @@ async fn a_connection_is_cut_before_or_after_the_request() {
         through(&stage, Method::POST, &maps, &map(name)).await.unwrap_err();
         assert_eq!(stage.server.faults().struck(fault), 1);
         assert_eq!(stage.get(&format!("{maps}/{name}")).await.unwrap().is_some(), there, "{name}");
-        // The next is not struck.
+        // The fault does not affect the next request.
         let code = through(&stage, Method::POST, &maps, &map(name)).await.unwrap().0;
         assert_eq!(code, if there { 409 } else { 201 });
     }
@@ -56,7 +56,7 @@ async fn a_body_breaks_off_and_a_watch_falls_silent() {
         faults.clear();
         faults.add(Fault::new(What::Body { after: 20, end }).at("watch=true").once());
         let watch = pods.watch(&WatchParams::default(), "0").await.unwrap();
-        // What is to end ends in time on any machine.
+        // A body that ends must end within this limit on any machine.
         let within = if end == End::Stall { Duration::from_millis(500) } else { Duration::from_secs(60) };
         let all = tokio::time::timeout(within, watch.collect::<Vec<_>>()).await;
         assert_eq!(all.is_err(), end == End::Stall, "{end:?}: {all:?}");

@@ -1,4 +1,4 @@
-//! How the server behaves, in memory or real: with `KUBECONFIG` set the same cases run against the server that it names.
+//! The server's behaviour. With `KUBECONFIG` set the same cases run against the real server that it names.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -16,17 +16,17 @@ use http::Method;
 use node_pressure_apiserver::Stage;
 use serde_json::Value;
 
-/// A stage.
+/// Returns a new stage.
 async fn stage() -> Stage {
     Stage::new().await.unwrap()
 }
 
-/// Status and answer of a request of the one who may do everything.
+/// Sends a request as administrator; returns status and answer.
 async fn ask(stage: &Stage, method: Method, path: &str, body: Value) -> (u16, Value) {
     stage.ask(method, path, body).await.unwrap()
 }
 
-/// Status, reason and message of a refusal.
+/// Returns status, reason and message of a refusal.
 fn refusal(answer: &(u16, Value)) -> (u16, &str, &str) {
     assert_eq!(answer.1["kind"], "Status", "{answer:?}");
     (answer.0, answer.1["reason"].as_str().unwrap_or_default(), answer.1["message"].as_str().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What a strategic merge makes of an object.
+//! The results of strategic merges.
 
 use node_pressure_apiserver::patch;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ fn merged(original: &Value, patch: &Value) -> Value {
 }
 
 #[test]
-fn conditions_are_told_apart_by_their_type() {
+fn conditions_are_merged_by_their_type() {
     let before = json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]});
     let patch = json!({"conditions": [{"type": "Mine", "status": "True"}, {"type": "Ready", "status": "False"}]});
     let after = merged(&before, &patch);
@@ -20,7 +20,7 @@ fn conditions_are_told_apart_by_their_type() {
 }
 
 #[test]
-fn a_condition_is_taken_away_by_a_directive() {
+fn a_directive_removes_a_condition() {
     let before = json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "False"}]});
     let after = merged(&before, &json!({"conditions": [{"$patch": "delete", "type": "Mine"}]}));
     assert_eq!(after, json!({"conditions": [{"type": "Ready", "status": "True"}]}));
@@ -42,7 +42,7 @@ fn null_removes_and_retained_keys_remain() {
 }
 
 #[test]
-fn the_order_that_is_set_is_the_order() {
+fn an_order_directive_sets_the_order() {
     let before = json!({"conditions": [{"type": "A"}, {"type": "B"}, {"type": "C"}]});
     let patch = json!({"$setElementOrder/conditions": [{"type": "C"}, {"type": "A"}], "conditions": [{"type": "C", "status": "True"}]});
     let types: Vec<Value> =

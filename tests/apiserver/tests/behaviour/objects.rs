@@ -22,7 +22,7 @@ async fn an_object_is_created_once() {
     let listed = ask(&stage, Method::GET, &path, Value::Null).await.1;
     assert_eq!(listed["kind"], "ConfigMapList");
     let item = listed["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "a").unwrap();
-    assert!(item["kind"].is_null(), "items of a list do not say what they are: {item}");
+    assert!(item["kind"].is_null(), "items of a list have no kind: {item}");
     stage.end().await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The kinds of patch.
+//! PATCH with each kind of patch.
 
 use http::Method;
 use node_pressure_apiserver::Stage;
@@ -69,7 +69,7 @@ async fn taints_are_replaced_with_conflicts() {
         if kind == STRATEGIC {
             assert_eq!((code, &node["spec"]["taints"]), (200, &taints));
         } else {
-            assert_eq!(refusal(&(code, node)).1, "Conflict", "the version is that of before");
+            assert_eq!(refusal(&(code, node)).1, "Conflict", "the patch has an old version");
         }
     }
     let test = json!([

@@ -1,4 +1,4 @@
-//! The server as a process of its own.
+//! The server as a separate process.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Watches: their begin, events and end.
+//! Watches: their beginning, events and end.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Opens a watch on a collection; status and first line of a refusal are the error.
+    /// Opens a watch on a collection. If it is refused, the error is the status and the first line.
     async fn open(stage: &Stage, path: &str) -> Self {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let answer = stage.admin().send(request).await.unwrap();
@@ -25,7 +25,7 @@ impl Watch {
         Self { body: answer.into_body(), text: Vec::new() }
     }
 
-    /// Returns the next event; none: the watch has ended.
+    /// Returns the next event, or `None` after the end of the watch.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
@@ -103,7 +103,7 @@ async fn a_selector_turns_changes_into_additions_and_deletions() {
     assert_eq!(watch.told().await, "ADDED a");
     let gone = watch.next().await.unwrap();
     assert_eq!(gone["type"], "DELETED");
-    assert_eq!(gone["object"]["metadata"]["labels"]["in"], "yes", "as it last matched");
+    assert_eq!(gone["object"]["metadata"]["labels"]["in"], "yes", "the event has the labels that last matched");
     assert_eq!(watch.told().await, "ADDED a");
     let node = format!("/api/v1/pods?watch=true&fieldSelector=spec.nodeName%3D{}", stage.node);
     assert_eq!(Watch::open(&stage, &node).await.told().await, "ADDED a");

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::scene::{CERTAIN, PATIENCE, Scene, Way, begin, has};
 
-/// A certain eviction is finished although each request is first refused twice.
+/// Evicts pods while each request in turn is refused twice, and asserts that every eviction is finished.
 async fn answered_twice_at_every_step(code: u16) {
     for (method, end) in CERTAIN {
         let scene = Scene::new().await;
@@ -28,7 +28,7 @@ async fn answered_twice_at_every_step(code: u16) {
     }
 }
 
-/// A fault of the request that removes the pod.
+/// Returns a fault of the request that removes the pod.
 fn removal_answered(code: u16, way: Way) -> Fault {
     match way {
         Way::Certain => Fault::answer(code).of("DELETE").ending("/pods/web"),
@@ -93,7 +93,7 @@ async fn a_404_of_a_proxy_does_not_mean_not_found() {
             let faults = scene.stage.server.faults();
             let page = faults.add(Fault::new(What::Page { code: 404 }).of(method).ending(end).once());
             if method == "GET" {
-                // The pod is read only after a conflict.
+                // The agent reads the pod only after a conflict.
                 faults.add(removal.clone());
             }
             let intent = scene.intent(way);
@@ -156,7 +156,7 @@ async fn a_refusal_ends_an_asked_eviction() {
         scene.stage.server.faults().add(Fault::answer(code).ending("/eviction"));
         let heard = scene.evict(&scene.asked()).await;
         assert!(matches!(heard.as_slice(), [Verdict::Refused(_)]), "{heard:?}");
-        assert_eq!(scene.steps(), ["POST pods/web/eviction"], "asked once");
+        assert_eq!(scene.steps(), ["POST pods/web/eviction"], "the agent sends one request");
         scene.is_untouched().await;
         scene.end().await;
     }
@@ -180,7 +180,7 @@ async fn everything_is_forbidden_for_a_while() {
     scene.end().await;
 }
 
-/// Makes a pod whose disruption budget allows no disruption.
+/// Returns a scene with a pod whose disruption budget allows no disruption.
 async fn with_a_budget() -> Scene {
     let scene = Scene::labelled(json!({"labels": {"team": "x"}})).await;
     let budget = scene.stage.budget("b", "x").await.unwrap();
@@ -196,7 +196,7 @@ async fn a_disruption_budget_refuses_and_the_pod_stays() {
         matches!(heard.as_slice(), [Verdict::Refused(reason)] if reason.contains("disruption budget")),
         "{heard:?}"
     );
-    assert_eq!(scene.steps(), ["POST pods/web/eviction"], "asked once");
+    assert_eq!(scene.steps(), ["POST pods/web/eviction"], "the agent sends one request");
     scene.is_untouched().await;
     scene.end().await;
 }

@@ -1,4 +1,4 @@
-//! The operator has switched to observe mode while the API server was away.
+//! The operator switches to observe mode while the API server is away.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn a_called_off_eviction_is_not_requested_later() {
     begin(&cluster, &intent);
     scene.stage.server.log().wait_for(PATIENCE, |record| record.is("PATCH", "/pods/web/status")).await.unwrap();
     cluster.ledger().end(&intent);
-    // The request under way gets its answer.
+    // The pause lets the request in progress get its answer.
     tokio::time::sleep(Duration::from_millis(500)).await;
     scene.stage.server.faults().remove(away);
     let before = scene.requests().len();

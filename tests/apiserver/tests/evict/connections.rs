@@ -1,4 +1,4 @@
-//! The connection breaks, the server is away, slow or of the future.
+//! The connection breaks, or the server is away, slow, or of a later version.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use node_pressure_monitor::cluster::Verdict;
 
 use super::scene::{CERTAIN, PATIENCE, Scene, Way, begin, has};
 
-/// Each step of both ways, struck once.
+/// Evicts pods in both ways, with the fault at each step once.
 async fn struck_at_every_step(fault: &Fault) {
     for way in Way::BOTH {
         for (method, end) in way.steps() {
@@ -24,7 +24,7 @@ async fn struck_at_every_step(fault: &Fault) {
 }
 
 #[tokio::test]
-async fn without_faults_three_requests_do_it() {
+async fn an_eviction_without_faults_takes_three_requests() {
     for way in Way::BOTH {
         let scene = Scene::new().await;
         let intent = scene.intent(way);
@@ -51,13 +51,13 @@ async fn the_connection_is_cut_after_each_request_was_carried_out() {
 }
 
 #[tokio::test]
-async fn the_connection_is_cut_in_the_midst_of_each_answer() {
+async fn the_connection_is_cut_in_the_middle_of_each_answer() {
     struck_at_every_step(&Fault::cut_in_body(10)).await;
 }
 
 #[tokio::test]
 async fn each_answer_is_slow() {
-    // Longer than a mark is waited for, shorter than the rest.
+    // The delay is longer than the agent waits for a mark, and shorter than its other limits.
     struck_at_every_step(&Fault::delay(Duration::from_millis(1500))).await;
 }
 
@@ -85,7 +85,7 @@ async fn the_server_is_away_when_the_agent_has_killed_the_pod() {
     let mut cluster = scene.cluster();
     let intent = scene.certain();
     begin(&cluster, &intent);
-    // It is said.
+    // The agent reports the delay.
     scene.until_delayed(&mut cluster).await;
     assert_eq!(cluster.ledger().len(), 1);
     scene.stage.server.open().await.unwrap();
@@ -125,9 +125,9 @@ async fn an_absent_server_ends_an_asked_eviction() {
 }
 
 #[tokio::test]
-async fn who_is_never_answered_finds_out_that_it_was_done() {
+async fn an_eviction_without_an_answer_is_found_to_be_done() {
     let scene = Scene::new().await;
-    // Each is carried out, and no answer comes: not before nobody waits any longer.
+    // The server carries out each request, and the answers start only after the agent has given up.
     scene.stage.server.faults().add(Fault::new(What::NeverAnswerAfter).ending("/eviction"));
     let intent = scene.asked();
     let heard = scene.evict(&intent).await;

@@ -1,4 +1,4 @@
-//! The agent is killed at each step, and started again on what it has left.
+//! The agent is killed at each step, and a new agent resumes from the ledger.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use super::scene::{ASKED, CERTAIN, PATIENCE, POD, Scene, agent, begin, has};
 
-/// What the process that is to be killed is told: kubeconfig, node, lock, when to end, and the intent.
+/// The environment variable of the process to kill: kubeconfig, node, lock, when to end, and the intent.
 const TOLD: &str = "EVICT_AND_DIE";
 const SEPARATOR: char = '\u{1f}';
 
-/// Not a case of its own: the agent that the others kill.
+/// The agent that the other tests kill. It is no test of its own.
 #[test]
 fn an_agent_that_is_killed() {
     let Ok(told) = std::env::var(TOLD) else { return };
@@ -23,7 +23,7 @@ fn an_agent_that_is_killed() {
     let [kubeconfig, node, lock, when, intent] = told.as_slice() else { panic!("{told:?}") };
     let intent: Intent = serde_json::from_str(intent).unwrap();
     if *when == "noted" {
-        // As the loop does it before it kills.
+        // The loop does the same before it kills.
         node_pressure_monitor::cluster::Ledger::beside(lock.as_ref()).begin(&intent).unwrap();
         std::process::abort();
     }
@@ -48,7 +48,7 @@ fn start(scene: &Scene, intent: &Intent, when: &str) -> Child {
         .unwrap()
 }
 
-/// Killed while it waits for the answer to that request.
+/// Kills the agent while it waits for the answer to this request.
 async fn killed_at(scene: &Scene, intent: &Intent, what: What, method: &str, end: &str) {
     let is_carried_out = what == What::NeverAnswerAfter;
     scene.stage.server.faults().add(Fault::new(what).of(method).ending(end).once());
@@ -67,32 +67,32 @@ async fn killed_between_the_intent_and_the_first_request() {
     let intent = scene.certain();
     assert!(!start(&scene, &intent, "noted").wait().unwrap().success());
     let heard = scene.resume().await;
-    assert_eq!(heard, [Verdict::Accepted, Verdict::Done(None)], "the rest follows");
+    assert_eq!(heard, [Verdict::Accepted, Verdict::Done(None)], "the remaining requests follow");
     scene.is_evicted_once(&intent).await;
     scene.end().await;
 
     let scene = Scene::new().await;
     assert!(!start(&scene, &scene.asked(), "noted").wait().unwrap().success());
     scene.resume().await;
-    assert_eq!(scene.steps(), [""; 0], "why it was to be asked is forgotten");
+    assert_eq!(scene.steps(), [""; 0], "an asked eviction is not resumed");
     scene.is_untouched().await;
     scene.end().await;
 }
 
 #[tokio::test]
-async fn killed_in_the_midst_of_writing_the_intent() {
+async fn killed_while_writing_the_intent() {
     let scene = Scene::new().await;
     assert!(!start(&scene, &scene.certain(), "noted").wait().unwrap().success());
     let ledger = scene.stage.directory.path().join("lock.evictions");
     let text = std::fs::read(&ledger).unwrap();
     std::fs::write(&ledger, &text[..text.len() / 2]).unwrap();
-    // It is written before the pod is killed: half of it means that nothing was done.
+    // The ledger is written before the pod is killed, so a partial entry means that nothing was done.
     scene.resume().await;
     scene.is_untouched().await;
     scene.end().await;
 }
 
-/// At each request of an eviction that happens in any case: the next agent finishes it.
+/// Kills the agent at each request of a certain eviction, and asserts that the next agent finishes it.
 async fn killed_at_each(what: What) {
     for (method, end) in CERTAIN {
         let scene = Scene::new().await;
@@ -115,7 +115,7 @@ async fn killed_after_each_request_was_carried_out() {
 }
 
 #[tokio::test]
-async fn killed_at_each_step_of_an_eviction_that_was_asked_for() {
+async fn killed_at_each_step_of_an_asked_eviction() {
     for what in [What::NeverAnswer, What::NeverAnswerAfter] {
         for (method, end) in ASKED {
             let scene = Scene::new().await;
@@ -123,9 +123,13 @@ async fn killed_at_each_step_of_an_eviction_that_was_asked_for() {
             killed_at(&scene, &intent, what.clone(), method, end).await;
             let asked = scene.stage.server.log().of("POST", "/eviction").len();
             scene.resume().await;
-            assert_eq!(scene.stage.server.log().of("POST", "/eviction").len(), asked, "not asked for again");
+            assert_eq!(
+                scene.stage.server.log().of("POST", "/eviction").len(),
+                asked,
+                "the eviction is not requested again"
+            );
             if end.ends_with("/eviction") && what == What::NeverAnswer {
-                // It was not carried out, and why it was to be is forgotten.
+                // The request was not carried out, and the next agent forgets an asked eviction.
                 scene.is_untouched().await;
             } else {
                 scene.is_evicted_once(&intent).await;

@@ -1,4 +1,4 @@
-//! The pod has changed since its eviction was decided.
+//! The pod changes after the decision to evict it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn remove(scene: &Scene, grace: u32) {
 }
 
 #[tokio::test]
-async fn the_pod_is_gone() {
+async fn a_deleted_pod_ends_the_eviction() {
     let scene = Scene::new().await;
     remove(&scene, 0).await;
     let heard = scene.evict(&scene.certain()).await;
@@ -26,7 +26,7 @@ async fn the_pod_is_gone() {
     let scene = Scene::new().await;
     remove(&scene, 0).await;
     assert_eq!(scene.evict(&scene.asked()).await, [Verdict::Gone]);
-    // The agent has not.
+    // The agent has not killed the pod.
     scene.has_no_event().await;
     scene.end().await;
 }
@@ -55,7 +55,7 @@ async fn the_pod_is_terminating_already() {
         remove(&scene, 600).await;
         let intent = scene.intent(way);
         scene.evict(&intent).await;
-        // Its grace period is shortened.
+        // The eviction shortens the pod's grace period.
         scene.is_evicted_once(&intent).await;
         scene.end().await;
     }

@@ -1,4 +1,4 @@
-//! A pod, a ledger and the working thread.
+//! A pod, a ledger and the cluster thread of an agent.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use node_pressure_monitor::units::Monotonic;
 use serde_json::{Value, json};
 
 pub const POD: &str = "web";
-/// Long enough for a machine that is busy with other tests.
+/// The time limit of a step, long enough for a machine that runs other tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const MESSAGE: &str = "The node was low on resource: memory. ";
 
-/// The requests of an eviction, in their order: method, and end of the path.
+/// The requests of an eviction in order: method, and end of the path.
 pub type Steps = [(&'static str, &'static str); 3];
-/// Of a certain eviction.
+/// The requests of a certain eviction.
 pub const CERTAIN: Steps = [("PATCH", "/pods/web/status"), ("DELETE", "/pods/web"), ("POST", "/events")];
-/// Of an asked eviction.
+/// The requests of an asked eviction.
 pub const ASKED: Steps = [("POST", "/pods/web/eviction"), ("PATCH", "/pods/web/status"), ("POST", "/events")];
 
 /// How a pod is evicted.
@@ -28,7 +28,7 @@ pub const ASKED: Steps = [("POST", "/pods/web/eviction"), ("PATCH", "/pods/web/s
 pub enum Way {
     /// Certain: the agent kills the pod in any case.
     Certain,
-    /// Asked: the API server has to consent.
+    /// Asked: the API server has to agree.
     Asked,
 }
 
@@ -135,7 +135,7 @@ impl Scene {
         let start = Instant::now();
         let mut heard = Vec::new();
         loop {
-            // First, since events are sent before the ledger's entry ends.
+            // This is read first, since events are sent before the ledger's entry ends.
             let is_over = is_over(cluster, &heard);
             while let Some(event) = cluster.try_event() {
                 if let Event::Eviction(settled) = event {
@@ -245,13 +245,13 @@ pub fn agent(kubeconfig: PathBuf, node: &str, lock: &std::path::Path) -> Cluster
     Cluster::start_on(KubernetesOptions::default(), Some(access), Ledger::beside(lock)).unwrap()
 }
 
-/// As the loop does it.
+/// Records and sends an eviction, as the loop does.
 pub fn begin(cluster: &Cluster, intent: &Intent) {
     cluster.ledger().begin(intent).unwrap();
     cluster.evict(intent.clone()).unwrap();
 }
 
-/// A verdict of that kind was heard.
+/// Returns whether a verdict matches.
 pub fn has(heard: &[Verdict], wanted: impl Fn(&Verdict) -> bool) -> bool {
     heard.iter().any(wanted)
 }

@@ -72,7 +72,7 @@ async fn repetitions_are_counted_in_one_event() {
         cluster.send_event(killed(&object, "killed")).unwrap();
     }
     events(&stage, |events| events.len() == 1).await;
-    // No update for ten seconds; but a stopping agent writes the count.
+    // The agent would update the event after ten seconds, but an agent that stops writes the count at once.
     tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.stop(SOON);
     let all = stage.events().await.unwrap();
@@ -120,9 +120,9 @@ async fn is_sent_once_in_spite_of(fault: Fault) {
     cluster.send_event(killed(&object, "killed")).unwrap();
     let struck = || stage.server.faults().struck(fault) > 0;
     events(&stage, |events| events.len() == 1 && struck()).await;
-    // Longer than the agent's backoff.
+    // The wait is longer than the agent's backoff.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(stage.events().await.unwrap().len(), 1, "never twice");
+    assert_eq!(stage.events().await.unwrap().len(), 1, "the event was created twice");
     stage.server.faults().clear();
     end(stage, cluster).await;
 }

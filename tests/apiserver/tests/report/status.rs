@@ -33,12 +33,16 @@ async fn a_condition_is_written_within_100_ms() {
         cluster.publish(status(holds, &[]));
         let written = stage.server.log().wait_for(SOON, |request| request.is("PATCH", &path)).await;
         let took = written.unwrap().at.duration_since(changed);
-        // Promised where other tests leave a processor free.
+        // The promise holds if other tests leave a processor free.
         let limit = Duration::from_millis(100).mul_f64(NATIVE_READS.slowness().unwrap().patience());
         assert!(took < limit, "{took:?}, {limit:?} are allowed");
         node(&stage, |node| has(node, TYPE, word)).await;
     }
-    assert_eq!(stage.server.log().of("PATCH", &stage.node_path()).len(), 0, "no taint is wanted, none is written");
+    assert_eq!(
+        stage.server.log().of("PATCH", &stage.node_path()).len(),
+        0,
+        "no taint is configured, so none is written"
+    );
     end(stage, cluster).await;
 }
 
@@ -52,7 +56,11 @@ async fn a_condition_is_confirmed_while_nothing_changes() {
     let beat = time(&first, "lastHeartbeatTime");
     let second = node(&stage, |node| time(node, "lastHeartbeatTime") > beat).await;
     assert_eq!(time(&first, "lastTransitionTime"), time(&second, "lastTransitionTime"));
-    assert_eq!(stage.server.log().of("GET", &stage.node_path()).len(), 1, "what a PATCH answers is looked at");
+    assert_eq!(
+        stage.server.log().of("GET", &stage.node_path()).len(),
+        1,
+        "the agent reads the answer of the PATCH instead of the node"
+    );
     end(stage, cluster).await;
 }
 
@@ -88,7 +96,7 @@ async fn conditions_and_taints_of_other_writers_stay() {
     node(&stage, |node| is_tainted(node, KEY, "NoExecute")).await;
     let begun = Instant::now();
     cluster.stop(SOON);
-    // Three requests, on a machine that may be busy: less than the agent's time.
+    // Three requests finish well within the agent's time limit, even on a busy machine.
     let took = begun.elapsed();
     assert!(took < SOON / 4, "{took:?}");
     let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
@@ -102,7 +110,7 @@ async fn another_writer_taints_the_node_at_the_same_time() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
-    // Our write is late and gets 409 because of the resourceVersion; the node is read again, and both taints stay.
+    // The agent's write is delayed and gets 409 because of the resourceVersion. The agent reads the node again, and both taints stay.
     let late = Fault::delay(Duration::from_secs(3)).of("PATCH").ending(stage.node_path()).once();
     stage.server.faults().add(late);
     cluster.publish(status(true, &[Effect::NoSchedule]));
@@ -280,7 +288,7 @@ async fn observe_mode_sets_no_taint_and_no_standard_name() {
     cluster.publish(NodeStatus { may_act: false, ..status(true, &[Effect::NoSchedule]) });
     let seen = node(&stage, |node| has(node, TYPE, "True")).await;
     assert_eq!(condition(&seen, "MemoryPressure")["reason"], "KubeletHasSufficientMemory");
-    // Enforcing from now on.
+    // The agent enforces from here on.
     cluster.publish(status(true, &[Effect::NoSchedule]));
     let standard = "node.kubernetes.io/memory-pressure";
     let seen =

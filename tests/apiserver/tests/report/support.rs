@@ -8,7 +8,7 @@ use node_pressure_monitor::cluster::{Access, Cluster, Event, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::Value;
 
-/// Longer than any step that is not stuck.
+/// A time limit longer than any step takes.
 pub const SOON: Duration = Duration::from_secs(60);
 pub const TYPE: &str = "MonitorMemoryPressure";
 pub const KEY: &str = "node-pressure-monitor/memory-pressure";
@@ -59,7 +59,7 @@ pub async fn node(stage: &Stage, wanted: impl Fn(&Value) -> bool) -> Value {
     stage.until(&stage.node_path(), SOON, |node| node.is_some_and(&wanted)).await.unwrap()
 }
 
-/// Returns the next degradation, or its end.
+/// Returns the next degradation, or the end of one.
 pub async fn degradation(cluster: &mut Cluster) -> (&'static str, Option<String>) {
     let told = async {
         loop {

@@ -25,10 +25,10 @@ async fn round(sweeper: &mut Sweeper) -> (Round, Vec<Swept>) {
     (round, all)
 }
 
-/// Makes a node whose agent was killed under pressure: for the server the agent is silent.
+/// Makes a node whose agent was killed under pressure.
 async fn abandoned(stage: &Stage) {
     silent(stage).await;
-    // The agent's heartbeat interval is the sweeper's.
+    // The agent's heartbeat interval equals the sweeper's.
     let promise = json!({"metadata": {"annotations": {HEARTBEAT: "0"}}});
     let (status, answer) = stage.ask(Method::PATCH, &stage.node_path(), promise).await.unwrap();
     assert_eq!(status, 200, "{answer}");
@@ -60,7 +60,7 @@ async fn conditions_of_a_killed_agent_become_unknown() {
         (&"Unknown".into(), &"MonitorAgentStopped".into())
     );
     let (third, _) = round(&mut sweeper).await;
-    assert_eq!(third.swept, 0, "already done");
+    assert_eq!(third.swept, 0, "the node was swept twice");
     stage.end().await.unwrap();
 }
 
@@ -87,7 +87,7 @@ async fn a_living_agents_node_is_not_changed() {
         assert_eq!(round(&mut sweeper).await.0.swept, 0);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // Cut off, the agent cannot confirm; then it is back.
+    // The agent cannot confirm its conditions while it is cut off; then it returns.
     let cut = stage.server.faults().add(Fault::cut_before().of("PATCH").at("/nodes/"));
     tokio::time::sleep(Duration::from_secs(2)).await;
     stage.server.faults().remove(cut);
@@ -107,7 +107,7 @@ async fn an_agent_that_returns_at_the_same_time_wins() {
     let (again, _) = round(&mut sweeper).await;
     assert_eq!((again.swept, again.failed), (0, 0));
     assert!(has(&stage.get(&stage.node_path()).await.unwrap().unwrap(), TYPE, "True"));
-    assert_eq!(round(&mut sweeper).await.0.swept, 1, "another writer: the next round sweeps");
+    assert_eq!(round(&mut sweeper).await.0.swept, 1, "after a conflict the next round sweeps");
     stage.end().await.unwrap();
 }
 

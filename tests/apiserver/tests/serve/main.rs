@@ -11,13 +11,13 @@ use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::json;
 
 const METRICS: &str = "/metrics";
-/// Longer than any step that is not stuck.
+/// A time limit longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stage with a scraper that may read the metrics, and an agent that reviews its token.
 struct Scene {
     stage: Stage,
-    /// The scraper's.
+    /// The scraper's token.
     token: String,
     scraper: String,
 }

@@ -18,8 +18,8 @@ async fn a_restarted_server_is_watched_from_the_same_version() {
     scene.stage.server.close().await;
     scene.until_down_for(&["refused"]).await;
     let view = scene.cluster.view();
-    assert_eq!(names(&view), ["a"], "known last");
-    assert!(view.pods_as_of >= before.pods_as_of, "and their age");
+    assert_eq!(names(&view), ["a"], "the last known pods stay");
+    assert!(view.pods_as_of >= before.pods_as_of, "the age of the pods counts from the last contact");
     scene.pod("b").await;
     scene.stage.server.open().await.unwrap();
     scene.until_up().await;

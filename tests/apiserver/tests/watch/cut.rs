@@ -82,7 +82,7 @@ async fn a_410_in_the_stream_causes_a_list() {
     scene.until("listed anew", |view| view.counts.lists == 2).await;
     scene.pod("b").await;
     scene.until_known(&["a", "b"]).await;
-    // Also when the history was compacted between two watches.
+    // The same holds if the history was compacted between two watches.
     let watches = scene.pod_watches();
     scene.stage.server.close().await;
     scene.delete("a").await;
@@ -102,7 +102,7 @@ async fn bookmarks_spare_a_quiet_node_a_list() {
     };
     scene.pod("a").await;
     scene.until_known(&["a"]).await;
-    // Many changes on other nodes.
+    // Other nodes change many times meanwhile.
     for number in 0..20 {
         scene.patch_node(json!({"metadata": {"labels": {"n": number.to_string()}}})).await;
     }
@@ -137,7 +137,7 @@ async fn a_server_that_never_answers_is_down() {
     let fault = scene.stage.server.faults().add(Fault::new(What::NeverAnswer));
     scene.stage.server.cut_connections();
     scene.until_down_for(&["no answer within 2 s"]).await;
-    assert_eq!(names(&scene.cluster.view()), ["a"], "known last");
+    assert_eq!(names(&scene.cluster.view()), ["a"], "the last known pods stay");
     scene.stage.server.faults().remove(fault);
     scene.until_up().await;
     scene.end().await;

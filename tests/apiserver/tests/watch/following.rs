@@ -56,14 +56,14 @@ async fn changes_at_once_are_one_event() {
     for number in 0..30 {
         scene.pod(&format!("p{number}")).await;
     }
-    // One event a second; a slow machine takes longer to make the changes.
+    // The agent sends at most one event a second. A slow machine takes longer to make the changes.
     let most = 3 + begun.elapsed().as_secs();
     scene.until("all", |view| view.pods.pods().len() == 30).await;
     let mut told = 0;
     while let Some(event) = scene.cluster.try_event() {
         told += u64::from(matches!(event, Event::Pods));
     }
-    assert!((1..=most).contains(&told), "nobody looked meanwhile: {told}");
+    assert!((1..=most).contains(&told), "{told} events; the view was not read meanwhile");
     scene.end().await;
 }
 
@@ -93,19 +93,23 @@ async fn annotations_of_the_configuration_are_kept() {
     let view = scene.until_known(&["a"]).await;
     let of = |view: &View, key: &str| view.pods.pods()[0].annotation(key).map(str::to_owned);
     assert_eq!(of(&view, "example.com/keep").as_deref(), Some("yes"));
-    assert_eq!(of(&view, "example.com/other").as_deref(), Some("long"), "a later configuration may name it");
-    // This annotation decides nothing: the loop is not woken.
+    assert_eq!(
+        of(&view, "example.com/other").as_deref(),
+        Some("long"),
+        "a later configuration may name this annotation"
+    );
+    // This annotation affects no decision, so the loop is not woken.
     let change = |value: &str| json!({"metadata": {"annotations": {"example.com/other": value}}});
     scene.stage.patch(&scene.stage.pods("a"), change("longer")).await.unwrap();
     let heard = |now: &View| now.counts.changes > view.counts.changes;
     scene.until("the change", heard).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(of(&scene.cluster.view(), "example.com/other").as_deref(), Some("long"));
-    // Another key in the configuration: everything is listed again.
+    // The configuration names another key, so the agent lists everything again.
     options.protect.annotations = vec!["example.com/other".to_owned()];
     scene.cluster.reload(options);
     scene.until("the other annotation", |view| of(view, "example.com/other").as_deref() == Some("longer")).await;
-    // Now it decides.
+    // The annotation now affects decisions.
     scene.stage.patch(&scene.stage.pods("a"), change("longest")).await.unwrap();
     scene.until("its change", |view| of(view, "example.com/other").as_deref() == Some("longest")).await;
     scene.end().await;

@@ -1,5 +1,5 @@
-//! The reflectors of pods and node, with each fault of the API server and of the connection. With `KUBECONFIG` set the same cases run against
-//! the server that it names.
+//! The reflectors of pods and node, with each fault of the API server and of the connection. With `KUBECONFIG` set the same cases run
+//! against the real server that it names.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -16,9 +16,9 @@ use node_pressure_monitor::cluster::{Access, Cluster, State, Timeouts, View};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::Value;
 
-/// Long enough for the slowest machine.
+/// A time limit that suffices on the slowest machine.
 const LATE: Duration = Duration::from_secs(60);
-/// Shorter than an agent's, so that a test need not wait as long.
+/// Timeouts shorter than an agent's, so that tests wait less.
 const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(2), silence: Duration::from_secs(4) };
 
 /// A stage and the threads of an agent on its node.

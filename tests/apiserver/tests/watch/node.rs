@@ -1,4 +1,4 @@
-//! The node's object: begin and end of maintenance.
+//! The node's object: the beginning and end of maintenance.
 
 use node_pressure_apiserver::Fault;
 use serde_json::json;
@@ -13,7 +13,7 @@ async fn a_cordoned_node_is_in_maintenance() {
     scene.patch_node(json!({"spec": {"unschedulable": true}})).await;
     let view = scene.until("cordoned", |view| view.node.maintenance.is_some()).await;
     assert_eq!(view.node.maintenance.as_deref(), Some("cordoned"));
-    // The last state is kept while the server is away.
+    // The agent keeps the last state while the server is away.
     scene.stage.server.close().await;
     scene.until_down().await;
     assert!(scene.cluster.view().node.maintenance.is_some());
