@@ -3,19 +3,16 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        let path = directory.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    directory
+/// A directory with the one file of a cgroup that the thread writes.
+fn cgroup() -> tempfile::TempDir {
+    let cgroup = tempfile::tempdir().unwrap();
+    fs::write(cgroup.path().join("memory.reclaim"), "").unwrap();
+    cgroup
 }
 
 #[test]
 fn an_order_is_written_in_pieces_and_answered() {
-    let cgroup = directory(&[("memory.reclaim", "")]);
+    let cgroup = cgroup();
     let open = fs::File::open(cgroup.path()).unwrap();
     let mut reclaimer = Reclaimer::start().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -50,7 +47,7 @@ fn an_interrupt_ends_an_unanswered_order() {
 
 #[test]
 fn an_interrupted_order_does_not_answer_the_next() {
-    let cgroup = directory(&[("memory.reclaim", "")]);
+    let cgroup = cgroup();
     let open = fs::File::open(cgroup.path()).unwrap();
     let mut reclaimer = Reclaimer::start().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
