@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use node_pressure_monitor::config::{Mode, MonitorConfig, Policy, Threshold, ThresholdValue};
+use node_pressure_monitor::config::{EvictionLimits, Mode, MonitorConfig, Policy, Threshold, ThresholdValue};
 use node_pressure_monitor::eviction::decider::{
     AgentRules, Answer, Choice, Decider, Measure, Next, Pace, Place, Recording, Rules, Snapshot, Standing,
 };
@@ -107,7 +107,8 @@ const MOST_ALLOCATIONS: u64 = 30;
 
 fn rules(policy: &Policy) -> Rules<'_> {
     let config = MonitorConfig::default();
-    let (limits, methods) = (config.evictions, config.kubernetes.evictions);
+    let limits = EvictionLimits { act_on_present_pressure: true, ..config.evictions };
+    let methods = config.kubernetes.evictions;
     let agent = AgentRules { mode: Mode::Enforce, limits, methods, defers_soft: true };
     Rules { policy, pace: Pace::Agent(agent) }
 }

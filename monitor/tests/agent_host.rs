@@ -123,7 +123,8 @@ fn summary_and_metrics_agree_with_this_machine() {
 #[test]
 fn a_dry_run_in_observe_mode_is_an_incident() {
     // The threshold exceeds any machine's available memory, so it is met at once.
-    let agent = Agent::start("evictionHard: {memory.available: 99%}\n", "json");
+    let config = "evictionHard: {memory.available: 99%}\nevictions: {actOnPresentPressure: true}\n";
+    let agent = Agent::start(config, "json");
     let deadline = Instant::now() + PATIENCE;
     // The eviction is found by its kind: the last incident may be an OOM kill elsewhere on this machine.
     let id = loop {

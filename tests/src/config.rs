@@ -86,6 +86,10 @@ impl AgentConfig {
         if let Some(threshold) = self.stall_threshold {
             let _ = writeln!(text, "  stallThreshold: {threshold}");
         }
+        if !self.extra.lines().any(|line| line.starts_with("evictions:")) {
+            // Most scenarios begin with a threshold that is met, or that is above half of the small machine.
+            text.push_str("evictions:\n  actOnPresentPressure: true\n");
+        }
         text.push_str(&self.extra);
         let _ = writeln!(text, "metrics:\n  listen: \"{}\"", self.address());
         text

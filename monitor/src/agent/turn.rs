@@ -127,6 +127,8 @@ impl Agent {
             expected,
             in_maintenance: self.in_maintenance(now),
             reclaim,
+            memory_stalled: self.decision.awaits_stalls().then(|| self.sensors.pressure.memory_stalled()).flatten(),
+            oom_killed: self.sensors.oom_kills.last_of_node(),
             has_limits: self.sensors.pods.has_any(),
         }
     }
@@ -268,7 +270,8 @@ impl Agent {
         let (armed, assessment) = (self.decision.armed(), self.decision.assessment());
         self.reporter.report_thresholds(armed, assessment, observation, woken_by, now);
         let of_eviction = eviction.map(|eviction| eviction.met.threshold.signal);
-        let first = || assessment.to_act_on().first().map(|met| met.threshold.signal);
+        let is_armed = |met: &&MetThreshold| self.decision.unarmed().iter().all(|(place, ..)| *place != met.place);
+        let first = || assessment.to_act_on().into_iter().find(is_armed).map(|met| met.threshold.signal);
         let is_reclaiming = self.config.mode == Mode::Enforce && !assessment.met.is_empty();
         if let Some(signal) = of_eviction.or_else(first).filter(|_| is_reclaiming) {
             self.reporter.report_reclaiming(signal.resource(), eviction.is_some(), now);
@@ -294,6 +297,7 @@ impl Agent {
         for note in notes {
             reporter.report_note(note, &state, observation, pods_expected, now);
         }
+        reporter.report_unarmed(state.decision.unarmed(), now);
         for (condition, holds) in state.node_conditions() {
             reporter.report_condition(condition.as_str(), holds, Some(condition), now);
         }

@@ -265,6 +265,14 @@ pub struct EvictionLimits {
     pub kill_timeout: Duration,
     /// How long proactive reclaim may take before an eviction; zero turns proactive reclaim off.
     pub reclaim_deadline: Duration,
+    /// Whether a threshold evicts that was met when it arrived, or cannot be meant for this node. Traces of agents without this rule do
+    /// not have the field.
+    #[serde(default = "yes")]
+    pub act_on_present_pressure: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl Default for EvictionLimits {
@@ -274,6 +282,7 @@ impl Default for EvictionLimits {
             max_per_minute: 6,
             kill_timeout: Duration::from_secs(3),
             reclaim_deadline: Duration::ZERO,
+            act_on_present_pressure: false,
         }
     }
 }

@@ -61,6 +61,7 @@ mod tests {
         max_per_minute: 2,
         kill_timeout: Duration::from_secs(5),
         reclaim_deadline: Duration::ZERO,
+        act_on_present_pressure: false,
     };
 
     fn at(seconds: u64) -> Monotonic {

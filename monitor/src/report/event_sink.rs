@@ -14,6 +14,8 @@ use crate::workloads::cgroup_path::{Role, role, workload};
 const OOM_KILLING: &str = "OOMKilling";
 /// The kubelet's reason for an OOM kill because the node had no memory left.
 const SYSTEM_OOM: &str = "SystemOOM";
+/// The reason of a threshold that evicts nothing yet.
+const UNARMED: &str = "EvictionThresholdNotArmed";
 /// One OOM kill may cost many pods a process each: further pods get no event.
 const MOST_PODS: usize = 16;
 
@@ -39,6 +41,10 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
         Record::ConditionChanged { condition: Some(condition), status, .. } => {
             let reason = condition.text(status).event;
             events.push(EventDraft::node(false, reason, format!("Node {node_name} status is now: {reason}")));
+        }
+        Record::ThresholdUnarmed { threshold, why, .. } => {
+            let words = format!("Node {node_name}: the eviction threshold {threshold} {}", why.reason());
+            events.push(EventDraft::node(true, UNARMED, words));
         }
         Record::Reclaiming(resource) => {
             events.push(EventDraft::node(true, NodeEvent::REASON, NodeEvent { resource }.message()));

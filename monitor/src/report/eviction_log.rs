@@ -50,6 +50,26 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
                 "no further workload is evicted: what evicted pods have on the disk suffices once the container runtime has removed it"
             );
         }
+        Record::ThresholdUnarmed { threshold, value, why } => tracing::warn!(
+            event = "threshold_unarmed",
+            signal = threshold.signal.as_str(),
+            threshold = %threshold,
+            kind = threshold.kind(),
+            available = value.map(|value| value.available),
+            capacity = value.map(|value| value.capacity),
+            reason = why.reason(),
+            suppressed,
+            "the threshold evicts nothing yet; evictions.actOnPresentPressure waives this"
+        ),
+        Record::ThresholdArmed { threshold, by } => tracing::info!(
+            event = "threshold_armed",
+            signal = threshold.signal.as_str(),
+            threshold = %threshold,
+            kind = threshold.kind(),
+            by = by.as_str(),
+            suppressed,
+            "the threshold evicts from now on"
+        ),
         Record::BudgetSpent { left } => tracing::warn!(
             event = "evictions_spent",
             seconds_left = left.as_secs_f64(),

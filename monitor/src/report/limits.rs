@@ -114,6 +114,9 @@ impl LogLimits {
             Record::ThresholdMet { .. } | Record::ThresholdRecovered { .. } => {
                 ("crossings", (20, Duration::from_secs(1)))
             }
+            Record::ThresholdUnarmed { .. } | Record::ThresholdArmed { .. } => {
+                ("arming", (20, Duration::from_secs(10)))
+            }
             Record::CandidatesExhausted { .. } | Record::BudgetSpent { .. } => ("exhausted", seldom),
             Record::EvictionWaits { .. } => ("waits", seldom),
             Record::EvictionPutOff { .. } => ("put off", seldom),

@@ -32,6 +32,8 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::EvictionUnreported { .. }
         | Record::PodUnknown { .. }
         | Record::CandidatesExhausted { .. }
+        | Record::ThresholdUnarmed { .. }
+        | Record::ThresholdArmed { .. }
         | Record::BudgetSpent { .. } => eviction_log::write(record, suppressed),
         Record::ThresholdMet { met, wakeup, sampled } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);

@@ -58,6 +58,9 @@ metrics! {
         threshold_bytes: GaugeVec = "threshold_bytes"{signal, kind},
         /// Whether the signal is below the eviction threshold (1) or not (0).
         threshold_met: IntGaugeVec = "threshold_met"{signal, kind},
+        /// Whether the eviction threshold is armed (1), or evicts nothing yet because it was met when it arrived or cannot be meant for this
+        /// node (0).
+        threshold_armed: IntGaugeVec = "threshold_armed"{signal, kind},
         /// Whether the node condition is true (1) or not (0), transition period included.
         condition: IntGaugeVec = "condition"{condition},
         /// Workloads on the node, by QoS class.
@@ -275,6 +278,7 @@ impl NodeMetrics {
         let bytes = thresholds.iter().filter_map(|it| Some((labels(it), it.bytes?.as_f64())));
         replace(&self.threshold_bytes, bytes);
         replace(&self.threshold_met, thresholds.iter().map(|it| (labels(it), it.met.into())));
+        replace(&self.threshold_armed, thresholds.iter().map(|it| (labels(it), it.unarmed.is_none().into())));
         for threshold in thresholds {
             // `increase()` misses the first increment of a counter that appears with it.
             for outcome in EvictionOutcome::ALL {

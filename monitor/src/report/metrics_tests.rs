@@ -30,6 +30,7 @@ fn report() -> NodeReport {
             threshold: Policy::default_hard_threshold(),
             bytes: Some(Bytes::from_mib(100)),
             met: true,
+            unarmed: None,
         }],
         conditions: vec![("MemoryPressure".into(), true)],
         classes: vec![ClassReport {

@@ -39,6 +39,7 @@ mod summary_figures;
 use std::borrow::Cow;
 
 use crate::config::Threshold;
+use crate::eviction::decider::Unarmed;
 use crate::kernel::{Accounts, CgroupCounters, DeviceId, InodeCounters, KswapdCounters, ProbeStatistics, ProbeStatus};
 use crate::units::{Bytes, CgroupId};
 
@@ -105,6 +106,8 @@ pub struct ThresholdReport {
     pub bytes: Option<Bytes>,
     /// Whether the signal is below it.
     pub met: bool,
+    /// Why it does not evict yet, if it does not.
+    pub unarmed: Option<Unarmed>,
 }
 
 /// The workloads of one QoS class.

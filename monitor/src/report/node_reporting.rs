@@ -95,6 +95,7 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
     let observation = state.sensors.observation(state.config.policy.semantics);
     let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
     let crossed = &state.decision.assessment().crossed;
+    let unarmed = state.decision.unarmed();
     let thresholds = state.decision.armed().iter().map(|armed| &armed.threshold).enumerate();
     thresholds
         .map(|(index, threshold)| ThresholdReport {
@@ -102,6 +103,7 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
             bytes: value(threshold.signal)
                 .map(|value| threshold.value.resolve(value.capacity, state.config.policy.quirks).bytes()),
             met: crossed.get(index).copied().unwrap_or(false),
+            unarmed: unarmed.iter().find(|(place, ..)| *place == index).map(|(.., why)| *why),
         })
         .collect()
 }

@@ -1,12 +1,16 @@
 //! Reports the decider's notes of a turn, and what the actions noted.
 
 use crate::actions::ActionNote;
-use crate::eviction::decider::Note;
-use crate::eviction::{MetThreshold, Observation};
+use crate::config::Threshold;
+use crate::eviction::decider::{Note, Unarmed};
+use crate::eviction::{Armed, MetThreshold, Observation};
 use crate::units::Monotonic;
 
 use super::record::{ReclaimRecord, Record};
 use super::{LoopState, Reporter};
+
+/// Name of the capability that every threshold evicts.
+const ARMING: &str = "arming";
 
 impl Reporter {
     /// Reports one note of the decider. `pods_expected` is the number of evicted pods whose disk usage is about to be
@@ -20,6 +24,19 @@ impl Reporter {
         now: Monotonic,
     ) {
         let threshold = match note {
+            Note::Unarmed { threshold, why } => {
+                if let Some(Armed { threshold, .. }) = state.decision.armed().get(threshold) {
+                    let value = observation.get(threshold.signal);
+                    self.report(&Record::ThresholdUnarmed { threshold, value, why }, now);
+                }
+                return;
+            }
+            Note::Armed { threshold, by } => {
+                if let Some(Armed { threshold, .. }) = state.decision.armed().get(threshold) {
+                    self.report(&Record::ThresholdArmed { threshold, by }, now);
+                }
+                return;
+            }
             Note::BudgetSpent { left } => {
                 self.report(&Record::BudgetSpent { left }, now);
                 return;
@@ -33,7 +50,7 @@ impl Reporter {
         };
         let Some(met) = &met_at(threshold, state, observation) else { return };
         match note {
-            Note::BudgetSpent { .. } => {}
+            Note::Unarmed { .. } | Note::Armed { .. } | Note::BudgetSpent { .. } => {}
             Note::Deferred { .. } => {
                 let reason = state.sensors.platform.cluster.why_deferred(now);
                 self.report_deferred(met, &reason, now);
@@ -61,6 +78,17 @@ impl Reporter {
                 }
             }
         }
+    }
+
+    /// Reports which thresholds evict nothing yet, as a missing capability.
+    pub fn report_unarmed(&mut self, unarmed: &[(usize, Threshold, Unarmed)], now: Monotonic) {
+        if unarmed.is_empty() && !self.has_unarmed {
+            return;
+        }
+        self.has_unarmed = !unarmed.is_empty();
+        let reasons: Vec<String> = unarmed.iter().map(|(_, it, why)| format!("{it} {}", why.reason())).collect();
+        let reason = self.has_unarmed.then(|| reasons.join("; "));
+        self.set_capability(ARMING, reason.as_deref(), "no workload is evicted for this threshold", now);
     }
 
     /// Reports one note of the actions.

@@ -9,6 +9,7 @@ use crate::actions::oom_score::{Audit, Drift};
 use crate::actions::{Ended, ReclaimAttempt};
 use crate::cluster::Verdict;
 use crate::config::{Mode, Threshold};
+use crate::eviction::decider::{ArmedBy, Unarmed};
 use crate::eviction::evicted::Cause;
 use crate::eviction::no_execute::News;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
@@ -27,6 +28,9 @@ pub enum Record<'r> {
     Stopped,
     ThresholdMet { met: &'r MetThreshold, wakeup: &'static str, sampled: Monotonic },
     ThresholdRecovered { threshold: &'r Threshold, value: SignalValue, sampled: Monotonic },
+    // A threshold evicts nothing yet.
+    ThresholdUnarmed { threshold: &'r Threshold, value: Option<SignalValue>, why: Unarmed },
+    ThresholdArmed { threshold: &'r Threshold, by: ArmedBy },
     // The agent is about to get back a resource that is short, in enforce mode.
     Reclaiming(Resource),
     // An eviction has started; in observe mode, it would have.
@@ -99,6 +103,8 @@ impl Record<'_> {
             self,
             Self::ThresholdMet { .. }
                 | Self::ThresholdRecovered { .. }
+                | Self::ThresholdUnarmed { .. }
+                | Self::ThresholdArmed { .. }
                 | Self::ConditionChanged { .. }
                 | Self::SourceChanged { .. }
                 | Self::Maintenance { .. }

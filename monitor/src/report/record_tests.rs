@@ -8,7 +8,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::actions::{Action, ReclaimAttempt};
-use crate::eviction::decider::EvictionEnd;
+use crate::eviction::decider::{ArmedBy, EvictionEnd, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
 use crate::report::eviction_report::{ThresholdTrigger, Trigger};
 use crate::report::reporter::Outlets;
@@ -180,6 +180,22 @@ fn log_and_metric_of_each_record_agree() {
             "candidates_exhausted",
             ("candidates", "2"),
             Some(text("no_candidate")),
+        ),
+        (
+            Record::ThresholdUnarmed {
+                threshold: &met.threshold,
+                value: Some(met.value),
+                why: Unarmed::Present { available: 1 },
+            },
+            "threshold_unarmed",
+            ("kind", "hard"),
+            None,
+        ),
+        (
+            Record::ThresholdArmed { threshold: &met.threshold, by: ArmedBy::Fell },
+            "threshold_armed",
+            ("by", "signal_fell"),
+            None,
         ),
         (
             Record::Reclaim(ReclaimRecord::Ended(&attempt)),

@@ -41,6 +41,8 @@ pub struct Reporter {
     status: NodeStatusSink,
     conditions: ConditionLog,
     limits: LogLimits,
+    /// Whether thresholds were reported that evict nothing yet.
+    pub(super) has_unarmed: bool,
     /// Thresholds reported as met and not yet as recovered.
     met: Vec<Threshold>,
     reclaiming: Dedup<Resource>,
@@ -63,6 +65,7 @@ impl Reporter {
             status: NodeStatusSink::default(),
             conditions: ConditionLog::default(),
             limits: LogLimits::default(),
+            has_unarmed: false,
             met: Vec::new(),
             reclaiming: Dedup::new(REPEAT_RECLAIMING),
             dry_runs: Dedup::new(REPEAT_DRY_RUN),

@@ -146,7 +146,8 @@ fn standing(report: &ThresholdReport, available: Option<Bytes>) -> String {
         (Some(_), None) => "not met".to_owned(),
         (None, _) => "not observed: can not be met".to_owned(),
     };
-    distance + &grace(&report.threshold)
+    let unarmed = report.unarmed.map_or(String::new(), |why| format!("; evicts nothing: {}", why.reason()));
+    distance + &grace(&report.threshold) + &unarmed
 }
 
 fn workloads(page: &mut Page, node: &NodeReport) {

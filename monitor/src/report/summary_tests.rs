@@ -29,6 +29,7 @@ fn node() -> NodeReport {
                 threshold: Policy::default_hard_threshold(),
                 bytes: Some(mib(100)),
                 met: false,
+                unarmed: None,
             },
             ThresholdReport {
                 threshold: Threshold {
@@ -39,6 +40,7 @@ fn node() -> NodeReport {
                 },
                 bytes: Some(mib(700)),
                 met: true,
+                unarmed: None,
             },
             ThresholdReport {
                 threshold: Threshold {
@@ -49,6 +51,7 @@ fn node() -> NodeReport {
                 },
                 bytes: None,
                 met: false,
+                unarmed: None,
             },
         ],
         classes: vec![
@@ -280,6 +283,7 @@ fn disks_and_process_ids_in_their_own_units() {
         },
         bytes: Some(Bytes(1000)),
         met,
+        unarmed: None,
     };
     let signal = |signal, available| SignalReport { signal, available, capacity: 4096 };
     let role = |role, device: &str| RoleReport {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::kernel::{OomKill, ProbeReport};
+use crate::kernel::{OomConstraint, OomKill, ProbeReport};
 use crate::node::Hierarchy;
 use crate::node::kmsg::{self, Kmsg, OomReport, Pairing};
 use crate::units::Monotonic;
@@ -36,6 +36,8 @@ pub struct OomKills {
     log: LogReading,
     by_counters: ByCounters<OomKill>,
     balance: Balance,
+    /// When a kill was last reported that no limit of a cgroup caused.
+    of_node: Option<Monotonic>,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +80,7 @@ impl OomKills {
             log: LogReading::default(),
             by_counters: ByCounters::default(),
             balance: Balance::default(),
+            of_node: None,
         }
     }
 
@@ -151,6 +154,15 @@ impl OomKills {
                 }
             }
         }
+        // Without a constraint the kill may be for a cgroup's limit.
+        if kills.iter().any(|kill| kill.constraint == Some(OomConstraint::None)) {
+            self.of_node = Some(now);
+        }
+    }
+
+    /// Returns when the OOM killer last acted because the node had no memory left, if the agent saw it.
+    pub fn last_of_node(&self) -> Option<Monotonic> {
+        self.of_node
     }
 
     /// Returns the kill if it is to be reported now. Holds a kill of the log without a `workload` until the workloads' counters

@@ -49,6 +49,12 @@ impl PressureConditions {
         self.is_known
     }
 
+    /// Returns the total time for which all tasks waited for memory; nothing without PSI.
+    pub fn memory_stalled(&self) -> Option<Duration> {
+        let pressure = self.files.read(PressureScope::System, PressureResource::Memory).ok()?;
+        pressure.of(PressureKind::Full).map(|stall| stall.total)
+    }
+
     /// Replaces the conditions. A condition that remains keeps its state. Returns the names of the removed ones.
     pub fn reconfigure(&mut self, conditions: &[PressureCondition]) -> Vec<String> {
         let mut before = std::mem::take(&mut self.watched);

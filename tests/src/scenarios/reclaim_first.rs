@@ -38,7 +38,7 @@ fn config(stage: &Stage<'_>, below: u64) -> Result<AgentConfig> {
     Ok(AgentConfig {
         hard: Some(format!("{}Ki", threshold / 1024)),
         semantics: "kubelet",
-        extra: format!("evictions:\n  reclaimDeadline: {}s\n", DEADLINE.as_secs()),
+        extra: format!("evictions:\n  actOnPresentPressure: true\n  reclaimDeadline: {}s\n", DEADLINE.as_secs()),
         ..AgentConfig::default()
     })
 }

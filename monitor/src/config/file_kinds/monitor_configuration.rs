@@ -145,13 +145,15 @@ fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampli
 }
 
 fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, limits: &mut EvictionLimits) {
-    let inner = walk.section(fields, "evictions", "coolDown maxPerMinute killTimeout reclaimDeadline");
+    let inner =
+        walk.section(fields, "evictions", "coolDown maxPerMinute killTimeout reclaimDeadline actOnPresentPressure");
     walk.set(&mut limits.cool_down, inner.get("coolDown"), |walk, field| walk.duration(field, "100ms"));
     walk.set(&mut limits.max_per_minute, inner.get("maxPerMinute"), |walk, field| {
         walk.whole_number(field, 1..=u32::MAX, "6; to evict nothing, use `mode: observe`")
     });
     walk.set(&mut limits.kill_timeout, inner.get("killTimeout"), |walk, field| walk.positive_duration(field, "3s"));
     walk.set(&mut limits.reclaim_deadline, inner.get("reclaimDeadline"), |walk, field| walk.duration(field, "200ms"));
+    walk.set(&mut limits.act_on_present_pressure, inner.get("actOnPresentPressure"), Walk::boolean);
 }
 
 fn read_kernel(walk: &mut Walk<'_>, fields: &Fields<'_>, kernel: &mut KernelOptions) {

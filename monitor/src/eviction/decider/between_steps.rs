@@ -1,11 +1,12 @@
 //! Reading and changing the decider's state between steps.
 
+use crate::config::Threshold;
 use crate::eviction::rank::Ranked;
 use crate::eviction::{Armed, Assessment, Layout, MetThreshold, Observation, arm};
 use crate::units::Monotonic;
 
 use super::memory::Renewal;
-use super::{Decider, Memory, Note, Rules, Turn, memory};
+use super::{Decider, Memory, Note, Rules, Turn, Unarmed, memory};
 
 impl<C> Decider<C> {
     /// Returns a decider that continues from the memory of another decider.
@@ -15,8 +16,8 @@ impl<C> Decider<C> {
 
     /// Converts the decider to another type of candidates. The present turn is dropped, so this is only for the time between two turns.
     pub fn between_turns<D>(self) -> Decider<D> {
-        let Self { armed, layout, memory, turn: _ } = self;
-        Decider { armed, layout, memory, turn: Turn::default() }
+        let Self { armed, layout, memory, verdicts, turn: _ } = self;
+        Decider { armed, layout, memory, verdicts, turn: Turn::default() }
     }
 
     pub fn memory(&self) -> &Memory {
@@ -26,6 +27,16 @@ impl<C> Decider<C> {
     /// Returns the thresholds that are watched on the present layout.
     pub fn armed(&self) -> &[Armed] {
         &self.armed
+    }
+
+    /// Returns the thresholds that do not evict yet, with their places and the reasons.
+    pub fn unarmed(&self) -> &[(usize, Threshold, Unarmed)] {
+        &self.verdicts.unarmed
+    }
+
+    /// Tells whether the snapshot is to have the stalls for memory: a threshold that is not armed waits for them.
+    pub fn awaits_stalls(&self) -> bool {
+        self.verdicts.awaits_stalls()
     }
 
     /// Returns the layout that the thresholds are armed for, or `None` before the first step.

@@ -10,6 +10,7 @@ use crate::eviction::budget::Budget;
 use crate::eviction::collection::CollectionMemory;
 use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
+use super::arming::{Arming, Stalls};
 use super::snapshot::{EvictionEnd, Snapshot};
 
 /// A workload is no candidate for this long after a failed attempt.
@@ -35,6 +36,8 @@ pub struct Memory {
     pub(super) cool_downs: CoolDowns,
     pub(super) budget: Budget,
     pub(super) exclusions: Exclusions,
+    pub(super) arming: Arming,
+    pub(super) stalls: Stalls,
     pub(super) collection: CollectionMemory,
     pub(super) renewal: Renewal,
     pub(super) reclaim: ReclaimMemory,

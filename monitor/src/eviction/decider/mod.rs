@@ -5,6 +5,7 @@
 //! end names the victim. The agent, `simulate`, `rank`, the fuzz targets, the property tests and the benchmark drive it. No other code
 //! picks a victim.
 
+mod arming;
 mod before;
 mod between_steps;
 mod choose;
@@ -25,10 +26,13 @@ use super::benefit::Benefit;
 use super::budget::Refusal;
 use super::proactive_reclaim::ReclaimOutcome;
 use super::rank::{Candidate, Order, Ranked};
+use arming::Verdicts;
+
 use super::{Armed, Assessment, Layout, MetThreshold, Observation, State as ThresholdState, assess, is_below};
 
 pub use super::collection::RuntimeFacts;
 pub use super::standing::{ControlPlane, Standing};
+pub use arming::{ArmedBy, Unarmed, at_arrival};
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
@@ -79,6 +83,7 @@ pub struct Decider<C> {
     armed: Vec<Armed>,
     layout: Option<Layout>,
     memory: Memory,
+    verdicts: Verdicts,
     turn: Turn<C>,
 }
 
@@ -135,7 +140,8 @@ impl<C> Default for Turn<C> {
 
 impl<C> Default for Decider<C> {
     fn default() -> Self {
-        Self { armed: Vec::new(), layout: None, memory: Memory::default(), turn: Turn::default() }
+        let (armed, memory, verdicts) = (Vec::new(), Memory::default(), Verdicts::default());
+        Self { armed, layout: None, memory, verdicts, turn: Turn::default() }
     }
 }
 
@@ -205,6 +211,7 @@ impl<C: Candidate> Decider<C> {
         turn.before = std::mem::replace(&mut self.memory.thresholds, after);
         turn.queue.extend(assessment.to_act_on().into_iter().cloned());
         turn.assessment = assessment;
+        self.judge_arming(rules, snapshot);
         if rules.agent().is_none() && rules.policy.local_storage_isolation && snapshot.has_limits {
             return self.ask(Phase::Limits, Next::Measure(Measure::Limits));
         }
@@ -212,6 +219,19 @@ impl<C: Candidate> Decider<C> {
             return next;
         }
         self.next_threshold(rules, snapshot)
+    }
+
+    /// Judges which thresholds are armed. Only the agent has this rule, in either mode.
+    fn judge_arming(&mut self, rules: Rules<'_>, snapshot: &Snapshot) {
+        let Some(agent) = rules.agent() else { return };
+        let is_waived = agent.limits.act_on_present_pressure;
+        let Memory { arming, stalls, .. } = &mut self.memory;
+        self.verdicts.renew((arming, stalls), rules.policy, &self.armed, snapshot, is_waived);
+        let note = |(threshold, verdict): &(usize, _)| match *verdict {
+            Ok(by) => Note::Armed { threshold: *threshold, by },
+            Err(why) => Note::Unarmed { threshold: *threshold, why },
+        };
+        self.turn.notes.extend(self.verdicts.changes.iter().map(note));
     }
 
     /// Answers `rank`: takes the threshold on the signal that would be acted on. A met threshold comes before an unmet one, then a hard one
@@ -267,6 +287,9 @@ impl<C: Candidate> Decider<C> {
         let now = snapshot.clock();
         let (signal, hard) = (met.threshold.signal, met.is_hard());
         let is_on_disk = signal.resource().is_on_disk();
+        if !self.verdicts.is_armed(met.place) {
+            return false;
+        }
         if let Err(refusal) = self.may_start(agent, snapshot, is_on_disk, hard) {
             let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
             self.turn.retry = Some(now.after(left));

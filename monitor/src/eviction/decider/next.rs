@@ -9,6 +9,8 @@ use crate::eviction::garbage::Collector;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Signal};
 
+use super::arming::{ArmedBy, Unarmed};
+
 /// What to do now. After everything but [`Next::Wait`] the driver calls the decider again with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Next {
@@ -117,6 +119,10 @@ pub enum Route {
 pub enum Note {
     /// A soft threshold is met, but its eviction waits because the node is in maintenance.
     Deferred { threshold: usize },
+    /// A threshold does not evict yet, for this reason.
+    Unarmed { threshold: usize, why: Unarmed },
+    /// A threshold that did not evict is armed now.
+    Armed { threshold: usize, by: ArmedBy },
     /// The budget of evictions per minute is spent.
     BudgetSpent { left: Duration },
     /// The space that evicted pods still occupy will suffice once it is freed.

@@ -62,6 +62,8 @@ impl Scene {
             max_per_minute: 3,
             kill_timeout: Duration::from_secs(5),
             reclaim_deadline: Duration::from_millis(500),
+            // The scenes begin under pressure.
+            act_on_present_pressure: true,
         };
         let methods = EvictionMethods { hard: EvictionMethod::Delete, soft: EvictionMethod::Evict };
         Self {
@@ -192,6 +194,8 @@ impl Scene {
 fn note_name(note: Note) -> &'static str {
     match note {
         Note::Deferred { .. } => "deferred",
+        Note::Unarmed { .. } => "unarmed",
+        Note::Armed { .. } => "armed",
         Note::BudgetSpent { .. } => "budget spent",
         Note::Expected { .. } => "expected",
         Note::PutOff { .. } => "put off",

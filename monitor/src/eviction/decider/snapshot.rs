@@ -1,5 +1,7 @@
 //! The input of one step of the decider: plain facts that can be serialized and replayed.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::collection::{CollectionEnd, RuntimeFacts};
@@ -38,6 +40,12 @@ pub struct Snapshot {
     /// The node is in maintenance, or the agent does not know yet whether it is.
     pub in_maintenance: bool,
     pub reclaim: ReclaimFacts,
+    /// The total time for which all tasks waited for memory (PSI `full`). It is read while [`super::Decider::awaits_stalls`] asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_stalled: Option<Duration>,
+    /// When the kernel's OOM killer last acted for the whole node, and not for a cgroup's limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oom_killed: Option<Monotonic>,
     /// Whether the local storage of candidates is to be checked against their limits when a check is due.
     pub has_limits: bool,
 }
