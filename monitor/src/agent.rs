@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::actions::Actions;
+use crate::actions::{Actions, KeptState};
 use crate::config::MonitorConfig;
 use crate::eviction::decider::Decider;
 use crate::node::timer::Timer;
@@ -38,6 +38,7 @@ pub struct Agent {
     actions: Actions,
     reporter: Reporter,
     reload: Reload,
+    kept: KeptState,
     last: LastTimes,
 }
 
@@ -142,6 +143,7 @@ impl Agent {
         self.reporter.outlets.health.beat(Instant::now());
         self.sensors.events.drain();
         self.decide(wakeup, now);
+        self.kept.keep(self.decision.memory());
         self.report_kernel_events(now);
         let (reporter, mut state) = self.reporting();
         reporter.record_oom_kills(&mut state, false, Monotonic::now());

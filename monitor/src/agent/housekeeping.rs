@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::actions::oom_score::{Audit, Rules};
-use crate::actions::self_protection;
+use crate::actions::{kept_state, self_protection};
 use crate::cluster::ledger;
 use crate::report::record::Record;
 use crate::units::Monotonic;
@@ -26,6 +26,8 @@ impl Agent {
         self.sensors.workloads.scan();
         self.actions.hint_stores(&mut self.sensors);
         self.tidy_ledger();
+        let reason = self.kept.degradation();
+        self.reporter.set_capability(kept_state::CAPABILITY, reason.as_deref(), kept_state::EFFECT, Monotonic::now());
         self.confirm_cluster();
         let now = Monotonic::now();
         self.reporter.note_counters(&mut self.sensors);

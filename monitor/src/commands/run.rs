@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
-use crate::actions::{Actions, Evictor, FreezeRecord, self_protection};
+use crate::actions::{Actions, Evictor, FreezeRecord, KeptState, self_protection};
 use crate::agent::{Agent, Parts, Reload, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
@@ -176,6 +176,9 @@ async fn serve(
     degradations.extend(missing);
     let pods = config.pods.as_deref().map(PodsFile::watch).transpose();
     let pods = pods.context("cannot start the thread that reads the pods")?;
+    let (kept, remembered, unused) =
+        KeptState::beside(&config.lock_file).context("cannot start the thread that writes the decision state")?;
+    degradations.extend(unused);
     let config_state = ConfigState::started(file.as_ref().map(|(_, fingerprint, _)| *fingerprint), SystemTime::now());
     let watch = |(path, fingerprint, options): (PathBuf, Fingerprint, Options)| {
         ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
@@ -248,6 +251,7 @@ async fn serve(
         actions: Actions::new(evictor, queue, reclaim, runtime, cluster),
         outlets: Outlets { metrics, health, publications, log },
         recorder,
+        kept: (kept, remembered),
         reload,
     });
     agent.start(text, &degradations);

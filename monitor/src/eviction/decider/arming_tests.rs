@@ -1,4 +1,4 @@
-use super::super::{Decider, Note, OwnedRules, Pace, Rules};
+use super::super::{Decider, Kept, Note, OwnedRules, Pace, Rules};
 use super::*;
 use crate::config::{EvictionLimits, Mode, MonitorConfig, Semantics, ThresholdValue};
 use crate::eviction::Layout;
@@ -61,10 +61,9 @@ impl Scene {
 
     /// Ends the agent and starts another one in the same boot.
     fn restart(&mut self) {
-        let text = serde_json::to_string(&self.decider.memory().arming).unwrap();
-        let mut memory = crate::eviction::decider::Memory::default();
-        memory.arming = serde_json::from_str(&text).unwrap();
-        self.decider = Decider::remembering(memory);
+        let text = serde_json::to_string(&Kept::of(self.decider.memory())).unwrap();
+        let kept: Kept = serde_json::from_str(&text).unwrap();
+        self.decider = Decider::remembering(kept.into_memory());
     }
 }
 

@@ -9,6 +9,7 @@ mod arming;
 mod before;
 mod between_steps;
 mod choose;
+mod kept;
 mod limits;
 mod memory;
 mod next;
@@ -33,6 +34,7 @@ use super::{Armed, Assessment, Layout, MetThreshold, Observation, State as Thres
 pub use super::collection::RuntimeFacts;
 pub use super::standing::{ControlPlane, Standing};
 pub use arming::{ArmedBy, Unarmed, at_arrival};
+pub use kept::Kept;
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};

@@ -1,0 +1,77 @@
+//! What the decider remembers over a restart of the agent in the same boot.
+
+use serde::{Deserialize, Serialize};
+
+use super::Memory;
+use super::arming::Arming;
+use super::memory::Exclusions;
+use crate::eviction::budget::Budget;
+
+/// Defines [`Kept`] from fields of [`Memory`]. A field that is to be kept needs only its row.
+macro_rules! kept {
+    ($($field:ident: $type:ty,)+) => {
+        /// The part of [`Memory`] that is kept over a restart. Its times are on the monotonic clock of one boot.
+        #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct Kept {
+            $($field: $type,)+
+        }
+
+        impl Kept {
+            /// Returns the part of this memory that is kept.
+            pub fn of(memory: &Memory) -> Self {
+                Self { $($field: memory.$field.clone(),)+ }
+            }
+
+            /// Tells whether this is what `memory` would give now.
+            pub fn is_of(&self, memory: &Memory) -> bool {
+                $(self.$field == memory.$field)&&+
+            }
+
+            /// Returns the memory of a decider that goes on from here.
+            pub fn into_memory(self) -> Memory {
+                Memory { $($field: self.$field,)+ ..Memory::default() }
+            }
+        }
+    };
+}
+
+kept! {
+    arming: Arming,
+    budget: Budget,
+    exclusions: Exclusions,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::eviction::decider::{EndedEviction, EvictionEnd, Snapshot};
+    use crate::eviction::evicted::Cause;
+    use crate::units::{CgroupId, Moment, Signal};
+
+    use super::*;
+
+    #[test]
+    fn budget_and_exclusions_survive_a_restart() {
+        let mut memory = Memory::default();
+        let empty = Kept::of(&memory);
+        let cause = Cause::Signal(Signal::MemoryAvailable);
+        let ended = [(1, EvictionEnd::Gone), (2, EvictionEnd::Failed), (3, EvictionEnd::Refused)]
+            .map(|(id, end)| EndedEviction { id: CgroupId(id), cause, end });
+        let snapshot = Snapshot { now: Moment(5_000_000_000), ended: ended.to_vec(), ..Snapshot::default() };
+        memory.take_in(&snapshot);
+        let kept = Kept::of(&memory);
+        assert!(kept.is_of(&memory) && !empty.is_of(&memory));
+        let text = serde_json::to_string(&kept).unwrap();
+        let next = serde_json::from_str::<Kept>(&text).unwrap().into_memory();
+        let now = snapshot.clock();
+        assert_eq!(next.budget, memory.budget);
+        let holds = |id, hard| next.exclusions.holds(CgroupId(id), hard, now);
+        assert_eq!([holds(1, true), holds(2, true), holds(3, true), holds(3, false)], [false, true, false, true]);
+    }
+
+    #[test]
+    fn fields_of_another_version_are_no_error() {
+        let kept: Kept = serde_json::from_str(r#"{"budget": {"effects": [5]}, "later": 1}"#).unwrap();
+        assert_ne!(kept, Kept::default());
+    }
+}
