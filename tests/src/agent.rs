@@ -24,6 +24,7 @@ pub struct Agent {
     pub pid: i32,
     pub address: SocketAddr,
     log: PathBuf,
+    config: PathBuf,
 }
 
 /// Parses one line of the log. A container runtime writes time, stream and a tag before the line.
@@ -74,12 +75,19 @@ impl Agent {
             ..Start::quiet(cgroup)
         };
         let pid = processes::spawn(PROGRAM, arguments, start)?;
-        Ok(Self { pid, address: config.address(), log })
+        Ok(Self { pid, address: config.address(), log, config: file.into() })
     }
 
     /// Returns an agent that a container runtime has started. The runtime's format wraps each line of the log.
     pub fn attach(pid: i32, address: SocketAddr, log: PathBuf) -> Self {
-        Self { pid, address, log }
+        Self { pid, address, log, config: PathBuf::new() }
+    }
+
+    /// Writes another configuration and sends SIGHUP.
+    pub fn reload(&self, config: &AgentConfig) -> Result<()> {
+        fs::write(&self.config, config.yaml()).with_context(|| format!("write {}", self.config.display()))?;
+        processes::signal(self.pid, libc::SIGHUP);
+        Ok(())
     }
 
     /// Waits for the record with event="ready".

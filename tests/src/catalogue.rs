@@ -72,7 +72,7 @@ impl Entry {
     /// Returns this entry's text for `npm.scenarios=` in a boot of the test suite, if the scenario belongs there. Only a long
     /// test repeats scenarios.
     pub fn expression(&self, cgroup: &str, boot: Boot, is_long: bool) -> Option<String> {
-        let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
+        let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest() && !NOT_YET.contains(&self.name);
         let often = match self.in_test {
             InTest::EverywhereAndReference(times) | InTest::EachKernelAndReference(times) if is_long => times,
             InTest::Reference | InTest::EverywhereAndReference(_) | InTest::EachKernelAndReference(_) => 1,
@@ -113,6 +113,21 @@ const fn with_containerd(name: &'static str, timeout_seconds: u32, about: &'stat
 
 use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference};
 
+/// The scenarios whose rules are not built yet. `cargo xtask vm NAME` runs them, and the suite does not.
+pub const NOT_YET: &[&str] = &[
+    "dwarfs",
+    "neighbours",
+    "slow-leak",
+    "two-leakers",
+    "late-free",
+    "protected-leak",
+    "others-victim",
+    "undying",
+    "runtime-slice",
+    "reload-would-kill",
+    "terminating",
+];
+
 /// Every scenario, in the order in which a boot runs them.
 #[rustfmt::skip]
 pub const CATALOGUE: &[Entry] = &[
@@ -148,6 +163,16 @@ pub const CATALOGUE: &[Entry] = &[
     entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
     entry("ramp-max", BOTH, EachKernelAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
+    entry("dwarfs", BOTH, EachKernel, 60, "six BestEffort pods of 3 MiB beside a Burstable pod that leaks 80 MiB/s: only the leaker dies"),
+    entry("neighbours", BOTH, EachKernel, 90, "BestEffort pods of 20 and 50 MiB and host services beside a leaker of 80 MiB/s, in two rankings: only the leaker dies"),
+    entry("slow-leak", V2, EachKernel, 120, "beside a leak of 1 MiB/s one or two BestEffort pods go, then the leaker"),
+    entry("two-leakers", BOTH, EachKernel, 60, "two equal leakers: both die, and no other pod"),
+    entry("late-free", BOTH, EachKernel, 60, "the victim's tmpfs is freed 2 s after its processes: no other pod dies meanwhile"),
+    entry("protected-leak", BOTH, EachKernel, 90, "a protected service leaks: it is reported, and the other pods are not evicted one after the other"),
+    entry("others-victim", V2, EachKernel, 60, "a pod that another process killed is slow to exit: no second pod dies for the same shortage"),
+    entry("undying", BOTH, EachKernel, 60, "the victim cannot exit and its memory does not come: one more pod goes, one that helps"),
+    entry("reload-would-kill", BOTH, EachKernel, 60, "a reload brings a threshold that is met already: no eviction before the signal falls by a quarter"),
+    entry("terminating", BOTH, EachKernel, 60, "a Terminating pod leaks: its grace period is cut, and no other pod dies"),
     entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
     entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident"),
     entry("earlyoom", BOTH, Reference, 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),
@@ -156,6 +181,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("dead-containers", 300, "a dead container's layer and log go first, before an image and before a pod"),
     with_containerd("tiny-files", 600, "100,000 tiny files exhaust the inodes: the culprit goes, nodefs.inodesFree recovers"),
     with_containerd("volume-limit", 300, "an emptyDir volume over its sizeLimit: that pod goes, on a disk with room enough"),
+    with_containerd("runtime-slice", 180, "containerd and a kubelet in runtime.slice, as on EKS: a ramp costs neither, and doctor names them"),
     with_containerd("fork-bomb", 240, "a fork bomb against 4096 process ids is stopped, and its neighbour lives"),
     with_containerd("unused-images", 300, "unused images fill a file system of their own: as many go as needed, and no pod"),
     with_containerd("doctor", 180, "what doctor and rank find on a node with containerd, beside an agent at work; run by itself it prints it"),

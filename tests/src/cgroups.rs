@@ -207,10 +207,11 @@ pub fn pod_path(qos: Qos, uid: &str) -> String {
 }
 
 /// A pod's cgroup with its containers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Pod {
     /// The pod's name in the judge's messages.
     pub label: String,
+    pub uid: String,
     /// The cgroup of the pod: the agent's workload.
     pub cgroup: Cgroup,
     /// The cgroups of the containers. Processes live in these.
@@ -246,15 +247,15 @@ impl PodSpec {
 }
 
 impl Pod {
-    /// Makes the pod's cgroups. `number` makes the UID unique within a boot.
-    pub fn create(layout: Layout, label: &str, number: u32, spec: PodSpec) -> Result<Self> {
+    /// Makes the cgroups of the pod with this UID.
+    pub fn create(layout: Layout, label: &str, uid: &str, spec: PodSpec) -> Result<Self> {
         if spec.containers == 0 {
             bail!("pod {label}: a pod has at least one container");
         }
-        let path = pod_path(spec.qos, &pod_uid(number));
+        let path = pod_path(spec.qos, uid);
         let containers = (0..spec.containers)
             .map(|index| {
-                let id = format!("{number:032x}{index:032x}");
+                let id = format!("{}{index:032x}", uid.replace('-', ""));
                 Cgroup::create(layout, &format!("{path}/cri-containerd-{id}.scope"))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -266,7 +267,7 @@ impl Pod {
             // The kubelet's MemoryQoS writes requests to memory.min.
             cgroup.write("memory.min", &(spec.request_mib * MIB).to_string())?;
         }
-        Ok(Self { label: label.to_owned(), cgroup, containers })
+        Ok(Self { label: label.to_owned(), uid: uid.to_owned(), cgroup, containers })
     }
 
     /// Returns the agent's name for this workload.

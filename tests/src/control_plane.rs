@@ -139,9 +139,10 @@ impl Admin {
         self.ask("PATCH", path, "application/merge-patch+json", Some(patch)).map(drop)
     }
 
-    /// Deletes a pod at once, if it still has this UID, as the kubelet does for a pod whose containers have exited.
-    pub fn finish(&self, path: &str, uid: &str) -> Result<()> {
-        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+    /// Deletes a pod with this grace period, if it still has this UID. The kubelet deletes a pod whose containers have exited with
+    /// a grace period of 0.
+    pub fn delete(&self, path: &str, uid: &str, grace_seconds: u32) -> Result<()> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_seconds, "preconditions": {"uid": uid}});
         self.ask("DELETE", path, "application/json", Some(&options)).map(drop)
     }
 

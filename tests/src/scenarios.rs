@@ -9,6 +9,7 @@ mod culprit;
 mod doctor;
 mod drift;
 mod earlyoom;
+mod enforcing;
 mod exhaustion;
 mod fork_bomb;
 mod full_disk;
@@ -96,6 +97,17 @@ fn scenario(name: &str) -> Option<Scenario> {
         "earlyoom" => earlyoom::earlyoom,
         "oom-score-adj" => scores::scores,
         "omit" => omit::omit,
+        "dwarfs" => enforcing::benefit::dwarfs,
+        "neighbours" => enforcing::benefit::neighbours,
+        "slow-leak" => enforcing::benefit::slow_leak,
+        "two-leakers" => enforcing::benefit::two_leakers,
+        "late-free" => enforcing::pending::late_free,
+        "protected-leak" => enforcing::effect::protected_leak,
+        "others-victim" => enforcing::pending::others_victim,
+        "undying" => enforcing::pending::undying,
+        "reload-would-kill" => enforcing::arming::reload_would_kill,
+        "terminating" => enforcing::cluster::terminating,
+        "runtime-slice" => enforcing::runtime_slice::runtime_slice,
         "containers" => containers::containers,
         "doctor" => doctor::doctor,
         "unused-images" => tidying::unused_images,

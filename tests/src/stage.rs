@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::agent::Agent;
 use crate::catalogue::Guest;
-use crate::cgroups::{Cgroup, Layout, Pod, PodSpec};
+use crate::cgroups::{Cgroup, Layout, Pod, PodSpec, pod_uid};
 use crate::config::AgentConfig;
 use crate::console;
 use crate::containers::{self, Storage};
@@ -77,6 +77,8 @@ pub struct Stage<'a> {
     oom_before: u64,
     agents: Vec<Agent>,
     others: Vec<i32>,
+    /// The cgroups of services that the scenario has made.
+    hosts: Vec<Cgroup>,
     checked: u32,
     failures: Vec<String>,
     skipped: Option<String>,
@@ -107,6 +109,7 @@ impl<'a> Stage<'a> {
             oom_before: oom_kills()?,
             agents: Vec::new(),
             others: Vec::new(),
+            hosts: Vec::new(),
             checked: 0,
             failures: Vec::new(),
             skipped: None,
@@ -157,7 +160,7 @@ impl<'a> Stage<'a> {
 
     /// Makes the cgroups of a pod.
     pub fn pod(&self, label: &str, spec: PodSpec) -> Result<Pod> {
-        Pod::create(self.boot.layout, label, self.next_pod(), spec)
+        Pod::create(self.boot.layout, label, &pod_uid(self.next_pod()), spec)
     }
 
     /// Returns the number of a new pod, unique within the boot.
@@ -196,6 +199,15 @@ impl<'a> Stage<'a> {
             bail!("{} did not reach {mib} MiB in 30 s", worker.label);
         }
         Ok(())
+    }
+
+    /// Starts a workload as a service of the host, with this `oom_score_adj`.
+    pub fn host_service(&mut self, path: &str, work: &str, oom_score_adj: i32) -> Result<Worker> {
+        let cgroup = Cgroup::create(self.layout(), path)?;
+        let worker = self.work_in(&cgroup, path, work, oom_score_adj)?;
+        self.others.push(worker.pid);
+        self.hosts.push(cgroup);
+        Ok(worker)
     }
 
     /// Starts an agent and waits until it is ready.
@@ -339,6 +351,7 @@ impl<'a> Stage<'a> {
             }
             sleep(Duration::from_millis(10));
         }
+        self.hosts.iter().try_for_each(Cgroup::remove)?;
         self.thaw(&pods);
         match self.boot.guest {
             Guest::Plain => pods.remove()?,

@@ -22,6 +22,8 @@ pub enum Work {
     Ramp(Ramp),
     /// Touch anonymous memory and sleep.
     Hold(Hold),
+    /// Listen on a Unix socket, answer nothing, and hold memory.
+    Listen(Listen),
     /// Touch anonymous memory in threads that are not the first, and sleep.
     Threads(Threads),
     /// Fork many processes that each touch a little.
@@ -72,6 +74,12 @@ pub struct Ramp {
     /// Stop growing when this process has exited.
     #[arg(long)]
     stop_when_gone: Option<i32>,
+    /// Touch the pages of this new file instead of private memory.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Write to this file in another thread, over and over.
+    #[arg(long)]
+    write_to: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +97,16 @@ pub struct Hold {
     /// Touch it again and again.
     #[arg(long)]
     again: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Listen {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    socket: PathBuf,
+    #[arg(long)]
+    mib: u64,
 }
 
 #[derive(Debug, Args)]
@@ -266,6 +284,7 @@ impl Work {
         let common = match &self {
             Self::Ramp(Ramp { common, .. })
             | Self::Hold(Hold { common, .. })
+            | Self::Listen(Listen { common, .. })
             | Self::Threads(Threads { common, .. })
             | Self::Swarm(Swarm { common, .. })
             | Self::Cache(Cache { common, .. })
@@ -280,6 +299,7 @@ impl Work {
         let outcome = match self {
             Self::Ramp(ramp) => memory::ramp(&ramp),
             Self::Hold(hold) => memory::hold(&hold),
+            Self::Listen(listen) => memory::listen(&listen),
             Self::Threads(threads) => memory::threads(&threads),
             Self::Swarm(swarm) => memory::swarm(&swarm),
             Self::Cache(cache) => cache::cache(&cache),

@@ -122,7 +122,7 @@ impl Kept {
             Some(object) => {
                 let grace = object["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(30);
                 self.end(grace)?;
-                admin.finish(&path, &self.pod.uid)
+                admin.delete(&path, &self.pod.uid, 0)
             }
             None => self.end(0),
         }

@@ -70,12 +70,7 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
                 plan.files, plan.dirs, plan.symlinks, plan.remove
             );
             let worker = stage.work(&pod, &work)?;
-            jobs.push(Job {
-                pod: Pod { label: pod.label.clone(), cgroup: pod.cgroup.clone(), containers: Vec::new() },
-                worker,
-                plan,
-                filesystem,
-            });
+            jobs.push(Job { pod: Pod { containers: Vec::new(), ..pod.clone() }, worker, plan, filesystem });
         }
     }
     for job in &jobs {

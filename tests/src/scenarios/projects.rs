@@ -60,7 +60,7 @@ impl Subject {
     /// Makes two volumes with a project each and files in them, two volumes that share a project, and one without.
     fn make(stage: &mut Stage<'_>, kind: &'static str, mount: &str, first_project: u32) -> Result<Self> {
         let number = stage.next_pod();
-        let pod = Pod::create(stage.layout(), kind, number, PodSpec::best_effort())?;
+        let pod = Pod::create(stage.layout(), kind, &pod_uid(number), PodSpec::best_effort())?;
         stage.work(&pod, "hold --name pause --mib 1")?;
         // The pods' directories may be on different disks.
         let below = Path::new(mount).join("pods").join(pod_uid(number));

@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Hold, Ramp, Rate, Swarm, Threads};
+use super::{Hold, Listen, Ramp, Rate, Swarm, Threads};
 use crate::sampler::parse_available;
 use crate::units::MIB;
 
@@ -25,25 +27,33 @@ pub struct Memory {
 
 impl Memory {
     pub fn reserve(bytes: u64) -> Result<Self> {
-        Self::map(bytes, libc::MAP_PRIVATE)
+        Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
     }
 
     /// Returns memory that the kernel counts as shared, like the files of a tmpfs.
     fn shared(bytes: u64) -> Result<Self> {
-        Self::map(bytes, libc::MAP_SHARED)
+        Self::map(bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)
     }
 
-    fn map(bytes: u64, sharing: libc::c_int) -> Result<Self> {
+    /// Returns the pages of a new file.
+    fn file(path: &Path, bytes: u64) -> Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(path);
+        let file = file.with_context(|| format!("create {}", path.display()))?;
+        file.set_len(bytes).with_context(|| format!("truncate {}", path.display()))?;
+        Self::map(bytes, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    fn map(bytes: u64, kind: libc::c_int, file: RawFd) -> Result<Self> {
         // An empty mapping is an error.
         let length = usize::try_from(bytes).context("size")?.max(PAGE);
-        // SAFETY: a new anonymous mapping aliases nothing; it is never unmapped.
+        // SAFETY: a new mapping aliases nothing in this process; it is never unmapped.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
                 libc::PROT_READ | libc::PROT_WRITE,
-                sharing | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
+                kind | libc::MAP_NORESERVE,
+                file,
                 0,
             )
         };
@@ -100,7 +110,13 @@ fn gone(pid: i32) -> bool {
 }
 
 pub fn ramp(ramp: &Ramp) -> Result<()> {
-    let memory = Memory::reserve(ramp.to * MIB)?;
+    let memory = match &ramp.file {
+        Some(path) => Memory::file(path, ramp.to * MIB)?,
+        None => Memory::reserve(ramp.to * MIB)?,
+    };
+    if let Some(path) = ramp.write_to.clone() {
+        std::thread::Builder::new().spawn(move || write_for_ever(&path)).context("start a thread")?;
+    }
     if ramp.rate != Rate::Max {
         memory.small_pages();
     }
@@ -126,6 +142,21 @@ pub fn ramp(ramp: &Ramp) -> Result<()> {
         memory.touch(touched, touched + STEP);
         touched += STEP;
     }
+    sleep_for_ever()
+}
+
+fn write_for_ever(path: &Path) {
+    while std::fs::write(path, "x").is_ok() {
+        sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn listen(listen: &Listen) -> Result<()> {
+    let socket = UnixListener::bind(&listen.socket).with_context(|| format!("bind {}", listen.socket.display()))?;
+    let memory = Memory::reserve(listen.mib * MIB)?;
+    memory.touch_all();
+    // The socket stays open until the process ends.
+    std::mem::forget(socket);
     sleep_for_ever()
 }
 

@@ -10,6 +10,8 @@ use super::Cgroup;
 #[path = "../../../tests/src/catalogue.rs"]
 mod catalogue;
 
+#[cfg(test)]
+use catalogue::NOT_YET;
 pub use catalogue::{Boot, CATALOGUE, Entry, Guest, InTest};
 
 /// The time for booting and powering off.
@@ -185,7 +187,8 @@ mod tests {
     fn each_scenario_runs_in_one_boot_of_the_newest_kernel() {
         let boots =
             [Boot::Reference, Boot::Remainder, Boot::Containers].map(|boot| in_test(Cgroup::V2, boot, true).unwrap());
-        for entry in CATALOGUE.iter().filter(|entry| entry.cgroups.contains(&"v2")) {
+        let is_played = |entry: &&Entry| entry.cgroups.contains(&"v2") && !NOT_YET.contains(&entry.name);
+        for entry in CATALOGUE.iter().filter(is_played) {
             let times = boots.iter().flatten().filter(|request| request.entry.name == entry.name).count();
             assert_eq!(times, 1, "{}", entry.name);
         }

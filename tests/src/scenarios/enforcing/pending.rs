@@ -1,0 +1,201 @@
+//! Memory that is on its way back: no second victim for the same shortage.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::{AFTERMATH, Crowd, LIMIT, config, note_evictions};
+use crate::cgroups::{CONTROLLERS, Pod, PodSpec, ROOT};
+use crate::containers::storage::KUBELET;
+use crate::evidence::meminfo;
+use crate::init::{EXT4, mount_at};
+use crate::processes;
+use crate::stage::Stage;
+use crate::units::MIB;
+
+/// The time from the end of a pod's processes to the removal of its volumes. A kubelet needs about this long.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+const PACED: &str = "--fast-until 180";
+
+/// A memory volume of a pod, where the kubelet mounts it. Dropping it unmounts it.
+#[derive(Debug)]
+struct MemoryVolume {
+    place: PathBuf,
+}
+
+impl MemoryVolume {
+    fn mount(pod: &Pod) -> Result<Self> {
+        let place = PathBuf::from(format!("{KUBELET}/pods/{}/volumes/kubernetes.io~empty-dir/memory", pod.uid));
+        mount_at("tmpfs", &place.to_string_lossy(), "tmpfs", "size=960m")?;
+        Ok(Self { place })
+    }
+
+    fn file(&self) -> String {
+        self.place.join("data").display().to_string()
+    }
+}
+
+impl Drop for MemoryVolume {
+    fn drop(&mut self) {
+        // If this fails, the guest has too little memory for the next scenario, which then fails.
+        let _ = unmount(&self.place, UnmountFlags::empty());
+    }
+}
+
+/// The victim's memory is a tmpfs, which outlives the processes.
+pub fn late_free(stage: &mut Stage<'_>) -> Result<()> {
+    let mut crowd = Crowd::with_ballast(stage, 400)?;
+    crowd.hold_many(stage, "small", (3, 30), PodSpec::best_effort())?;
+    let agent = stage.agent(&config())?;
+    let pod = stage.pod("leaker", PodSpec::best_effort())?;
+    let volume = MemoryVolume::mount(&pod)?;
+    let work = format!("ramp --name leaker --rate 60 --to 900 {PACED} --file {}", volume.file());
+    let leaker = crowd.pod(pod, stage, &work)?;
+    stage.until(LIMIT, |stage| stage.reaper.ended(leaker.pid).is_some());
+    stage.pause(CLEAN_UP);
+    let before = meminfo("MemAvailable")?;
+    drop(volume);
+    crowd.only_these_die(stage, &agent, &[&leaker], Duration::ZERO)?;
+    let back = meminfo("MemAvailable")?.saturating_sub(before) / MIB;
+    // Without this the scenario would show nothing.
+    stage.check(back > 100, || format!("the tmpfs held {back} MiB only"));
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// The `cpu` controller on the way to a pod's cgroup. Dropping it removes the controller.
+#[derive(Debug)]
+struct CpuController {
+    directories: Vec<PathBuf>,
+}
+
+impl CpuController {
+    fn enable(pod: &Pod) -> Result<Self> {
+        let mut parents: Vec<PathBuf> = pod.cgroup.directory().ancestors().skip(1).map(Path::to_owned).collect();
+        parents.retain(|directory| directory.starts_with(ROOT));
+        let controller = Self { directories: parents };
+        for directory in controller.directories.iter().rev() {
+            let path = directory.join("cgroup.subtree_control");
+            fs::write(&path, "+cpu").with_context(|| format!("write {}", path.display()))?;
+        }
+        Ok(controller)
+    }
+}
+
+impl Drop for CpuController {
+    fn drop(&mut self) {
+        for directory in &self.directories {
+            // A controller that stays on changes no limit.
+            let _ = fs::write(directory.join("cgroup.subtree_control"), "-cpu");
+        }
+    }
+}
+
+/// Another process, such as a kubelet, kills a large pod. Its CPU limit makes the exit take seconds.
+pub fn others_victim(stage: &mut Stage<'_>) -> Result<()> {
+    debug_assert!(!CONTROLLERS.contains(&"cpu"));
+    let mut crowd = Crowd::with_ballast(stage, 250)?;
+    crowd.hold_many(stage, "small", (3, 30), PodSpec::best_effort())?;
+    let large_pod = stage.pod("large", PodSpec::burstable(32))?;
+    let cpu = CpuController::enable(&large_pod)?;
+    let limits = large_pod.cgroup.clone();
+    let large = crowd.pod(large_pod, stage, "hold --name large --mib 240")?;
+    stage.wait_resident(&large, 240)?;
+    let agent = stage.agent(&config())?;
+    // This pod needs more memory once, and then no more.
+    let low = crowd.leak(stage, "low", PodSpec::burstable(32), (60, "--fast-until 180 --stop-at 88"))?;
+    let in_time = stage.until(LIMIT, |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 150 * MIB));
+    limits.write("cpu.max", "1000 100000")?;
+    processes::signal(large.pid, libc::SIGKILL);
+    stage.check(in_time, || "the guest did not come near the threshold".to_owned());
+    let met = stage.until(Duration::from_secs(5), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 96 * MIB));
+    stage.check(met, || "the guest did not come under pressure while the pod was dying".to_owned());
+    stage.pause(Duration::from_millis(1500));
+    let dying = stage.reaper.ended(large.pid).is_none();
+    stage.note(format!("after 1.5 s of pressure the large pod is {}", if dying { "dying" } else { "gone" }));
+    limits.write("cpu.max", "max 100000")?;
+    crowd.only_these_die(stage, &agent, &[&large], LIMIT)?;
+    stage.check_alive(&[&low]);
+    stage.stop(&agent);
+    drop(cpu);
+    Ok(())
+}
+
+/// A frozen filesystem: a thread that writes to it waits, and no signal ends it. Dropping it thaws the filesystem.
+#[derive(Debug)]
+struct Frozen {
+    root: File,
+}
+
+impl Frozen {
+    /// FIFREEZE and FITHAW of linux/fs.h.
+    const FREEZE: libc::c_ulong = 0xC004_5877;
+    const THAW: libc::c_ulong = 0xC004_5878;
+
+    fn freeze(place: &str) -> Result<Self> {
+        let root = File::open(place).with_context(|| format!("open {place}"))?;
+        // SAFETY: FIFREEZE has no memory arguments.
+        if unsafe { libc::ioctl(root.as_raw_fd(), Self::FREEZE as _, 0) } != 0 {
+            return Err(io::Error::last_os_error()).with_context(|| format!("freeze {place}"));
+        }
+        Ok(Self { root })
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // If this fails, the victim's processes do not end, and the clean-up reports them.
+        // SAFETY: FITHAW has no memory arguments.
+        unsafe { libc::ioctl(self.root.as_raw_fd(), Self::THAW as _, 0) };
+    }
+}
+
+/// One thread of the victim waits for a disk, and its memory is shared, which the kernel does not release before the end.
+pub fn undying(stage: &mut Stage<'_>) -> Result<()> {
+    if !super::super::cache::mounted(EXT4) {
+        stage.skip("no ext4 disk in this guest");
+        return Ok(());
+    }
+    let mut crowd = Crowd::with_ballast(stage, 300)?;
+    crowd.hold_many(stage, "dwarf", (6, 2), PodSpec::best_effort())?;
+    let middle = crowd.hold(stage, "middle", PodSpec::burstable(16), 80)?;
+    let agent = stage.agent(&config())?;
+    let pod = stage.pod("undying", PodSpec::best_effort())?;
+    let volume = MemoryVolume::mount(&pod)?;
+    let frozen = Frozen::freeze(EXT4)?;
+    let work =
+        format!("ramp --name undying --rate 60 --to 900 {PACED} --file {} --write-to {EXT4}/undying", volume.file());
+    let undying = crowd.pod(pod, stage, &work)?;
+    let hit = stage.until(LIMIT, |stage| {
+        stage.signals_of(&agent).is_ok_and(|(signals, _)| {
+            signals.iter().any(|signal| signal.number == libc::SIGKILL && signal.target == undying.pid)
+        })
+    });
+    stage.check(hit, || "the agent did not kill the largest BestEffort pod".to_owned());
+    // What is missing is now more than a dwarf has.
+    let more = stage.pod("more", PodSpec::guaranteed(96))?;
+    crowd.pod(more, stage, "hold --name more --mib 25")?;
+    let second = stage.until(Duration::from_secs(12), |stage| crowd.dead(stage).is_ok_and(|dead| !dead.is_empty()));
+    stage.check(second, || "no second pod went while memory was missing".to_owned());
+    stage.pause(AFTERMATH);
+    stage.check(stage_lives(undying.pid), || "the victim could exit: the scenario shows nothing".to_owned());
+    let dead = crowd.dead(stage)?;
+    stage.check_equal("killed beside the one that cannot exit", &dead, &vec![middle.label]);
+    note_evictions(stage, &agent);
+    stage.check_no_oom_kill()?;
+    drop(frozen);
+    stage.until(LIMIT, |stage| stage.reaper.ended(undying.pid).is_some());
+    drop(volume);
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// Returns whether the kernel still has the process.
+fn stage_lives(pid: i32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
