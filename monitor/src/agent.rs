@@ -19,6 +19,7 @@ use crate::actions::{Actions, KeptState};
 use crate::config::MonitorConfig;
 use crate::eviction::decider::Decider;
 use crate::node::timer::Timer;
+use crate::report::publications::LONGEST_PAUSE;
 use crate::report::record::Record;
 use crate::report::{LoopState, Metrics, Reporter};
 use crate::sensors::Sensors;
@@ -48,6 +49,7 @@ struct LastTimes {
     housekeeping: Option<Monotonic>,
     /// When the counters of removed cgroups were dropped.
     let_go: Option<Monotonic>,
+    published: Option<Monotonic>,
 }
 
 impl Agent {
@@ -63,6 +65,7 @@ impl Agent {
         self.reporter.report(&Record::Ready, Monotonic::now());
         loop {
             let (wait, reason) = self.next_wakeup();
+            let may_publish = self.may_publish();
             let mut received = None;
             let mut from_cluster = None;
             let mut configuration = None;
@@ -97,7 +100,7 @@ impl Agent {
                     from_cluster = Some(event);
                     Wakeup::Cluster
                 }
-                () = self.reporter.outlets.publications.asked() => {
+                () = self.reporter.outlets.publications.asked(), if may_publish => {
                     // A scrape is not a turn: nothing is decided.
                     self.with_metrics(|metrics| metrics.wakeup(Wakeup::Scrape.as_str()));
                     self.publish();
@@ -174,9 +177,19 @@ impl Agent {
 
     /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
     fn publish(&mut self) -> bool {
-        let drifted = self.actions.audits.drifted() as u64;
+        let (begun, drifted) = (Monotonic::now(), self.actions.audits.drifted() as u64);
         let (reporter, mut state) = self.reporting();
-        reporter.publish(&mut state, drifted, Monotonic::now())
+        let is_published = reporter.publish(&mut state, drifted, begun);
+        let ended = Monotonic::now();
+        self.last.published = Some(ended);
+        self.reporter.outlets.publications.pause(ended.since(begun));
+        is_published
+    }
+
+    /// Returns whether the loop may publish for a request now. Near a threshold the next sample goes first, for at most a second.
+    fn may_publish(&self) -> bool {
+        let is_old = |at: Monotonic| Monotonic::now().since(at) >= LONGEST_PAUSE;
+        self.last.published.is_none_or(is_old) || !self.is_near()
     }
 
     fn publish_status(&mut self, now: Monotonic) {

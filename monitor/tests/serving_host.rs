@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[path = "support/agent.rs"]
@@ -113,4 +116,68 @@ fn rank_reads_the_served_summary() {
         answer = ask();
     }
     assert!(!answer.contains("\"fs\":"), "{answer}");
+}
+
+/// Returns how often the loop woke for `cause`. A flood may displace the connection, so a request is repeated until it is answered.
+fn wakeups(agent: &Agent, cause: &str) -> u64 {
+    let series = format!("node_pressure_monitor_wakeups_total{{cause=\"{cause}\"}} ");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = try_get(agent, "/metrics").unwrap_or_default();
+        if text.starts_with("HTTP/1.1 200") && text.ends_with('\n') {
+            return text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap());
+        }
+        assert!(Instant::now() < deadline, "no answer: {text}");
+    }
+}
+
+fn try_get(agent: &Agent, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(agent.address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).map(|_| text)
+}
+
+#[test]
+fn a_flood_of_requests_does_not_hold_up_the_loop() {
+    const FOR: Duration = Duration::from_secs(3);
+    let agent = Agent::start("sampling: {ceiling: 50ms}\n", "json");
+    let counted = || {
+        let (begun, before) = (Instant::now(), ["deadline", "scrape"].map(|cause| wakeups(&agent, cause)));
+        std::thread::sleep(FOR);
+        let after = ["deadline", "scrape"].map(|cause| wakeups(&agent, cause));
+        let seconds = begun.elapsed().as_secs_f64();
+        [0, 1].map(|cause| f64::from(u32::try_from(after[cause] - before[cause]).unwrap()) / seconds)
+    };
+    let [calm, _] = counted();
+    let is_over = AtomicBool::new(false);
+    let [flooded, scrapes] = std::thread::scope(|scope| {
+        for path in ["/metrics", "/stats/summary", "/summary", "/incidents"] {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _displaced = try_get(&agent, path);
+                }
+            });
+        }
+        // A third of the clients sends half a request, a third sends nothing, and a third never reads the answer.
+        let held: Vec<TcpStream> = (0..100)
+            .map(|number| {
+                let mut stream = TcpStream::connect(agent.address).unwrap();
+                let request =
+                    ["GET /metrics HTTP/1.1\r\nX: ", "", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"][number % 3];
+                let _displaced = stream.write_all(request.as_bytes());
+                stream
+            })
+            .collect();
+        let found = counted();
+        is_over.store(true, Ordering::Relaxed);
+        drop(held);
+        found
+    });
+    println!(
+        "turns per second: {calm:.1} calm, {flooded:.1} in the flood, which made the loop publish {scrapes:.1} times"
+    );
+    assert!(calm > 5.0, "{calm}");
+    assert!(flooded > calm / 2.0, "{flooded} turns per second, {calm} without a flood");
+    assert!(scrapes <= 11.0, "the loop published {scrapes} times a second");
 }

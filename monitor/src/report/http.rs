@@ -134,6 +134,8 @@ pub fn serve_aside(listener: TcpListener, shared: Shared) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = listener.into_std()?;
     let run = move || {
+        // The thread inherits the loop's raised priority. Lowering a priority needs no privilege.
+        let _kept = rustix::process::setpriority_process(None, 0);
         runtime.block_on(async {
             match TcpListener::from_std(listener) {
                 Ok(listener) => serve(listener, shared).await,

@@ -20,6 +20,11 @@ use crate::runtime::View;
 pub const YOUNG: Duration = Duration::from_millis(100);
 /// A request waits this long for the loop, and then takes the last publication.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
+/// The loop publishes for requests for at most this part of its time: a publication reads the kernel's maps, which takes longer with more
+/// cgroups.
+const PAUSE_SHARE: u32 = 100;
+/// The longest pause between two publications for requests.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Publications on their way: at most ten a second, and each takes milliseconds to observe.
 const ON_THE_WAY: usize = 4;
 
@@ -41,6 +46,8 @@ pub struct Publication {
 #[derive(Debug)]
 pub struct Publications {
     ask: Notify,
+    /// Before this time, no request makes the loop publish.
+    due: Mutex<Option<Instant>>,
     wants_known: AtomicBool,
     /// Rises with each change that a request is to see: a publication of an earlier generation is not taken.
     generation: AtomicU64,
@@ -54,6 +61,7 @@ impl Default for Publications {
         let (sender, receiver) = mpsc::channel(ON_THE_WAY);
         Self {
             ask: Notify::new(),
+            due: Mutex::default(),
             wants_known: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             sender,
@@ -64,9 +72,19 @@ impl Default for Publications {
 }
 
 impl Publications {
-    /// Returns when a request waits for a publication. Cancel-safe.
+    /// Returns when a request waits for a publication, and not before the pause after the last one. Cancel-safe.
     pub async fn asked(&self) {
+        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(due) = due {
+            tokio::time::sleep_until(due.into()).await;
+        }
         self.ask.notified().await;
+    }
+
+    /// Begins the pause after a publication that took the loop `cost`. However many clients ask, the loop has the rest of its time.
+    pub fn pause(&self, cost: Duration) {
+        let pause = cost.saturating_mul(PAUSE_SHARE).clamp(YOUNG, LONGEST_PAUSE);
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
     }
 
     /// Whether the next publication must contain the data for `/stats/summary`.
@@ -204,6 +222,21 @@ mod tests {
             second
         });
         assert_eq!(taken.unwrap().at, second);
+    }
+
+    #[tokio::test]
+    async fn requests_take_at_most_a_hundredth_of_the_loops_time() {
+        let cases = [(0, 100), (1, 100), (5, 500), (400, 1000)];
+        for (cost, pause) in cases.map(|(cost, pause)| (Duration::from_millis(cost), Duration::from_millis(pause))) {
+            let publications = Publications::default();
+            publications.ask.notify_one();
+            let begun = Instant::now();
+            publications.pause(cost);
+            let is_early = timeout(pause / 2, publications.asked()).await.is_ok();
+            assert!(!is_early, "{cost:?}");
+            timeout(Duration::from_secs(20), publications.asked()).await.expect("the request is kept meanwhile");
+            assert!(begun.elapsed() >= pause, "{cost:?}: {:?}", begun.elapsed());
+        }
     }
 
     #[test]
