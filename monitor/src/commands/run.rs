@@ -20,7 +20,7 @@ use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
+use crate::node::{Hierarchy, MemoryReader, cpus, fault_rate, namespaces};
 use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::logging::{self, LogFormat};
 use crate::report::reporter::Outlets;
@@ -169,6 +169,8 @@ async fn serve(
     let kernel = Kernel::load(&config.kernel, std::process::id());
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
     let oom_kills = OomKills::open(kernel.report(), &config.proc_root, &mut degradations);
+    let (cpus, guessed) = cpus::online();
+    degradations.extend(guessed);
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     let (recorder, missing) =
@@ -239,7 +241,7 @@ async fn serve(
         RuntimeEndpoint::Off => evictor,
         RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(queue.clone())),
     };
-    let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
+    let fastest = config.sampling.fastest_rate.or_else(|| fault_rate::measure(cpus)).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let platform =
         Platform { runtime: runtime.viewer(), cluster: ControlPlane::new(cluster.viewer(), Monotonic::now()) };

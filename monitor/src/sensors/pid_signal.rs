@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::{MonitorConfig, Policy, Threshold};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::{Observation, SignalValue};
-use crate::node::{PidReader, PidSample};
+use crate::node::{PidReader, PidSample, cpus};
 use crate::units::{Monotonic, Signal};
 
 use super::numbers::float;
@@ -31,7 +31,8 @@ pub struct PidSignal {
 
 impl PidSignal {
     pub fn open(config: &MonitorConfig) -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        // The program reports once that the number is a guess.
+        let (cpus, _guessed) = cpus::online();
         #[expect(clippy::cast_precision_loss, reason = "there are fewer CPUs than 2^53")]
         let rate = FallRate::of_units(cpus as f64 * FORKS_PER_CPU);
         let proc_root = config.proc_root.clone();
