@@ -334,3 +334,51 @@ fn a_restart_thaws_what_a_killed_agent_froze() {
     }
     panic!("in {ATTEMPTS} attempts the agent was never killed while its victim was frozen");
 }
+
+/// Removes the cgroups of a hierarchy below `directory`, the innermost first.
+fn remove_below(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_below(&entry.path());
+            let _populated = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[test]
+fn twenty_thousand_cgroups_of_one_workload_do_not_hold_up_a_scan_or_a_kill() {
+    const MANY: usize = 20_000;
+    let Some(mut cgroups) = Cgroups::make("many") else { return };
+    let bystander = cgroups.workload("bystander.service", 1);
+    let victim = cgroups.workload("victim.service", 3);
+    let directory = cgroups.hierarchy.memory.join(&victim);
+    let mut made = 0;
+    while made < MANY && fs::create_dir(directory.join(format!("c{made}"))).is_ok() {
+        made += 1;
+    }
+    // The list of cgroups is cut long before it comes to every one of these.
+    for (child, place) in cgroups.children[1..].iter().zip([0, made / 2, made - 1]) {
+        fs::write(directory.join(format!("c{place}/cgroup.procs")), child.id().to_string()).unwrap();
+    }
+    let mut tree = WorkloadTree::new(cgroups.hierarchy.clone(), PROC.into(), Vec::new());
+    let begun = Instant::now();
+    let changes = tree.scan().unwrap();
+    let scan = begun.elapsed();
+    let target = tree.workloads().find(|workload| workload.name == victim).expect("it is a workload").id;
+    let target = Target::new(tree.find(target).unwrap(), tree.hierarchy(), Path::new(PROC)).unwrap();
+    let begun = Instant::now();
+    let killed = target.kill();
+    let kill = begun.elapsed();
+    wait_until("the end of the victim", || cgroups.ended() == 3);
+    println!("{made} cgroups: scanned in {scan:?}, killed in {kill:?}: {:?}", changes.cut);
+    remove_below(&directory);
+    assert!(killed.is_ok(), "{killed:?}");
+    assert!(tree.workloads().any(|workload| workload.name == bystander));
+    if made == MANY {
+        assert!(changes.cut.iter().any(|cut| cut.starts_with(&victim)), "{:?}", changes.cut);
+        let limit = Duration::from_millis(100).mul_f64(NATIVE_READS.slowness().unwrap().patience());
+        assert!(scan < limit && kill < limit, "{scan:?}, {kill:?}, {limit:?} are allowed");
+    } else {
+        tell!("SKIPPED the limits of time: only {made} cgroups can be made here");
+    }
+}

@@ -12,7 +12,8 @@ use crate::node::pinned_file::{is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::{CgroupId, Pid};
 use crate::workloads::Tracked;
-use crate::workloads::{cgroup_processes, membership};
+use crate::workloads::cgroup_processes::{self, Listing};
+use crate::workloads::membership;
 
 use super::action_error::ActionError;
 use super::frozen::FreezeRecord;
@@ -74,13 +75,10 @@ impl Target {
     /// Whether no process is left. An unreadable cgroup does not count as empty.
     pub fn is_gone(&self) -> bool {
         match self.version {
-            CgroupVersion::V1 => {
-                let mut pids = Vec::new();
-                match cgroup_processes::collect(&self.directory, &mut pids) {
-                    Ok(()) => pids.is_empty(),
-                    Err(error) => is_gone(&error),
-                }
-            }
+            CgroupVersion::V1 => match self.listed() {
+                Ok(pids) => pids.is_empty(),
+                Err(error) => is_gone(&error),
+            },
             CgroupVersion::V2 => match read_at(&self.directory, "cgroup.events") {
                 Ok(events) => keyed_value(&events, "populated") == Some(0),
                 Err(error) => is_gone(&error),
@@ -103,7 +101,29 @@ impl Target {
         })?;
         // Listing the processes takes longer than killing them. A process missing from the list has already given back
         // its memory.
-        Ok(self.processes().unwrap_or_default())
+        Ok(self.first_processes())
+    }
+
+    /// Returns how many processes are left. Where the kernel kills all at once, those in cgroups beyond the limit of a list are not
+    /// counted.
+    pub(super) fn count_left(&self) -> usize {
+        if self.is_killed_at_once() { self.first_processes().len() } else { self.listed().map_or(0, |pids| pids.len()) }
+    }
+
+    fn first_processes(&self) -> Vec<Pid> {
+        let mut pids = Vec::new();
+        let _cut = cgroup_processes::collect(&self.directory, &mut pids);
+        pids
+    }
+
+    /// Lists every process. With more cgroups than a list may have, a walk would hold up the loop, and the processes of this machine are
+    /// fewer.
+    fn listed(&self) -> std::io::Result<Vec<Pid>> {
+        let mut pids = Vec::new();
+        match cgroup_processes::collect(&self.directory, &mut pids)? {
+            Listing::Whole => Ok(pids),
+            Listing::Cut => membership::members(&self.proc_root, self.version, &self.name),
+        }
     }
 
     /// Whether the kernel kills all processes at once, including those being forked.
@@ -125,11 +145,8 @@ impl Target {
 
     /// Returns the present processes.
     pub(super) fn processes(&self) -> Result<Vec<Pid>, ActionError> {
-        let mut pids = Vec::new();
-        cgroup_processes::collect(&self.directory, &mut pids).map_err(|error| {
-            ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error)
-        })?;
-        Ok(pids)
+        self.listed()
+            .map_err(|error| ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error))
     }
 
     /// Kills the processes one by one, then freezes the cgroup and kills those that were forked meanwhile. The first
@@ -238,7 +255,9 @@ impl Freezer {
                 let cgroup = target.freezer.clone()?;
                 let directory = rustix::fs::open(&cgroup, directory_flags, Mode::empty()).ok()?;
                 let mut pids = Vec::new();
-                cgroup_processes::collect(&directory, &mut pids).ok()?;
+                if cgroup_processes::collect(&directory, &mut pids).ok()? == Listing::Cut {
+                    return None;
+                }
                 let is_ours = |pid: &Pid| membership::is_in(&target.proc_root, *pid, target.version, &target.name);
                 if pids.is_empty() || !pids.iter().all(is_ours) {
                     return None;

@@ -307,7 +307,7 @@ impl Agent {
     /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.
     pub(super) fn prepare(&mut self) {
         if self.is_near() {
-            self.sensors.workloads.scan_if_older(LIST_AGE, Monotonic::now());
+            self.sensors.workloads.list_if_older(LIST_AGE, Monotonic::now());
         }
     }
 

@@ -17,7 +17,7 @@ const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 impl Sensors {
     /// Returns the candidates with their usage of the resource behind `signal`.
     pub fn candidates(&mut self, signal: Signal, exact: bool, quirks: Quirks) -> Vec<WorkloadUsage> {
-        self.workloads.scan_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
+        self.workloads.list_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
         let tree = self.workloads.tree_mut();
         let is_memory = signal.resource() == Resource::Memory;
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };

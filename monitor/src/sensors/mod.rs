@@ -75,6 +75,9 @@ const DISK_USAGE: Capability = Capability::new("disk_usage", "disk usage is not 
 const WORKLOADS: Capability =
     Capability::new("workloads", "part of the cgroup tree cannot be read: the last known workloads stay known");
 
+const CUT: Capability =
+    Capability::new("cgroups", "the cgroups beyond the limit are not attributed, and none of them is evicted alone");
+
 /// All sensors of the loop.
 #[derive(Debug)]
 pub struct Sensors {
@@ -384,6 +387,7 @@ impl Sensors {
         set(INODES, self.inodes.missing());
         set(DISK_USAGE, self.disk.missing());
         set(WORKLOADS, self.workloads.missing());
+        set(CUT, self.workloads.cut());
         self.signals.filesystems.capabilities(set);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::kernel::OomKill;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::WorkloadTree;
+use crate::workloads::workload_tree::Changes;
 
 /// How often the tree is scanned near a threshold.
 pub const LIST_AGE: Duration = Duration::from_millis(250);
@@ -28,8 +29,13 @@ pub struct Workloads {
     tree: WorkloadTree,
     scanned: Option<Monotonic>,
     took: Duration,
+    /// When the workloads were listed, by a scan or without the cgroups in pods, and how long that took.
+    listed: Option<Monotonic>,
+    listing_took: Duration,
     /// The reason why part of the tree cannot be read.
     missing: Option<String>,
+    /// The cgroups that are too many to be visited.
+    cut: Option<String>,
     /// The workloads found since the last [`Self::take_appeared`].
     appeared: Vec<CgroupId>,
     /// Removed cgroups, whose counters are dropped at the next housekeeping.
@@ -46,7 +52,10 @@ impl Workloads {
             tree,
             scanned: None,
             took: Duration::ZERO,
+            listed: None,
+            listing_took: Duration::ZERO,
             missing: None,
+            cut: None,
             appeared: Vec::new(),
             removed: HashSet::new(),
             unowned: HashSet::new(),
@@ -72,25 +81,28 @@ impl Workloads {
         self.missing.as_deref()
     }
 
+    /// Returns which cgroups are left out because there are too many.
+    pub fn cut(&self) -> Option<&str> {
+        self.cut.as_deref()
+    }
+
     /// Scans the tree. The scan takes its own time and duration.
     pub fn scan(&mut self) {
         let started = Monotonic::now();
-        self.missing = match self.tree.scan() {
-            Ok(changes) => {
-                self.removed.extend(changes.forgotten);
-                self.appeared.extend(changes.appeared);
-                changes.unreadable.split_first().map(|(first, more)| match more.len() {
-                    0 => first.clone(),
-                    more => format!("{first}, and {more} more"),
-                })
+        match self.tree.scan() {
+            Ok(Changes { forgotten, appeared, unreadable, cut }) => {
+                self.removed.extend(forgotten);
+                self.appeared.extend(appeared);
+                (self.missing, self.cut) = (first_of(&unreadable), first_of(&cut));
             }
-            Err(error) => Some(error.to_string()),
-        };
+            Err(error) => self.missing = Some(error.to_string()),
+        }
         let now = Monotonic::now();
         (self.scanned, self.took) = (Some(now), now.since(started));
+        (self.listed, self.listing_took) = (self.scanned, self.took);
     }
 
-    /// Scans if the list of workloads is older than `age`. On a large tree the list may be older.
+    /// Scans if the last scan is older than `age`. On a large tree it may be older.
     pub fn scan_if_older(&mut self, age: Duration, now: Monotonic) {
         let allowed = age.max(self.took.saturating_mul(SCAN_SHARE));
         if self.scanned.is_none_or(|at| now.since(at) > allowed) {
@@ -98,9 +110,26 @@ impl Workloads {
         }
     }
 
-    /// Makes the next [`Self::scan_if_older`] scan whatever the age.
+    /// Lists the workloads, without the cgroups in pods and containers, if the list is older than `age`. On a large tree it may be older.
+    pub fn list_if_older(&mut self, age: Duration, now: Monotonic) {
+        let allowed = age.max(self.listing_took.saturating_mul(SCAN_SHARE));
+        if self.listed.is_some_and(|at| now.since(at) <= allowed) {
+            return;
+        }
+        let started = Monotonic::now();
+        // What it does not read stays as the last scan found it.
+        match self.tree.scan_workloads() {
+            Ok(changes) => self.appeared.extend(changes.appeared),
+            Err(error) => self.missing = Some(error.to_string()),
+        }
+        let now = Monotonic::now();
+        (self.listed, self.listing_took) = (Some(now), now.since(started));
+    }
+
+    /// Makes the next [`Self::scan_if_older`] and [`Self::list_if_older`] scan whatever the age.
     pub fn expire(&mut self) {
         (self.scanned, self.took) = (None, Duration::ZERO);
+        (self.listed, self.listing_took) = (None, Duration::ZERO);
     }
 
     /// Returns the pause between two scans without another reason.
@@ -163,6 +192,14 @@ impl Workloads {
     pub fn take_appeared(&mut self) -> Vec<CgroupId> {
         std::mem::take(&mut self.appeared)
     }
+}
+
+/// Returns the first reason, and how many more there are.
+fn first_of(reasons: &[String]) -> Option<String> {
+    reasons.split_first().map(|(first, more)| match more.len() {
+        0 => first.clone(),
+        more => format!("{first}, and {more} more"),
+    })
 }
 
 #[cfg(test)]

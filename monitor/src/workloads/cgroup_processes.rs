@@ -12,6 +12,22 @@ use crate::units::Pid;
 /// Cgroups nested deeper than this are skipped. No runtime nests so deep, but an attacker could, to exhaust the agent's stack.
 pub(super) const DEPTH_LIMIT: usize = 64;
 
+/// The most cgroups that are listed below one workload. A user to whom a cgroup is delegated can make 300,000, and the loop must not wait
+/// for all of them.
+pub(super) const MOST_IN_WORKLOAD: usize = 2000;
+/// The most cgroups that are listed in all, and the most names that are read from one directory.
+pub(super) const MOST_IN_ALL: usize = 20_000;
+/// The most cgroups that are held open at once.
+const MOST_OPEN: usize = 256;
+
+/// Whether a list has every process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    Whole,
+    /// There are more cgroups than [`MOST_IN_WORKLOAD`], or deeper ones than [`DEPTH_LIMIT`].
+    Cut,
+}
+
 /// The size of the buffer for a file. Most files of a cgroup are shorter.
 const FILE_BYTES: usize = 1024;
 /// The size of the buffer for a directory. Most directories of a cgroup are shorter.
@@ -19,11 +35,10 @@ const LISTING_BYTES: usize = 8192;
 
 /// Appends the processes of the open cgroup `directory` and of the cgroups below it to `pids`. Fails when `directory` itself cannot be
 /// read; a cgroup below that is removed meanwhile is skipped.
-pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<()> {
+pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<Listing> {
     append(directory.as_fd(), pids)?;
     // The error of a cgroup below is ignored, because a cgroup is removed only after its processes have exited.
-    for_each_below(directory.as_fd(), |child| drop(append(child, pids)))?;
-    Ok(())
+    Ok(for_each_below(directory.as_fd(), |child| drop(append(child, pids)))?)
 }
 
 fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()> {
@@ -55,35 +70,62 @@ pub(super) fn has_processes(directory: BorrowedFd<'_>) -> bool {
         .is_ok_and(|read| read > 0)
 }
 
-/// Returns whether a process is in this cgroup or below it. `children` are the names of the cgroups in it.
+/// Returns whether a process is in this cgroup or below it. `children` are the names of the cgroups in it. If a list is cut, a process is
+/// taken to be there.
 pub(super) fn is_inhabited(directory: BorrowedFd<'_>, children: &[CString]) -> bool {
-    has_processes(directory) || any_of(directory, children, DEPTH_LIMIT, &mut has_processes)
+    let mut below = Below::default();
+    has_processes(directory)
+        || below.any_of(directory, children, DEPTH_LIMIT, &mut has_processes)
+        || below.listing == Listing::Cut
 }
 
-/// Calls `visit` for each cgroup below `directory`, a parent before its children. Fails if `directory` cannot be listed. Skips a
-/// cgroup that is removed meanwhile.
-pub fn for_each_below(directory: BorrowedFd<'_>, mut visit: impl FnMut(BorrowedFd<'_>)) -> rustix::io::Result<()> {
+/// Calls `visit` for each cgroup below `directory`, a parent before its children, within the limits of a list. Fails if `directory`
+/// cannot be listed. Skips a cgroup that is removed meanwhile.
+pub fn for_each_below(directory: BorrowedFd<'_>, mut visit: impl FnMut(BorrowedFd<'_>)) -> rustix::io::Result<Listing> {
     let mut visit = |child: BorrowedFd<'_>| {
         visit(child);
         false
     };
-    any_of(directory, &names(directory)?, DEPTH_LIMIT, &mut visit);
-    Ok(())
+    let mut below = Below::default();
+    below.any_of(directory, &names(directory)?, DEPTH_LIMIT, &mut visit);
+    Ok(below.listing)
 }
 
-/// Returns whether `holds` is true for one of the cgroups `children` of `directory` or for a cgroup below them. Stops at the
-/// first.
-fn any_of(
-    directory: BorrowedFd<'_>,
-    children: &[CString],
-    depth: usize,
-    holds: &mut impl FnMut(BorrowedFd<'_>) -> bool,
-) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return false };
-    children
-        .iter()
-        .filter_map(|name| open(directory, name).ok())
-        .any(|child| holds(child.as_fd()) || any_of(child.as_fd(), &names(&child).unwrap_or_default(), depth, holds))
+/// A walk over the cgroups below one cgroup, with what is left of its limit.
+struct Below {
+    left: usize,
+    listing: Listing,
+}
+
+impl Default for Below {
+    fn default() -> Self {
+        Self { left: MOST_IN_WORKLOAD, listing: Listing::Whole }
+    }
+}
+
+impl Below {
+    /// Returns whether `holds` is true for one of the cgroups `children` of `directory` or for a cgroup below them. Stops at the
+    /// first, and at the limit.
+    fn any_of(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        children: &[CString],
+        depth: usize,
+        holds: &mut impl FnMut(BorrowedFd<'_>) -> bool,
+    ) -> bool {
+        for name in children {
+            let (Some(left), Some(depth)) = (self.left.checked_sub(1), depth.checked_sub(1)) else {
+                self.listing = Listing::Cut;
+                return false;
+            };
+            self.left = left;
+            let Ok(child) = open(directory, name) else { continue };
+            if holds(child.as_fd()) || self.any_of(child.as_fd(), &names(&child).unwrap_or_default(), depth, holds) {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// Reads a file that the kernel generates on read. Such a file has no size. A read that does not fill its buffer has reached the end, as
@@ -100,11 +142,12 @@ pub(crate) fn read(directory: BorrowedFd<'_>, name: impl rustix::path::Arg) -> s
     }
 }
 
-/// Opens the cgroups in a cgroup. Omits a cgroup that is removed meanwhile.
+/// Opens the first cgroups in a cgroup. Omits a cgroup that is removed meanwhile.
 pub(crate) fn children(directory: impl AsFd) -> rustix::io::Result<Vec<OwnedFd>> {
-    Ok(names(&directory)?.iter().filter_map(|name| open(&directory, name).ok()).collect())
+    Ok(names(&directory)?.iter().filter_map(|name| open(&directory, name).ok()).take(MOST_OPEN).collect())
 }
 
+/// Lists the cgroups in a cgroup, at most one more than [`MOST_IN_ALL`].
 pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     // Listing is the most expensive call here, and most cgroups contain only files. The number of links is 2 plus the number of
     // directories; filesystems that do not count directories report 1.
@@ -120,6 +163,9 @@ pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
         let entry = entry?;
         if entry.file_type() == FileType::Directory && is_child(entry.file_name()) {
             names.push(entry.file_name().to_owned());
+            if names.len() > MOST_IN_ALL {
+                break;
+            }
         }
     }
     Ok(names)
@@ -142,8 +188,28 @@ mod tests {
         std::fs::write(root.path().join("container/cgroup.procs"), "7\n").unwrap();
         let directory = std::fs::File::open(root.path()).unwrap();
         let mut pids = Vec::new();
-        collect(&directory, &mut pids).unwrap();
+        assert_eq!(collect(&directory, &mut pids).unwrap(), Listing::Whole);
         assert_eq!(pids, [Pid(12), Pid(7)]);
+    }
+
+    #[test]
+    fn a_list_of_too_many_or_too_deep_cgroups_is_cut() {
+        let listed = |cgroups: &dyn Fn(&Path)| {
+            let root = tempfile::tempdir().unwrap();
+            std::fs::write(root.path().join("cgroup.procs"), "").unwrap();
+            cgroups(root.path());
+            let directory = std::fs::File::open(root.path()).unwrap();
+            let inhabited = is_inhabited(directory.as_fd(), &names(&directory).unwrap());
+            (collect(&directory, &mut Vec::new()).unwrap(), inhabited)
+        };
+        let wide = |many: usize| {
+            listed(&move |root: &Path| (0..many).for_each(|it| std::fs::create_dir(root.join(it.to_string())).unwrap()))
+        };
+        let deep =
+            |many: usize| listed(&move |root: &Path| std::fs::create_dir_all(root.join("a/".repeat(many))).unwrap());
+        assert_eq!((wide(MOST_IN_WORKLOAD), deep(DEPTH_LIMIT)), ((Listing::Whole, false), (Listing::Whole, false)));
+        assert_eq!(wide(MOST_IN_WORKLOAD + 1), (Listing::Cut, true), "unseen processes are taken to be there");
+        assert_eq!(deep(DEPTH_LIMIT + 1), (Listing::Cut, true));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_val
 use crate::units::{Bytes, CgroupId};
 
 use super::cgroup_path::{QosClass, Role, role};
-use super::cgroup_processes::{self, DEPTH_LIMIT, has_processes, is_inhabited, names};
+use super::cgroup_processes::{self, DEPTH_LIMIT, MOST_IN_ALL, MOST_IN_WORKLOAD, has_processes, is_inhabited, names};
 use super::oomd_marks::{self, Preference};
 use super::protection::Protection;
 use super::tracked_workload::Tracked;
@@ -28,6 +28,21 @@ struct Enclosing {
     is_whole: bool,
     /// Index into `Walk::found`; `None` when the workload contains no process.
     index: Option<usize>,
+}
+
+/// Which cgroups a walk visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Everything,
+    /// Not the cgroups inside pods and containers, which are no workloads. A decision needs no more.
+    Workloads,
+}
+
+/// The outermost workload that is being walked, or the outermost cgroup that is not the root user's. Its owner may make as many cgroups in
+/// it as he likes, so the number of those visited is limited.
+struct Region {
+    left: usize,
+    is_cut: bool,
 }
 
 /// A workload's request, limit and marks are read again when they are older than this.
@@ -48,6 +63,11 @@ pub(super) struct Walk<'t> {
     pub(super) owned: Vec<Owned>,
     pub(super) appeared: Vec<CgroupId>,
     pub(super) unreadable: Vec<String>,
+    /// The cgroups whose contents were not visited completely, with the limits.
+    pub(super) cut: Vec<String>,
+    extent: Extent,
+    left: usize,
+    region: Option<Region>,
     buffer: &'t mut Buffer,
 }
 
@@ -57,22 +77,34 @@ impl<'t> Walk<'t> {
         (directory, root): (&OwnedFd, PathBuf),
         version: CgroupVersion,
         known: HashMap<CgroupId, Tracked>,
+        extent: Extent,
         buffer: &'t mut Buffer,
     ) -> Self {
-        let (found, mut owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        let (found, mut owned, appeared) = (Vec::new(), Vec::new(), Vec::new());
+        let (unreadable, cut) = (Vec::new(), Vec::new());
         // Processes outside every workload are in the root cgroup: kernel threads, and processes that were never moved.
         if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
-        let mut walk = Self { version, root, known, found, owned, appeared: Vec::new(), unreadable, buffer };
-        let children = walk.names(directory, "");
+        let (left, region) = (MOST_IN_ALL, None);
+        let mut walk =
+            Self { version, root, known, found, owned, appeared, unreadable, cut, extent, left, region, buffer };
+        let mut children = walk.names(directory, "");
+        // Whatever the limit cuts off, it must not be the pods.
+        children.sort_by_key(|name| !name.to_string_lossy().contains("kubepods"));
         walk.descend(directory, &children, "", None);
+        if walk.left == 0 {
+            walk.cut.push(format!("the tree has more than {MOST_IN_ALL} cgroups"));
+        }
         walk
     }
 
     /// Visits the `children` of a directory; `within` is the workload that contains them, if any.
     fn descend(&mut self, directory: &OwnedFd, children: &[CString], path: &str, within: Option<&Enclosing>) {
         for name in children {
+            if !self.may_visit() {
+                return;
+            }
             let shown = name.to_string_lossy();
             let child_path = if path.is_empty() { shown.into_owned() } else { format!("{path}/{shown}") };
             match open_directory(directory, name, &self.root.join(&child_path)) {
@@ -80,6 +112,52 @@ impl<'t> Walk<'t> {
                 Err(error) => self.record(&error),
             }
         }
+    }
+
+    /// Counts one cgroup. Returns false at a limit.
+    fn may_visit(&mut self) -> bool {
+        let of_region = self.region.as_mut().map(|region| (region.left.checked_sub(1), region));
+        let in_region = of_region.is_none_or(|(left, region)| {
+            region.is_cut |= left.is_none();
+            region.left = left.unwrap_or(0);
+            left.is_some()
+        });
+        let left = self.left.checked_sub(1).filter(|_| in_region);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+
+    /// Visits the children of a cgroup in which a region begins. If the region is cut, the cgroups beyond the limit are unknown. An
+    /// unknown workload could not be evicted, so the enclosing workload is a candidate as a whole, unless it holds pods.
+    fn descend_into_region(
+        &mut self,
+        directory: &OwnedFd,
+        children: &[CString],
+        path: &str,
+        enclosing: Option<&Enclosing>,
+    ) {
+        let (begin, appeared) = (self.found.len(), self.appeared.len());
+        self.region = Some(Region { left: MOST_IN_WORKLOAD, is_cut: false });
+        self.descend(directory, children, path, enclosing);
+        if !self.region.take().is_some_and(|region| region.is_cut) {
+            return;
+        }
+        let is_pod = |tracked: &Tracked| matches!(tracked.workload.kind, Kind::Pod(_));
+        let holds_pods = self.found.get(begin..).is_some_and(|inside| inside.iter().any(is_pod));
+        let whole = enclosing.and_then(|outer| self.found.get_mut(outer.index?)).filter(|_| !holds_pods);
+        let effect = match whole {
+            Some(whole) => {
+                let protection = protection(&whole.workload.kind);
+                Arc::make_mut(&mut whole.workload).protection = protection;
+                self.found.truncate(begin);
+                self.appeared.truncate(appeared);
+                "it counts as one workload"
+            }
+            None => "the workloads in the rest are not known",
+        };
+        self.cut.push(format!(
+            "{path} has more than {MOST_IN_WORKLOAD} cgroups, or nests them more than {DEPTH_LIMIT} deep: {effect}"
+        ));
     }
 
     fn names(&mut self, directory: &OwnedFd, path: &str) -> Vec<CString> {
@@ -91,6 +169,7 @@ impl<'t> Walk<'t> {
 
     fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<&Enclosing>) {
         if path.matches('/').count() >= DEPTH_LIMIT {
+            self.region.iter_mut().for_each(|region| region.is_cut = true);
             return self
                 .unreadable
                 .push(format!("{path} is nested more than {DEPTH_LIMIT} deep: the cgroups below it are ignored"));
@@ -110,7 +189,10 @@ impl<'t> Walk<'t> {
             (Some((kind, _)), _) => Some(Enclosing { name, is_whole: is_whole(kind), index: None }),
             (None, within) => within.cloned(),
         };
-        let children = self.names(directory, path);
+        let is_leaf = self.extent == Extent::Workloads && enclosing.as_ref().is_some_and(|own| own.is_whole);
+        // On v1 the names are needed to find the processes.
+        let children =
+            if is_leaf && self.version == CgroupVersion::V2 { Vec::new() } else { self.names(directory, path) };
         if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, &children, path)) {
             let is_whole = is_whole(&kind);
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
@@ -132,7 +214,12 @@ impl<'t> Walk<'t> {
                 Err(error) => self.record(&error),
             }
         }
-        self.descend(directory, &children, path, enclosing.as_ref());
+        let begins_region = self.region.is_none() && (enclosing.is_some() || stat.st_uid != 0);
+        match (is_leaf, begins_region) {
+            (true, _) => {}
+            (false, true) => self.descend_into_region(directory, &children, path, enclosing.as_ref()),
+            (false, false) => self.descend(directory, &children, path, enclosing.as_ref()),
+        }
     }
 
     /// Returns whether the cgroup contains the processes that make it a workload. They may be in it or below it. For a cgroup
@@ -275,3 +362,7 @@ pub(super) fn open_root(root: &Path) -> Result<OwnedFd, FileError> {
 fn open_directory(at: impl AsFd, name: impl rustix::path::Arg, path: &Path) -> Result<OwnedFd, FileError> {
     cgroup_processes::open(at, name).map_err(|errno| FileError::Open { path: path.to_owned(), source: errno.into() })
 }
+
+#[cfg(test)]
+#[path = "cgroup_walk_tests.rs"]
+mod tests;

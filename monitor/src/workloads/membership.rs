@@ -32,6 +32,14 @@ pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> 
     of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
 }
 
+/// Returns every process in the cgroup `name` or below it, by the cgroup of each process of this machine. The cost does not depend on the
+/// number of cgroups.
+pub fn members(proc_root: &Path, version: CgroupVersion, name: &str) -> std::io::Result<Vec<Pid>> {
+    let entries = std::fs::read_dir(proc_root)?.flatten();
+    let pids = entries.filter_map(|entry| Some(Pid(entry.file_name().to_str()?.parse().ok()?)));
+    Ok(pids.filter(|pid| is_in(proc_root, *pid, version, name)).collect())
+}
+
 pub fn is_within(path: &str, name: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -57,6 +65,18 @@ mod tests {
     fn a_cgroup_with_a_longer_name_is_not_below() {
         assert!(is_within("a/b", "a") && is_within("a", "a"));
         assert!(!is_within("ab", "a") && !is_within("", "a"));
+    }
+
+    #[test]
+    fn members_are_found_by_the_cgroup_of_each_process() {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, path) in [("7", "/pod"), ("8", "/pod/a/b"), ("9", "/podium"), ("self", "/pod")] {
+            std::fs::create_dir(root.path().join(pid)).unwrap();
+            std::fs::write(root.path().join(pid).join("cgroup"), format!("0::{path}\n")).unwrap();
+        }
+        let mut found = members(root.path(), CgroupVersion::V2, "pod").unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [Pid(7), Pid(8)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::node::Hierarchy;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
-use super::cgroup_walk::{Owned, Walk, open_root};
+use super::cgroup_walk::{Extent, Owned, Walk, open_root};
 use super::oomd_marks::Preference;
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
@@ -62,6 +62,8 @@ pub struct Changes {
     pub appeared: Vec<CgroupId>,
     /// Directories that could not be read, with the reasons.
     pub unreadable: Vec<String>,
+    /// Cgroups whose contents are known only in part, because there are too many, with the effect.
+    pub cut: Vec<String>,
 }
 
 impl WorkloadTree {
@@ -86,18 +88,28 @@ impl WorkloadTree {
 
     /// Walks the tree. Known workloads keep their open files. Fails if the root itself cannot be read.
     pub fn scan(&mut self) -> Result<Changes, FileError> {
+        self.walk(Extent::Everything)
+    }
+
+    /// As [`Self::scan`], but does not enter pods and containers. Nothing is forgotten.
+    pub fn scan_workloads(&mut self) -> Result<Changes, FileError> {
+        self.walk(Extent::Workloads)
+    }
+
+    fn walk(&mut self, extent: Extent) -> Result<Changes, FileError> {
         let root = self.hierarchy.memory.clone();
         let directory = open_root(&root)?;
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
-        let walk = Walk::over((&directory, root), self.hierarchy.version, known, &mut self.buffer);
-        let Walk { found, owned, appeared, unreadable, .. } = walk;
+        let walk = Walk::over((&directory, root), self.hierarchy.version, known, extent, &mut self.buffer);
+        let Walk { found, owned, appeared, unreadable, cut, .. } = walk;
         self.tracked = found;
         for tracked in &mut self.tracked {
             tracked.tree_protection = tracked.workload.protection;
         }
         self.join();
         self.protect(|_| true);
-        Ok(Changes { forgotten: self.update_owners(owned), appeared, unreadable })
+        let forgotten = self.update_owners(owned, extent);
+        Ok(Changes { forgotten, appeared, unreadable, cut })
     }
 
     /// Replaces the known pods and the rules that protect them. A workload whose pod is missing keeps its last known pod: the
@@ -234,11 +246,13 @@ impl WorkloadTree {
     }
 
     /// Takes the owners from a scan. Returns the cgroups that are forgotten.
-    fn update_owners(&mut self, owned: Vec<Owned>) -> Vec<CgroupId> {
+    fn update_owners(&mut self, owned: Vec<Owned>, extent: Extent) -> Vec<CgroupId> {
         let seen = Monotonic::now();
         let owner = |Owned { id, workload, path }| (id, Owner { workload, path, seen });
         self.owners.extend(owned.into_iter().map(owner));
-        let is_old = |_: &CgroupId, owner: &mut Owner| seen.since(owner.seen) >= OWNER_RETENTION;
+        // A scan of the workloads alone does not see the cgroups in them.
+        let is_old =
+            |_: &CgroupId, owner: &mut Owner| extent == Extent::Everything && seen.since(owner.seen) >= OWNER_RETENTION;
         self.owners.extract_if(is_old).map(|(id, _)| id).collect()
     }
 }

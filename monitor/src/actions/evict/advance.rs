@@ -80,7 +80,7 @@ impl Evictor {
             },
             Stage::Terminating { until } if now >= until => self.kill(running, now),
             Stage::Dying { since, ref mut progress } => {
-                let left = || running.target.processes().map_or(0, |pids| pids.len());
+                let left = || running.target.count_left();
                 if progress.is_stuck(limits.kill_timeout, now, left) {
                     let seconds = now.since(since).as_secs_f64();
                     return Some(Outcome::Failed(format!("processes are still there {seconds:.1} s after SIGKILL")));

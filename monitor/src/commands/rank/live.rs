@@ -119,7 +119,7 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
     let mut tree = tree.with_agent(agent);
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
-    changes.unreadable.iter().for_each(output::note);
+    changes.unreadable.iter().chain(&changes.cut).for_each(output::note);
     Ok(tree)
 }
 

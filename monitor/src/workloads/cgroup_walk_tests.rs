@@ -1,0 +1,129 @@
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::node::Hierarchy;
+use crate::workloads::WorkloadTree;
+
+const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// Makes a populated cgroup with the files of v2.
+fn populate(root: &Path, path: &str) {
+    let directory = root.join(path);
+    fs::create_dir_all(&directory).unwrap();
+    for (file, text) in [
+        ("memory.current", "4096\n"),
+        ("memory.stat", "inactive_file 0\n"),
+        ("memory.min", "0\n"),
+        ("memory.low", "0\n"),
+        ("memory.max", "max\n"),
+        ("cgroup.events", "populated 1\n"),
+        ("cgroup.procs", "7\n"),
+    ] {
+        fs::write(directory.join(file), text).unwrap();
+    }
+}
+
+fn fill(root: &Path, path: &str, many: usize) {
+    (0..many).for_each(|number| fs::create_dir_all(root.join(format!("{path}/c{number}"))).unwrap());
+}
+
+fn tree(root: &Path) -> WorkloadTree {
+    let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
+    WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new())
+}
+
+/// Returns the names of the workloads and whether each may be evicted, and the cuts.
+fn scanned(root: &Path) -> (Vec<(String, bool)>, Vec<String>) {
+    let mut tree = tree(root);
+    let cut = tree.scan().unwrap().cut;
+    let mut found: Vec<_> = tree.workloads().map(|it| (it.name.clone(), it.protection.is_none())).collect();
+    found.sort();
+    (found, cut)
+}
+
+fn named(found: &[(&str, bool)]) -> Vec<(String, bool)> {
+    found.iter().map(|(name, is_candidate)| ((*name).to_owned(), *is_candidate)).collect()
+}
+
+#[test]
+fn a_delegated_tree_beyond_the_limit_is_one_candidate() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    populate(root, "web.service");
+    populate(root, "user@7.service");
+    populate(root, "user@7.service/own.service");
+    let whole = [("user@7.service", false), ("user@7.service/own.service", true), ("web.service", true)];
+    assert_eq!(scanned(root), (named(&whole), vec![]));
+    fill(root, "user@7.service/many", MOST_IN_WORKLOAD);
+    let (found, cut) = scanned(root);
+    assert_eq!(found, named(&[("user@7.service", true), ("web.service", true)]), "no workload hides beyond the limit");
+    assert_eq!(cut.len(), 1, "{cut:?}");
+    assert!(cut[0].starts_with("user@7.service has more than 2000 cgroups"), "{cut:?}");
+    assert!(cut[0].ends_with("it counts as one workload"), "{cut:?}");
+}
+
+#[test]
+fn a_tree_that_is_too_deep_is_one_candidate() {
+    let root = tempfile::tempdir().unwrap();
+    populate(root.path(), "user@7.service");
+    populate(root.path(), "user@7.service/decoy.service");
+    fs::create_dir_all(root.path().join(format!("user@7.service/{}", "a/".repeat(DEPTH_LIMIT)))).unwrap();
+    let (found, cut) = scanned(root.path());
+    assert_eq!((found, cut.len()), (named(&[("user@7.service", true)]), 1));
+}
+
+#[test]
+fn a_service_with_pods_is_no_candidate_beyond_the_limit() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let pod = "kubelet.service/kubepods/besteffort/pod11112222-3333-4444-5555-666677778888";
+    populate(root, "kubelet.service");
+    populate(root, pod);
+    // The names are listed in any order, and the limit may come before the pod. The pod's directory comes first here.
+    fill(root, &format!("{pod}/inner"), MOST_IN_WORKLOAD);
+    let (found, cut) = scanned(root);
+    assert_eq!(found, named(&[("kubelet.service", false), (pod, true)]));
+    assert_eq!(cut.len(), 1, "{cut:?}");
+}
+
+#[test]
+fn the_tree_is_limited_in_all_and_pods_come_first() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // A directory is made much faster in memory.
+    let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let pod = "kubepods/pod11112222-3333-4444-5555-666677778888";
+    fill(root.path(), "a.slice", MOST_IN_ALL + 10);
+    populate(root.path(), pod);
+    let (found, cut) = scanned(root.path());
+    assert_eq!(found, named(&[(pod, true)]));
+    assert_eq!(cut, ["the tree has more than 20000 cgroups"]);
+}
+
+#[test]
+fn a_list_of_workloads_does_not_enter_containers_and_forgets_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let container = format!("docker/{CONTAINER}");
+    populate(root.path(), &container);
+    populate(root.path(), &format!("{container}/first"));
+    let mut tree = tree(root.path());
+    let id = |path: &str| {
+        let directory = open_root(&root.path().join(path)).unwrap();
+        CgroupId(rustix::fs::fstat(directory).unwrap().st_ino)
+    };
+    tree.scan().unwrap();
+    let (first, second) = (format!("{container}/first"), format!("{container}/second"));
+    populate(root.path(), &second);
+    populate(root.path(), "new.service");
+    let changes = tree.scan_workloads().unwrap();
+    assert_eq!((changes.appeared, changes.forgotten), (vec![id("new.service")], vec![]));
+    assert_eq!(tree.owner(id(&first)).as_deref(), Some(container.as_str()));
+    assert_eq!(tree.owner(id(&second)), None, "it was not entered");
+    tree.scan().unwrap();
+    assert_eq!(tree.owner(id(&second)).as_deref(), Some(container.as_str()));
+}
