@@ -112,7 +112,8 @@ mod tests {
     use super::*;
 
     fn head(id: &str, summary: &str) -> Head {
-        Head { id: id.to_owned(), kind: Kind::OomKill, time: jiff::Timestamp::UNIX_EPOCH, summary: summary.to_owned() }
+        let (id, time, summary) = (id.to_owned(), jiff::Timestamp::UNIX_EPOCH, summary.to_owned());
+        Head { id, kind: Kind::OomKill, time, summary, repeated: 0 }
     }
 
     fn location(segment: u64) -> Location {

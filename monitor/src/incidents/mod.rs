@@ -2,11 +2,13 @@
 //!
 //! Data flows in this order: the last minute's samples ([`sample_ring`]), OOM kills assembled from the kernel's events
 //! ([`oom_assembly`]), the node's figures ([`record_evidence`]), the record ([`model`]), the thread that writes ([`writer`]) to disk
-//! ([`journal`]), then its readers ([`reader`], [`incident_index`]) and the post-mortem ([`text`]).
+//! ([`journal`]) what each workload's share admits ([`journal_share`]), then its readers ([`reader`], [`incident_index`]) and the post-mortem ([`text`]).
 
+mod draft;
 mod frame;
 pub mod incident_index;
 pub mod journal;
+mod journal_share;
 pub mod model;
 pub mod oom_assembly;
 pub mod reader;
@@ -15,6 +17,7 @@ pub mod sample_ring;
 pub mod text;
 pub mod writer;
 
+pub use draft::Draft;
 pub use incident_index::IncidentIndex;
 pub use model::{Head, Incident, Kind};
-pub use writer::{Draft, Writer};
+pub use writer::Writer;

@@ -88,9 +88,17 @@ pub struct Incident {
     /// When the figures about the node and its workloads were measured, in milliseconds after the incident. Negative figures predate
     /// the incident: in a storm of OOM kills the agent does not measure for each.
     pub evidence_after_ms: Option<f64>,
+    /// How many further incidents of the workload this record stands for. They exceed its share of the journal, so their evidence is not
+    /// recorded.
+    #[serde(skip_serializing_if = "is_none")]
+    pub repeated: u64,
 }
 
 fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+fn is_none(number: &u64) -> bool {
     *number == 0
 }
 
@@ -119,12 +127,14 @@ pub struct Head {
     pub kind: Kind,
     pub time: Timestamp,
     pub summary: String,
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub repeated: u64,
 }
 
 impl From<&Incident> for Head {
     fn from(incident: &Incident) -> Self {
-        let Incident { id, kind, time, summary, .. } = incident;
-        Self { id: id.clone(), kind: *kind, time: *time, summary: summary.clone() }
+        let Incident { id, kind, time, summary, repeated, .. } = incident;
+        Self { id: id.clone(), kind: *kind, time: *time, summary: summary.clone(), repeated: *repeated }
     }
 }
 

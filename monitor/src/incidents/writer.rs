@@ -6,9 +6,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, chan
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::draft::Draft;
 use super::incident_index::{Body, IncidentIndex};
 use super::journal::Journal;
-use super::model::{Head, Incident, SignalHistory, millis};
+use super::journal_share::{Account, Admission, Shares};
+use super::model::{Head, Incident};
 use super::reader::Reader;
 use super::sample_ring::Sample;
 use crate::units::Bytes;
@@ -35,32 +37,6 @@ pub const SAMPLES: usize = 20_000;
 const TRACE_SHARE: u64 = 16;
 /// Sample buffers allocated at the start.
 const SPARES: usize = 2;
-
-/// A record as the agent's loop hands it over.
-#[derive(Debug)]
-pub struct Draft {
-    /// The record without its signal.
-    pub incident: Incident,
-    /// The signal's name and history without samples.
-    pub signal: Option<(&'static str, SignalHistory)>,
-    pub samples: Vec<Sample>,
-}
-
-impl Draft {
-    fn finish(self) -> (Incident, Vec<Sample>) {
-        let Self { mut incident, signal, samples } = self;
-        if let Some((name, mut history)) = signal {
-            let at = incident.monotonic_ns;
-            let before = |sample: &Sample| match at.checked_sub(sample.at.0) {
-                Some(before) => millis(before),
-                None => -millis(sample.at.0 - at),
-            };
-            history.samples = samples.iter().map(|sample| (before(sample), sample.value)).collect();
-            incident.signals.insert(name.to_owned(), history);
-        }
-        (incident, samples)
-    }
-}
 
 /// What the thread and the loop know of the journal.
 #[derive(Debug, Default)]
@@ -102,6 +78,8 @@ pub struct JournalReport {
     pub write_failures: u64,
     /// Records dropped because the disk was too slow or unavailable.
     pub dropped: u64,
+    /// Incidents that were only counted, because their workload had its share of the journal.
+    pub counted: u64,
     /// Unfinished or damaged records found when the journal was opened.
     pub truncations: u64,
 }
@@ -144,6 +122,7 @@ impl Writer {
             index: Arc::clone(&index),
             shared: Arc::clone(&shared),
             pending: VecDeque::new(),
+            shares: Shares::new(max_size.0),
             logged: None,
         };
         let run = move || {
@@ -219,6 +198,7 @@ fn open(directory: &Path, max_size: Bytes, shared: &Shared) -> Result<Journal, S
 struct Pending {
     id: String,
     json: Arc<[u8]>,
+    accounts: Vec<Account>,
 }
 
 struct Worker {
@@ -228,6 +208,7 @@ struct Worker {
     index: Arc<IncidentIndex>,
     shared: Arc<Shared>,
     pending: VecDeque<Pending>,
+    shares: Shares,
     logged: Option<Instant>,
 }
 
@@ -243,6 +224,9 @@ impl Worker {
                 Ok(first) => std::iter::once(first).chain(work.try_iter().take(AT_ONCE - 1)).collect(),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => {
+                    for incident in self.shares.unwritten() {
+                        self.queue(incident, true);
+                    }
                     self.write_pending();
                     return;
                 }
@@ -256,8 +240,10 @@ impl Worker {
 
     /// Adds the incidents of earlier runs to the index.
     fn index_journal(&mut self) {
-        let index = Arc::clone(&self.index);
+        let (index, shares) = (Arc::clone(&self.index), &mut self.shares);
+        shares.clear();
         let read = Reader::new(&self.directory).poll(|entry| {
+            shares.add(&Account::of_json(&entry.json), entry.location.segment, entry.location.length);
             if let Ok(head) = serde_json::from_slice::<Head>(&entry.json) {
                 index.put(head, Body::Stored(entry.location));
             }
@@ -283,6 +269,24 @@ impl Worker {
             // This fails if the agent has stopped.
             let _sent = give_back.send(samples);
         }
+        let bytes = serde_json::to_vec(&incident).map_or(0, |json| json.len() as u64);
+        let waiting = |account: &Account| {
+            let waiting = self.pending.iter().filter(|pending| pending.accounts.contains(account));
+            let (records, bytes) =
+                waiting.fold((0, 0), |(records, bytes), it| (records + 1, bytes + it.json.len() as u64));
+            (bytes, records * account.part() >= KEPT as u64)
+        };
+        match self.shares.admit(&incident, bytes, waiting) {
+            Admission::Whole => self.queue(incident, true),
+            Admission::Counted { incident, is_due } => {
+                self.shared.count(|report| report.counted += 1);
+                self.queue(*incident, is_due);
+            }
+        }
+    }
+
+    /// Puts the record into the index, and with `is_due` among those to write.
+    fn queue(&mut self, incident: Incident, is_due: bool) {
         let Ok(json) = serde_json::to_vec(&incident) else {
             self.shared.count(|report| report.dropped += 1);
             return;
@@ -291,7 +295,11 @@ impl Worker {
         self.index.put(Head::from(&incident), Body::Memory(Arc::clone(&json)));
         match self.pending.iter_mut().find(|pending| pending.id == incident.id) {
             Some(pending) => pending.json = json,
-            None => self.pending.push_back(Pending { id: incident.id, json }),
+            None if is_due => {
+                let accounts = Account::of(&incident);
+                self.pending.push_back(Pending { id: incident.id, json, accounts });
+            }
+            None => {}
         }
     }
 
@@ -336,9 +344,12 @@ impl Worker {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let mut written = Vec::new();
         let mut result = Ok(());
-        for Pending { id, json } in &self.pending {
+        for Pending { id, json, accounts } in &self.pending {
             match journal.append(json) {
-                Ok(location) => written.push((id.clone(), location)),
+                Ok(location) => {
+                    self.shares.add(accounts, location.segment, location.length);
+                    written.push((id.clone(), location));
+                }
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -353,6 +364,7 @@ impl Worker {
                 self.index.set_stored(id, *location);
             }
             self.index.remove_before(journal.oldest());
+            self.shares.remove_before(journal.oldest());
         }
         self.shared.count(|report| report.bytes = journal.size());
         result.map_err(|error| format!("{}: {error}", self.directory.display()))

@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::super::model::Kind;
+use super::super::model::{Kind, OomKill, Pressure, SignalHistory, Victim};
 use super::*;
 
 const SIZE: Bytes = Bytes(1 << 20);
@@ -67,6 +67,51 @@ fn submitted_records_are_indexed_and_on_disk_at_the_end() {
     assert_eq!(index.heads(100)[7].summary, "gone");
     let body = index.find("last").unwrap();
     assert_eq!(serde_json::from_slice::<Incident>(&index.read(&body).unwrap().unwrap()).unwrap().id, "last");
+}
+
+/// Returns an OOM kill in a workload, with a record of about 10 KiB.
+fn kill(id: &str, workload: &str) -> Draft {
+    let victim = Victim { workload: Some(workload.to_owned()), ..Victim::default() };
+    let mut draft = draft(id, "killed", 0);
+    draft.incident.kind = Kind::OomKill;
+    draft.incident.oom_kill = Some(OomKill { victims: vec![victim], ..OomKill::default() });
+    let node = "n".repeat(10 << 10);
+    draft.incident.pressure.push(Pressure { scope: node, ..Pressure::default() });
+    draft
+}
+
+#[test]
+fn a_loop_of_one_workload_leaves_the_incidents_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let submit = |writer: &Writer, draft: &dyn Fn() -> Draft| {
+        // A full queue is not under test here.
+        while writer.submit(draft()).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
+    (0..20).for_each(|id| submit(&writer, &|| kill(&format!("before-{id}"), &format!("calm-{id}.service"))));
+    // Written one by one, these are ten times the size of the journal.
+    (0..1000).for_each(|id| submit(&writer, &|| kill(&format!("loop-{id}"), "loop.service")));
+    drop(writer);
+    let count = |incidents: &[Incident], of: &str| incidents.iter().filter(|it| it.id.starts_with(of)).count();
+    let last = |incidents: &[Incident]| incidents.iter().rev().find(|it| it.repeated > 0).cloned().unwrap();
+    let incidents = read(directory.path());
+    assert_eq!(count(&incidents, "before-"), 20);
+    let whole = incidents.iter().filter(|it| !it.pressure.is_empty() && it.id.starts_with("loop-")).count();
+    assert!((20..=25).contains(&whole), "{whole} records of 10 KiB in a quarter of 1 MiB");
+    assert_eq!(whole as u64 + last(&incidents).repeated + 1, 1000, "the rest is counted");
+    assert!(last(&incidents).summary.ends_with(&format!("and {} more like this", last(&incidents).repeated)));
+
+    // The next agent reads how much of the journal the workload has.
+    let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
+    (0..1000).for_each(|id| submit(&writer, &|| kill(&format!("again-{id}"), "loop.service")));
+    submit(&writer, &|| kill("after", "calm.service"));
+    assert!(writer.report().dropped == 0 || writer.report().counted > 0);
+    drop(writer);
+    let incidents = read(directory.path());
+    assert_eq!((count(&incidents, "before-"), count(&incidents, "after")), (20, 1));
+    assert_eq!(last(&incidents).repeated, 999);
 }
 
 #[test]

@@ -131,6 +131,8 @@ metrics! {
         write_failures: IntCounter = "incident_write_failures_total",
         /// Incidents given up because they could not be written for too long, or came too fast.
         dropped: IntCounter = "incidents_dropped_total",
+        /// Incidents that are only counted, without evidence, because their workload or its namespace has its share of the journal.
+        counted: IntCounter = "incidents_only_counted_total",
         /// Times that the journal was found ending in the middle of a record, or damaged.
         truncations: IntCounter = "incident_journal_truncations_total",
         /// Runs of a probe; counted only while kernel.bpf_stats_enabled is 1.
@@ -337,12 +339,13 @@ impl NodeMetrics {
 
     fn observe_incidents(&self, report: &IncidentReport) {
         let IncidentReport { oom_kills, evictions, journal } = *report;
-        let JournalReport { bytes, write_failures, dropped, truncations } = journal;
+        let JournalReport { bytes, write_failures, dropped, counted, truncations } = journal;
         follow(&self.incidents.with_label_values(&[Kind::OomKill.as_str()]), oom_kills);
         follow(&self.incidents.with_label_values(&[Kind::Eviction.as_str()]), evictions);
         self.journal_bytes.set(whole(bytes));
         follow(&self.write_failures, write_failures);
         follow(&self.dropped, dropped);
+        follow(&self.counted, counted);
         follow(&self.truncations, truncations);
     }
 }

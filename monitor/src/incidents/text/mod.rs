@@ -27,6 +27,13 @@ pub fn render(incident: &Incident) -> String {
     page.heading(&incident.id, &format!("{}{node}", incident.kind.words()));
     page.line(&incident.time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
     page.line("");
+    if incident.repeated > 0 {
+        page.paragraph(&format!(
+            "This is the newest of {} incidents that are only counted: this workload or its namespace has its share of the journal.",
+            incident.repeated + 1
+        ));
+        page.line("");
+    }
     let mut victim = None;
     if let Some(kill) = &incident.oom_kill {
         oom_text::story(&mut page, incident, kill);
