@@ -13,6 +13,7 @@ use crate::config::{Loaded, Mode, MonitorConfig, Policy, Quirk};
 use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
 use crate::report::record::Record;
+use crate::sensors::counter_error::CounterError;
 use crate::units::{Monotonic, Signal, split_degradation};
 
 use super::Agent;
@@ -178,7 +179,12 @@ impl Agent {
     fn follow_policy(&mut self, before: &MonitorConfig) {
         let (policy, sampling) = (&self.config.policy, &self.config.sampling);
         let now = Monotonic::now();
-        self.reporter.replace_missing(&not_acted_on(&before.policy), &not_acted_on(policy), now);
+        let error = CounterError::read(&self.config.proc_root);
+        let without_effect = |policy: &Policy| {
+            let uncertain = error.as_ref().and_then(|error| error.degradation(policy));
+            not_acted_on(policy).into_iter().chain(uncertain).collect::<Vec<_>>()
+        };
+        self.reporter.replace_missing(&without_effect(&before.policy), &without_effect(policy), now);
         if let Some(rate) = sampling.fastest_rate.filter(|_| before.sampling.fastest_rate != sampling.fastest_rate) {
             self.sensors.memory.assume_rate(rate);
         }

@@ -28,6 +28,7 @@ use crate::report::series::SeriesLimits;
 use crate::report::{ConfigState, Guard, Health, Metrics, Publications, Recorder, hang_limit, http};
 use crate::runtime::Runtime;
 use crate::sensors::control_plane::ControlPlane;
+use crate::sensors::counter_error::CounterError;
 use crate::sensors::filesystem_signals::FilesystemSignals;
 use crate::sensors::oom_kill_stream::OomKills;
 use crate::sensors::{Platform, SensorParts, Sensors};
@@ -206,6 +207,7 @@ async fn serve(
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
     }
     degradations.extend(not_acted_on(&config.policy));
+    degradations.extend(CounterError::read(&config.proc_root).and_then(|error| error.degradation(&config.policy)));
     degradations.extend(private.map(|private| format!("namespaces: {private}")));
     if config.serving.token_review && cluster.reviewer().is_none() {
         degradations

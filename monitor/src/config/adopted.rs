@@ -30,6 +30,7 @@ impl Adopted {
         compare!(fields, running, &mut wanted, MonitorConfig {
             live mode "mode",
             policy policy,
+            derived has_default_hard,
             sampling sampling,
             live evictions "evictions",
             live pressure_conditions "pressureConditions",

@@ -126,6 +126,8 @@ pub struct Reservations {
 pub struct MonitorConfig {
     pub mode: Mode,
     pub policy: Policy,
+    /// The hard threshold is the default, because the file has no `evictionHard`. The agent fits it to the machine.
+    pub has_default_hard: bool,
     pub sampling: Sampling,
     pub evictions: EvictionLimits,
     pub pressure_conditions: Vec<PressureCondition>,
@@ -153,6 +155,7 @@ impl Default for MonitorConfig {
         Self {
             mode: Mode::default(),
             policy: Policy::default(),
+            has_default_hard: true,
             sampling: Sampling::default(),
             evictions: EvictionLimits::default(),
             pressure_conditions: Vec::new(),

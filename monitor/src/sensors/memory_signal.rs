@@ -9,7 +9,7 @@ use crate::eviction::deadline::FallRate;
 use crate::eviction::exhaustion::Slope;
 use crate::node::meminfo::MemDetails;
 use crate::node::pinned_file::FileError;
-use crate::node::zoneinfo::reserved_pages;
+use crate::node::zoneinfo::ZoneInfo;
 use crate::node::{MemoryReader, MemorySample, RootUsage};
 use crate::units::{Bytes, Monotonic, Signal};
 
@@ -206,7 +206,7 @@ impl Watermarks {
     fn read(&mut self, now: Monotonic) -> Option<Bytes> {
         if self.last.is_none_or(|(_, at)| now.since(at) >= WATERMARKS_AGE) {
             let text = std::fs::read_to_string(&self.zoneinfo).ok()?;
-            self.last = Some((Bytes(reserved_pages(&text).saturating_mul(page_size())), now));
+            self.last = Some((Bytes(ZoneInfo::parse(&text).reserved.saturating_mul(page_size())), now));
         }
         self.last.map(|(bytes, _)| bytes)
     }

@@ -4,6 +4,7 @@
 mod candidates;
 pub mod capability;
 pub mod control_plane;
+pub mod counter_error;
 pub mod disk_measurement;
 pub mod disk_usage_by_role;
 pub mod ebpf_events;

@@ -11,6 +11,7 @@ use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::MemDetails;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, namespaces};
+use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::Bytes;
 
@@ -46,6 +47,11 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         missing.push(format!("memory.reclaim: {reason}"));
     }
     missing.extend(not_acted_on(&config.policy));
+    missing.extend(CounterError::read(proc_root).and_then(|error| {
+        let mut config = config.clone();
+        error.fit(&mut config);
+        error.degradation(&config.policy)
+    }));
     let root = root(proc_root);
     let kubelet = filesystem_facts::has_kubelet(&root);
     let (runtimes, hints) = runtime_facts::find(&root, &config.runtime.endpoint).await;

@@ -15,6 +15,7 @@ use clap::ValueEnum;
 
 use crate::config::{MonitorConfig, Policy};
 use crate::eviction::Layout;
+use crate::sensors::counter_error::CounterError;
 use crate::units::{Moment, Signal};
 use crate::workloads::{Pod, Summary};
 
@@ -146,7 +147,10 @@ fn of_this_node(options: &Options) -> Result<(), CommandError> {
         let reason = "--node chooses among the pods of --pods, which are missing; without files this node is measured";
         return Err(CommandError::Usage(reason.to_owned()));
     }
-    let config = options.config.as_deref().map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
+    let mut config = options.config.as_deref().map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
+    if let Some(error) = CounterError::read(&config.proc_root) {
+        error.fit(&mut config);
+    }
     let Live { layout, pods, summary, marks } = live::look(&config, options.signal, options.layout.map(Layout::from))?;
     let question = Question { signal: options.signal, layout, pods: &pods, summary: &summary, marks: Some(&marks) };
     let verdict = verdict::judge(&config.policy, question);

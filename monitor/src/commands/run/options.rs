@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{ConfigErrors, FileKind, Fingerprint, Loaded, Mode, MonitorConfig};
 use crate::report::logging::LogFormat;
+use crate::sensors::counter_error::CounterError;
 
 /// Options of `run`. Each overrides the file.
 #[derive(Debug, Clone, clap::Args)]
@@ -56,6 +57,9 @@ pub(super) fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Res
 
 fn overridden(mut wanted: Loaded, options: &Options) -> Loaded {
     let config = &mut wanted.config;
+    if let Some(error) = CounterError::read(&config.proc_root) {
+        error.fit(config);
+    }
     if let Some(mode) = options.mode {
         config.mode = mode;
     }

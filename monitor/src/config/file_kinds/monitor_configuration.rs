@@ -40,6 +40,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     check_header(walk, &fields, document.node, API_VERSION, KIND);
     walk.set(&mut config.mode, fields.get("mode"), |walk, field| walk.choice(field, &Mode::CHOICES));
     read_policy(walk, &fields, &mut config.policy);
+    config.has_default_hard = fields.get("evictionHard").is_none();
     read_sampling(walk, &fields, &mut config.sampling);
     read_evictions(walk, &fields, &mut config.evictions);
     read_kernel(walk, &fields, &mut config.kernel);
