@@ -148,6 +148,7 @@ fn usage(index: u64) -> WorkloadUsage {
         request: Bytes::ZERO,
         preference: Preference::None,
         protection: None,
+        only_as_leaker: false,
         pod: None,
     };
     WorkloadUsage { workload: workload.into(), working_set: Bytes::from_mib(index), exact: true, other: None }

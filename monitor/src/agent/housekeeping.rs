@@ -22,7 +22,11 @@ impl Agent {
 
     /// Performs all periodic work once.
     pub(super) fn do_housekeeping(&mut self) {
-        self.last.housekeeping = Some(Monotonic::now());
+        let started = Monotonic::now();
+        self.last.housekeeping = Some(started);
+        if self.last.let_go.is_some_and(|last| started.since(last) >= LET_GO_EVERY) && !self.is_near() {
+            self.sensors.workloads.tree_mut().recheck_essentials();
+        }
         self.sensors.workloads.scan();
         self.actions.hint_stores(&mut self.sensors);
         self.tidy_ledger();

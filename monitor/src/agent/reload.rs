@@ -153,7 +153,8 @@ impl Agent {
                 self.reporter.forget_condition(&gone);
             }
         }
-        if before.protected != self.config.protected {
+        if (&before.protected, &before.candidates) != (&self.config.protected, &self.config.candidates) {
+            self.sensors.workloads.tree_mut().set_candidates(self.config.candidates.clone());
             self.sensors.workloads.tree_mut().set_protected(self.config.protected.clone());
             // The tree must be rescanned before the next victim is chosen under the new protection rules.
             self.sensors.workloads.scan();

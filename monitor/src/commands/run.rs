@@ -165,6 +165,8 @@ async fn serve(
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(anyhow::Error::msg)?;
     let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
+    let has_api_server = Access::find(&config.kubernetes).is_some();
+    let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
     let releaser = Releaser::start().context("cannot start the thread that releases memory")?;
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
@@ -252,7 +254,7 @@ async fn serve(
     let mut agent = Agent::new(Parts {
         config,
         sensors,
-        actions: Actions::new(evictor, queue, reclaim, runtime, cluster),
+        actions,
         outlets: Outlets { metrics, health, publications, log },
         recorder,
         kept: (kept, remembered),

@@ -33,6 +33,7 @@ impl Adopted {
             derived has_default_hard,
             sampling sampling,
             live evictions "evictions",
+            live candidates "evictions.candidates, evictions.services",
             live pressure_conditions "pressureConditions",
             live protected "protected",
             fixed kernel "kernel",

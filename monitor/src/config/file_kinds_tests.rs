@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::candidate_options::Candidates;
 use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths};
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey};
 use crate::config::quirks::{Quirk, Quirks, Semantics};
@@ -85,7 +86,7 @@ kubeReserved: {pid: 1000}
 enforceNodeAllocatable: [pods]
 sampling: {floor: 2ms, ceiling: 5s, fastestRate: 1Gi}
 pressureConditions: [{condition: A, scope: kubepods, resource: io, kind: some, set: {level: 20%, for: 1s}, clear: {level: 10%, for: 2s}}]
-evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 150ms, actOnPresentPressure: true}
+evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 150ms, actOnPresentPressure: true, candidates: everything, services: ["pg@*.service"]}
 protected: ["db*.service"]
 kernel: {ringBuffer: 1Mi, stallThreshold: 0, doorbellInterval: 1ms}
 filesystems: {nodefs: /n, containerfs: /c}
@@ -139,6 +140,8 @@ procRoot: /host/proc
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));
     assert_eq!(config.pressure_conditions.len(), 1);
     assert_eq!(config.evictions.reclaim_deadline, Duration::from_millis(150));
+    assert_eq!(config.candidates.candidates, Some(Candidates::Everything));
+    assert!(config.candidates.services[0].matches("system.slice/pg@1.service"));
     let protects = |name| config.protected.iter().any(|pattern| pattern.matches(name));
     assert!(protects("system.slice/db1.service"));
     assert!(protects("init.scope"), "the built-in list stays");
@@ -205,7 +208,7 @@ m.yaml:10: evictionSoftGracePeriod.memory.available: "30": time: missing unit in
 m.yaml:11: sampling: the floor is longer than the ceiling; lower sampling.floor or raise sampling.ceiling
 m.yaml:11: sampling.ceiling: "0s": must be longer than zero; write e.g. 10s
 m.yaml:12: mode: given twice, first in line 3; remove one of them
-m.yaml:13: evictions: must be a map, not a list; fields: coolDown, maxPerMinute, killTimeout, reclaimDeadline, actOnPresentPressure
+m.yaml:13: evictions: must be a map, not a list; fields: coolDown, maxPerMinute, killTimeout, reclaimDeadline, actOnPresentPressure, candidates, services
 m.yaml:14: evictionMaxPodGracePeriod: "30": must be a number, not text; remove the quotes
 m.yaml:15: metrics.listen: "localhost:9946": must be an IP address and a port; write e.g. 127.0.0.1:9946 or "[::1]:9946"
 m.yaml:16: procRoot: "proc": must be an absolute path; write e.g. /proc
@@ -230,6 +233,11 @@ fn wrong_types_are_errors() {
         ),
         ("evictions: {maxPerMinute: 0}", r#"m.yaml:3: evictions.maxPerMinute: "0": must be a whole number from 1 to"#),
         ("sampling: {fastestRate: -1}", r#"m.yaml:3: sampling.fastestRate: "-1": must be positive; write e.g. 6Gi"#),
+        (
+            "evictions: {candidates: all}",
+            r#"m.yaml:3: evictions.candidates: "all": not one of the choices; write pods or everything"#,
+        ),
+        ("evictions: {services: [/a]}", r#"m.yaml:3: evictions.services[0]: "/a": workload names do not start with"#),
         ("protected: all", r#"m.yaml:3: protected: "all": must be a list of patterns, not a plain value"#),
         (
             "evictionHard: {memory.available: 1, memory.available: 2}",

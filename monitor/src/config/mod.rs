@@ -1,6 +1,7 @@
 //! The configuration: what the operator asks for. Each error names the file, the line, the field and the fix.
 
 pub mod adopted;
+pub mod candidate_options;
 pub mod config_error;
 pub mod config_watch;
 pub mod disk_options;
@@ -18,6 +19,7 @@ pub mod threshold;
 pub mod yaml;
 
 pub use adopted::Adopted;
+pub use candidate_options::{CandidateOptions, Candidates};
 pub use config_error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use config_watch::{ConfigUpdate, ConfigWatch, Fingerprint};
 pub use disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions, ProjectQuotas};

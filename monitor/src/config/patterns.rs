@@ -2,15 +2,16 @@
 
 use std::fmt;
 
+use super::document_walk::{Field, Walk};
+
 /// Workloads without which the machine cannot be administered. They are protected whatever the configuration says.
 ///
 /// All patterns are whole paths below `system.slice`, because users may give units of their own any name. The third pattern exists
 /// because systemd may keep a service's processes in a cgroup below the service's own, as udev does since v254.
-const BUILT_IN: [&str; 13] = [
+const BUILT_IN: [&str; 12] = [
     "init.scope",
     "system.slice/systemd-*.service",
     "system.slice/systemd-*.service/*",
-    "user.slice/user-?*.slice/user@?*.service/init.scope",
     "system.slice/dbus.service",
     "system.slice/dbus-broker.service",
     "system.slice/ssh.service",
@@ -48,6 +49,12 @@ impl NamePattern {
         &self.0
     }
 
+    /// Returns whether the whole name matches, for a cgroup that a user may have named. A pattern that begins with a wildcard never
+    /// matches, because the user could complete it.
+    pub fn matches_name_of_user(&self, workload: &str) -> bool {
+        !self.0.starts_with(['*', '?']) && glob(self.0.as_bytes(), workload.as_bytes())
+    }
+
     /// Returns whether the whole name or its last component matches.
     pub fn matches(&self, workload: &str) -> bool {
         glob(self.0.as_bytes(), workload.as_bytes())
@@ -59,6 +66,20 @@ impl fmt::Display for NamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
+}
+
+/// Reads a list of patterns.
+pub(super) fn read_patterns(walk: &mut Walk<'_>, field: &Field<'_>) -> Vec<NamePattern> {
+    const FIX: &str = "write e.g. \"postgresql@*.service\"";
+    let mut patterns = Vec::new();
+    for item in walk.list(field, "patterns", "write e.g. [\"postgresql@*.service\"]") {
+        let Some(text) = walk.text(&item, FIX) else { continue };
+        match NamePattern::new(text) {
+            Ok(pattern) => patterns.push(pattern),
+            Err(error) => walk.error(&item, error, FIX),
+        }
+    }
+    patterns
 }
 
 /// Matches bytes without recursion: after a mismatch, the last `*` takes one more byte. `?` takes a whole UTF-8 character.
@@ -127,6 +148,22 @@ mod tests {
     }
 
     #[test]
+    fn a_user_cannot_choose_a_name_that_a_pattern_protects() {
+        let app = "user.slice/user-1000.slice/user@1000.service/app.slice";
+        for (pattern, name, expected) in [
+            ("postgresql@*.service", "postgresql@1.service", false),
+            ("*redis*", "redis.service", false),
+            ("init.scope", "a.service/init.scope", false),
+            ("user.slice/user-1000.slice/*/gdm.service", "gdm.service", true),
+        ] {
+            let pattern = NamePattern::new(pattern).unwrap();
+            let name = format!("{app}/{name}");
+            assert!(pattern.matches(&name), "{pattern:?}");
+            assert_eq!(pattern.matches_name_of_user(&name), expected, "{pattern:?}");
+        }
+    }
+
+    #[test]
     fn a_hostile_pattern_takes_no_exponential_time() {
         let pattern = NamePattern::new(&"*a".repeat(60)).unwrap();
         assert!(!pattern.matches(&"a".repeat(59)));
@@ -149,7 +186,6 @@ mod tests {
             "system.slice/containerd.service",
             "system.slice/crio.service",
             "system.slice/docker.service",
-            "user.slice/user-1000.slice/user@1000.service/init.scope",
         ] {
             assert!(protects(name), "{name}");
         }

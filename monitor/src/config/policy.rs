@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::candidate_options::CandidateOptions;
 use super::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use super::kubernetes_options::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
@@ -130,6 +131,7 @@ pub struct MonitorConfig {
     pub has_default_hard: bool,
     pub sampling: Sampling,
     pub evictions: EvictionLimits,
+    pub candidates: CandidateOptions,
     pub pressure_conditions: Vec<PressureCondition>,
     /// Workloads that are never candidates: the built-in patterns, then the configured ones.
     pub protected: Vec<NamePattern>,
@@ -158,6 +160,7 @@ impl Default for MonitorConfig {
             has_default_hard: true,
             sampling: Sampling::default(),
             evictions: EvictionLimits::default(),
+            candidates: CandidateOptions::default(),
             pressure_conditions: Vec::new(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),

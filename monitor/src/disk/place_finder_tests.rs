@@ -248,6 +248,7 @@ fn only_pods_and_containers_are_measured() {
         request: crate::units::Bytes::ZERO,
         preference: crate::workloads::Preference::None,
         protection: None,
+        only_as_leaker: false,
         pod: None,
     };
     let of = |kind| WorkloadPlaces::of(&workload(kind), Path::new("/sys/fs/cgroup"));

@@ -46,6 +46,7 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
         request: mib(request),
         preference: Preference::None,
         protection: None,
+        only_as_leaker: false,
         pod: None,
     };
     WorkloadUsage { workload: workload.into(), working_set: mib(working_set), exact: true, other: None }

@@ -14,6 +14,7 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
         request: Bytes(request),
         preference: Preference::None,
         protection: None,
+        only_as_leaker: false,
         pod: None,
     };
     WorkloadUsage { workload: workload.into(), working_set: Bytes(working_set), exact: true, other: None }

@@ -236,6 +236,7 @@ mod tests {
                 request: Bytes::ZERO,
                 preference: Preference::default(),
                 protection: None,
+                only_as_leaker: false,
                 pod: None,
             }
             .into(),

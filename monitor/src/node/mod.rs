@@ -2,6 +2,7 @@
 
 pub mod cpus;
 pub mod fault_rate;
+pub mod file_locks;
 pub mod filesystem_roles;
 pub mod hierarchy;
 pub mod kmsg;

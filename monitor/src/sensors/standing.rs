@@ -35,6 +35,8 @@ impl Sensors {
         let Some(tracked) = self.workloads.tree().find(id) else { return Standing::default() };
         let is_critical = is_critical(tracked, proc_root);
         let Some(uid) = tracked.workload().kind.pod_uid() else {
+            // A daemon may have started, or lowered its score, since the last scan.
+            let is_critical = is_critical || self.workloads.tree().essential_now(id).is_some();
             return Standing { is_critical, ..Standing::default() };
         };
         let grace_period_seconds = self.own_grace(uid);
@@ -81,7 +83,69 @@ pub fn is_critical(tracked: &Tracked, proc_root: &Path) -> bool {
 pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     let workload = tracked.workload();
     let is_candidate = matches!(workload.kind, Kind::Pod(_)) && workload.qos != QosClass::Guaranteed;
+    // A privileged container can give itself the value. Where the pod's object is known, the object decides.
+    if workload.pod.is_some() {
+        return false;
+    }
     // The kubelet sets the value for every container of such a pod, so a few processes suffice.
     let is_marked = || cgroup_processes::oom_scores(tracked.directory(), proc_root, 4);
     is_candidate && is_marked().into_iter().any(|(_, value)| value == NODE_CRITICAL_SCORE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Quirks;
+    use crate::config::kubernetes_options::PodProtection;
+    use crate::node::{CgroupVersion, Hierarchy};
+    use crate::workloads::{PodSpecs, WorkloadTree};
+
+    /// Returns whether a pod counts as node-critical when its only process has this value.
+    fn is_critical_at(value: i16, class: &str, is_known: bool) -> bool {
+        let root = tempfile::tempdir().unwrap();
+        let (memory, processes) = (root.path().join("cgroup"), root.path().join("proc"));
+        let pod = memory.join(format!("kubepods.slice/kubepods{class}-podu.slice"));
+        std::fs::create_dir_all(&pod).unwrap();
+        std::fs::create_dir_all(processes.join("77")).unwrap();
+        std::fs::write(processes.join("77/oom_score_adj"), format!("{value}\n")).unwrap();
+        for (name, text) in [
+            ("cgroup.procs", "77\n"),
+            ("cgroup.events", "populated 1\n"),
+            ("memory.current", "4096\n"),
+            ("memory.stat", "inactive_file 0\n"),
+            ("memory.min", "0\n"),
+            ("memory.low", "0\n"),
+            ("memory.max", "max\n"),
+        ] {
+            std::fs::write(pod.join(name), text).unwrap();
+        }
+        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory, freezer: None, hybrid: false };
+        let mut tree = WorkloadTree::new(hierarchy, processes.clone(), Vec::new());
+        let changes = tree.scan().unwrap();
+        if is_known {
+            let list = r#"{"kind": "List", "items": [{"metadata": {"name": "a", "uid": "u"}}]}"#;
+            let specs = Arc::new(PodSpecs::parse(list).unwrap());
+            tree.set_pods(specs, PodProtection::default(), Quirks::NONE);
+        }
+        let [tracked] = tree.tracked() else { panic!("{:?} {changes:?}", tree.tracked()) };
+        is_critical(tracked, &processes)
+    }
+
+    #[test]
+    fn a_process_cannot_make_its_pod_critical() {
+        for (value, class, is_known, expected) in [
+            (-997, "-burstable", false, true),
+            (-997, "-besteffort", false, true),
+            // A privileged container has given itself the value. The pod's object says that the pod is not critical.
+            (-997, "-burstable", true, false),
+            // The value of every Guaranteed pod.
+            (-997, "", false, false),
+            // A sandbox has -998 from the runtime.
+            (-998, "-burstable", false, false),
+            (-1000, "-besteffort", false, false),
+            (0, "-besteffort", false, false),
+        ] {
+            assert_eq!(is_critical_at(value, class, is_known), expected, "{value} {class} {is_known}");
+        }
+    }
 }

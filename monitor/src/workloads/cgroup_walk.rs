@@ -14,6 +14,7 @@ use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
 use crate::units::{Bytes, CgroupId};
 
+use super::candidacy::{is_kubepods, is_user_manager};
 use super::cgroup_path::{QosClass, Role, role};
 use super::cgroup_processes::{self, DEPTH_LIMIT, MOST_IN_ALL, MOST_IN_WORKLOAD, has_processes, is_inhabited, names};
 use super::oomd_marks::{self, Preference};
@@ -24,8 +25,11 @@ use super::workload::{Kind, Workload, qos_class};
 #[derive(Debug, Clone)]
 struct Enclosing {
     name: Arc<str>,
-    /// Whether the workload is a pod or a container. Every cgroup inside is then part of it, whatever its name.
+    /// Whether every cgroup inside is part of the workload, whatever its name.
     is_whole: bool,
+    /// Whether the workload is the manager of a user's services. A cgroup without a name of its own inside is not part of it, because the
+    /// manager is exempt.
+    is_manager: bool,
     /// Index into `Walk::found`; `None` when the workload contains no process.
     index: Option<usize>,
 }
@@ -68,6 +72,8 @@ pub(super) struct Walk<'t> {
     extent: Extent,
     left: usize,
     region: Option<Region>,
+    /// The kubepods tree was found.
+    pub(super) has_kubepods: bool,
     buffer: &'t mut Buffer,
 }
 
@@ -86,9 +92,22 @@ impl<'t> Walk<'t> {
         if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
-        let (left, region) = (MOST_IN_ALL, None);
-        let mut walk =
-            Self { version, root, known, found, owned, appeared, unreadable, cut, extent, left, region, buffer };
+        let (left, region, has_kubepods) = (MOST_IN_ALL, None, false);
+        let mut walk = Self {
+            version,
+            root,
+            known,
+            found,
+            owned,
+            appeared,
+            unreadable,
+            has_kubepods,
+            cut,
+            extent,
+            left,
+            region,
+            buffer,
+        };
         let mut children = walk.names(directory, "");
         // Whatever the limit cuts off, it must not be the pods.
         children.sort_by_key(|name| !name.to_string_lossy().contains("kubepods"));
@@ -176,6 +195,9 @@ impl<'t> Walk<'t> {
         }
         let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
+        // Anybody could make a cgroup of that name below one that is his own, or in a container.
+        let is_trusted = stat.st_uid == 0 && !within.is_some_and(|outer| outer.is_whole);
+        self.has_kubepods |= is_trusted && is_kubepods(path);
         let kind = kind(trusted_role(path, stat.st_uid), within);
         // A cgroup without processes is not a workload, but its counters keep its name.
         let own: Arc<str> = path.into();
@@ -186,7 +208,7 @@ impl<'t> Walk<'t> {
         self.owned.push(Owned { id, workload: Arc::clone(&name), path: own });
         let mut enclosing = match (&kind, within) {
             (Some((Kind::Cgroup, _)), _) => None,
-            (Some((kind, _)), _) => Some(Enclosing { name, is_whole: is_whole(kind), index: None }),
+            (Some((kind, _)), _) => Some(Enclosing::of(kind, name, stat.st_uid, None)),
             (None, within) => within.cloned(),
         };
         let is_leaf = self.extent == Extent::Workloads && enclosing.as_ref().is_some_and(|own| own.is_whole);
@@ -194,13 +216,14 @@ impl<'t> Walk<'t> {
         let children =
             if is_leaf && self.version == CgroupVersion::V2 { Vec::new() } else { self.names(directory, path) };
         if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, &children, path)) {
-            let is_whole = is_whole(&kind);
+            let tracked_as = |index| Enclosing::of(&kind, path.into(), stat.st_uid, Some(index));
+            let tracked_as = tracked_as(self.found.len());
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
                     if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer.index?)) {
                         Arc::make_mut(&mut outer.workload).protection = Some(Protection::HoldsOthers);
                     }
-                    enclosing = Some(Enclosing { name: path.into(), is_whole, index: Some(self.found.len()) });
+                    enclosing = Some(tracked_as);
                     self.found.push(tracked);
                 }
                 Err(FileError::Open { path, source })
@@ -245,8 +268,9 @@ impl<'t> Walk<'t> {
         if known.is_none() {
             self.appeared.push(id);
         }
-        let pod = match known {
+        let (pod, essential) = match known {
             Some(mut known) if known.age() < MAX_FACTS_AGE => {
+                known.set_owner(owner_uid);
                 // The set of nested workloads may have changed.
                 let protection = protection(&known.workload.kind);
                 if protection != known.workload.protection {
@@ -254,8 +278,8 @@ impl<'t> Walk<'t> {
                 }
                 return Ok(known);
             }
-            Some(known) => known.workload.pod.clone(),
-            None => None,
+            Some(known) => (known.workload.pod.clone(), known.essential),
+            None => (None, None),
         };
         let full_path = self.root.join(path);
         let (request, limit) = self.request_and_limit(directory, &full_path)?;
@@ -270,8 +294,11 @@ impl<'t> Walk<'t> {
         };
         let protection = protection(&kind);
         let name = path.to_owned();
-        let workload = Arc::new(Workload { name, id, kind, qos, request, preference, protection, pod });
-        Tracked::open(workload, directory, &full_path, self.version)
+        let only_as_leaker = false;
+        let workload = Arc::new(Workload { name, id, kind, qos, request, preference, protection, only_as_leaker, pod });
+        let mut tracked = Tracked::open(workload, directory, &full_path, self.version)?;
+        (tracked.owner_uid, tracked.essential) = (owner_uid, essential);
+        Ok(tracked)
     }
 
     /// Reads the request and the limit. On v2 the request is the larger of `memory.min` and `memory.low`, and the limit is
@@ -322,8 +349,9 @@ impl<'t> Walk<'t> {
 fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass>)> {
     match (role, within) {
         // A directory without a name of its own inside another workload is also a part of it.
-        (_, Some(Enclosing { is_whole: true, .. })) | (Role::Group, _) | (Role::Plain, Some(_)) => None,
-        (Role::Plain, None) => Some((Kind::Cgroup, None)),
+        (_, Some(Enclosing { is_whole: true, .. })) | (Role::Group, _) => None,
+        (Role::Plain, Some(Enclosing { is_manager: true, .. }) | None) => Some((Kind::Cgroup, None)),
+        (Role::Plain, Some(_)) => None,
         (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
         (Role::Service, _) => Some((Kind::Service, None)),
         (Role::Scope, _) => Some((Kind::Scope, None)),
@@ -337,9 +365,15 @@ fn protection(kind: &Kind) -> Option<Protection> {
     matches!(kind, Kind::Pod(uid) if uid.is_static()).then_some(Protection::StaticPod)
 }
 
-/// Returns whether the workload is a pod or a container, which is evicted with all cgroups inside.
-fn is_whole(kind: &Kind) -> bool {
-    matches!(kind, Kind::Pod(_) | Kind::Container(_))
+impl Enclosing {
+    /// A pod or a container is evicted with all cgroups inside. So is a service or scope that belongs to a user: he could otherwise exempt
+    /// it as one that contains other workloads. The manager of his services is another matter.
+    fn of(kind: &Kind, name: Arc<str>, owner_uid: u32, index: Option<usize>) -> Self {
+        let is_manager = *kind == Kind::Service && is_user_manager(&name);
+        let is_of_user = owner_uid != 0 && matches!(kind, Kind::Service | Kind::Scope) && !is_manager;
+        let is_whole = is_of_user || matches!(kind, Kind::Pod(_) | Kind::Container(_));
+        Self { name, is_whole, is_manager, index }
+    }
 }
 
 /// Returns the role by name. The kubelet runs as root, so a user's cgroup with the name of a pod is not a pod.

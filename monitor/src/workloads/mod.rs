@@ -1,9 +1,11 @@
 //! Workloads in the cgroup tree. A workload is evicted as a whole.
 
+pub mod candidacy;
 pub mod cgroup_path;
 pub mod cgroup_processes;
 mod cgroup_walk;
 pub mod container_memory;
+pub mod essential;
 pub mod json_defaults;
 pub mod kubelet_summary;
 pub mod membership;
@@ -17,7 +19,9 @@ mod tracked_workload;
 mod workload;
 pub mod workload_tree;
 
+pub use candidacy::Candidacy;
 pub use cgroup_path::{PodUid, QosClass};
+pub use essential::{Essential, Essentials};
 pub use kubelet_summary::Summary;
 pub use oomd_marks::Preference;
 pub use pod::Pod;

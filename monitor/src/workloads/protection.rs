@@ -10,6 +10,16 @@ named_enum! {
         Agent = "holds this agent",
         /// The configuration or the built-in list names the workload.
         Named = "named as protected",
+        /// What a user starts in a login session is part of the session.
+        Session = "a login session, or what manages them",
+        /// Found by the socket on which the container runtime listens, or as the parent of a container.
+        Runtime = "runs containers",
+        /// Found by the socket, the port or the lock file of the kubelet.
+        Kubelet = "runs the kubelet",
+        /// A process of it has an `oom_score_adj` of -998 or below.
+        KillExempt = "has a process with oom_score_adj -998 or below",
+        /// `evictions.candidates: pods`.
+        NotAPod = "not a pod, and only pods are candidates",
         /// Root has set `user.oomd_omit` on its cgroup.
         Omit = "user.oomd_omit is set",
         /// A static pod is critical, whatever its class.

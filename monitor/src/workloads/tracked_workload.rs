@@ -11,6 +11,7 @@ use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::units::{Bytes, Monotonic};
 
+use super::essential::Essential;
 use super::pod::Pod;
 use super::protection::Protection;
 use super::workload::{Workload, WorkloadUsage};
@@ -26,6 +27,10 @@ pub struct Tracked {
     read: Monotonic,
     /// The protection by the cgroup tree alone.
     pub(super) tree_protection: Option<Protection>,
+    /// The owner of the cgroup's directory. A user that owns it has named the cgroups in it.
+    pub(super) owner_uid: u32,
+    /// What the node needs the workload for; `None` until its processes are examined.
+    pub(super) essential: Option<Option<Essential>>,
     /// Whether the workload is protected by its name; `None` until the name is looked up.
     pub(super) is_named: Option<bool>,
     /// The pod that the request comes from.
@@ -48,8 +53,26 @@ impl Tracked {
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
         let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        let (read, tree_protection) = (Monotonic::now(), None);
-        Ok(Self { workload, directory, usage, stat, kill, read, tree_protection, is_named: None, joined: None })
+        Ok(Self {
+            workload,
+            directory,
+            usage,
+            stat,
+            kill,
+            read: Monotonic::now(),
+            tree_protection: None,
+            owner_uid: 0,
+            essential: None,
+            is_named: None,
+            joined: None,
+        })
+    }
+
+    /// Takes the owner of the cgroup, which may change after its creation.
+    pub(super) fn set_owner(&mut self, owner_uid: u32) {
+        if self.owner_uid != owner_uid {
+            (self.owner_uid, self.is_named) = (owner_uid, None);
+        }
     }
 
     pub(super) fn age(&self) -> Duration {

@@ -42,6 +42,8 @@ pub struct Workload {
     pub request: Bytes,
     pub preference: Preference,
     pub protection: Option<Protection>,
+    /// The workload is a candidate only while it leaks: a service of `system.slice` that `evictions.services` does not list.
+    pub only_as_leaker: bool,
     /// The pod's object from the API server or the file of pods. The last known object is kept as long as the cgroup exists.
     pub pod: Option<Arc<Pod>>,
 }
@@ -72,6 +74,7 @@ pub struct OtherUsage {
 pub fn qos_class(request: Bytes, limit: Option<Bytes>) -> QosClass {
     match (request, limit) {
         (Bytes(0), None) => QosClass::BestEffort,
+        (Bytes(0), Some(_)) => QosClass::Burstable,
         (request, Some(limit)) if request >= limit => QosClass::Guaranteed,
         _ => QosClass::Burstable,
     }
@@ -86,6 +89,8 @@ mod tests {
         for (request, limit, qos) in [
             (0, None, QosClass::BestEffort),
             (0, Some(100), QosClass::Burstable),
+            // The user of a delegated cgroup can limit it to nothing.
+            (0, Some(0), QosClass::Burstable),
             (50, None, QosClass::Burstable),
             (50, Some(100), QosClass::Burstable),
             (100, Some(100), QosClass::Guaranteed),

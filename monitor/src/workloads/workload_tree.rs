@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::kubernetes_options::PodProtection;
-use crate::config::{NamePattern, Quirks};
+use crate::config::{CandidateOptions, NamePattern, Quirks, RuntimeEndpoint};
 use crate::node::Hierarchy;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
+use super::candidacy::{Candidacy, is_of_sessions, is_outside_pods};
+use super::cgroup_processes;
 use super::cgroup_walk::{Extent, Owned, Walk, open_root};
+use super::essential::{Essential, Essentials, Signs};
 use super::oomd_marks::Preference;
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
@@ -26,6 +29,8 @@ pub struct WorkloadTree {
     proc_root: PathBuf,
     protected: Vec<NamePattern>,
     pods: Pods,
+    candidacy: Candidacy,
+    essentials: Essentials,
     /// The name of the agent's process in procfs.
     agent: Option<String>,
     tracked: Vec<Tracked>,
@@ -71,13 +76,63 @@ impl WorkloadTree {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
         let (agent, tracked) = (Some("self".to_owned()), Vec::new());
         let pods = Pods { specs: Arc::default(), rules: PodProtection::default(), quirks: Quirks::NONE };
-        Self { hierarchy, proc_root, protected, pods, agent, tracked, owners, oom_kills, buffer: Buffer::new() }
+        let essentials = Essentials::new(&proc_root, None);
+        let candidacy = Candidacy::default();
+        let buffer = Buffer::new();
+        Self { hierarchy, proc_root, protected, pods, candidacy, essentials, agent, tracked, owners, oom_kills, buffer }
     }
 
     /// Protects the cgroup of this agent process instead of the calling process.
     #[must_use]
     pub fn with_agent(self, agent: Option<Pid>) -> Self {
         Self { agent: agent.map(|Pid(pid)| pid.to_string()), ..self }
+    }
+
+    /// Applies these rules about candidates. `has_api_server`: an API server is configured.
+    #[must_use]
+    pub fn with_candidates(self, options: CandidateOptions, has_api_server: bool, runtime: &RuntimeEndpoint) -> Self {
+        let socket = match runtime {
+            RuntimeEndpoint::Unix(socket) => Some(socket.clone()),
+            RuntimeEndpoint::Auto | RuntimeEndpoint::Off => None,
+        };
+        let essentials = Essentials::new(&self.proc_root, socket);
+        Self { candidacy: Candidacy { options, has_api_server, ..self.candidacy }, essentials, ..self }
+    }
+
+    /// Replaces the rules about candidates. The next scan applies them.
+    pub fn set_candidates(&mut self, options: CandidateOptions) {
+        self.candidacy.options = options;
+    }
+
+    /// Returns which workloads can be candidates.
+    pub fn candidacy(&self) -> &Candidacy {
+        &self.candidacy
+    }
+
+    /// Has the processes of all workloads outside pods examined again by the next scan: a daemon may have begun to listen.
+    pub fn recheck_essentials(&mut self) {
+        self.tracked.iter_mut().for_each(|tracked| tracked.essential = None);
+    }
+
+    /// Returns why the workload must not be evicted, by its processes as they are now. For a workload outside pods.
+    pub fn essential_now(&self, id: CgroupId) -> Option<Protection> {
+        let tracked = self.find(id).filter(|tracked| is_outside_pods(&tracked.workload))?;
+        let found = examine(tracked, &self.essentials, &self.essentials.signs());
+        let place = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
+        let holds = |pid| place(pid).is_some_and(|path| membership::is_within(&path, &tracked.workload.name));
+        found
+            .map(|essential| essential.protection)
+            .or_else(|| holds("1").then_some(Protection::Init))
+            .or_else(|| self.agent.as_deref().is_some_and(holds).then_some(Protection::Agent))
+    }
+
+    /// Returns the workloads outside pods that the node depends on, whatever else protects them.
+    pub fn essentials(&self) -> Vec<(String, Essential)> {
+        let signs = self.essentials.signs();
+        let outside = self.tracked.iter().filter(|tracked| is_outside_pods(&tracked.workload));
+        let named =
+            |tracked: &Tracked| Some((tracked.workload.name.clone(), examine(tracked, &self.essentials, &signs)?));
+        outside.filter_map(named).collect()
     }
 
     /// Replaces the protected names. The next scan applies them.
@@ -101,7 +156,8 @@ impl WorkloadTree {
         let directory = open_root(&root)?;
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
         let walk = Walk::over((&directory, root), self.hierarchy.version, known, extent, &mut self.buffer);
-        let Walk { found, owned, appeared, unreadable, cut, .. } = walk;
+        let Walk { found, owned, appeared, unreadable, cut, has_kubepods, .. } = walk;
+        self.candidacy.has_kubepods |= has_kubepods;
         self.tracked = found;
         for tracked in &mut self.tracked {
             tracked.tree_protection = tracked.workload.protection;
@@ -182,7 +238,7 @@ impl WorkloadTree {
         let before = std::mem::take(&mut self.oom_kills);
         let mut new = Vec::new();
         for tracked in &self.tracked {
-            let holds_others = tracked.workload.protection == Some(Protection::HoldsOthers);
+            let holds_others = tracked.tree_protection == Some(Protection::HoldsOthers);
             let Some(kills) = oom_kill_counter::of(&tracked.directory, version, !holds_others) else { continue };
             self.oom_kills.insert(tracked.workload.id, kills);
             let before = before.get(&tracked.workload.id).copied().unwrap_or(if first { kills } else { 0 });
@@ -224,23 +280,40 @@ impl WorkloadTree {
         let holds =
             |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
         let rules = &self.pods.rules;
-        let is_protected = |name: &str| self.protected.iter().any(|pattern| pattern.matches(name));
-        for Tracked { workload, tree_protection, is_named, .. } in
-            self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id))
-        {
+        let is_protected = |name: &str, owner_uid: u32| {
+            let matches = if owner_uid == 0 { NamePattern::matches } else { NamePattern::matches_name_of_user };
+            self.protected.iter().any(|pattern| matches(pattern, name))
+        };
+        let is_pods_only = self.candidacy.is_pods_only();
+        let mut signs: Option<Signs> = None;
+        for tracked in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)) {
+            let is_outside = is_outside_pods(&tracked.workload);
+            // Where only pods are candidates, the processes outside pods need not be examined.
+            if is_outside && !is_pods_only && tracked.essential.is_none() {
+                let signs = signs.get_or_insert_with(|| self.essentials.signs());
+                tracked.essential = Some(examine(tracked, &self.essentials, signs));
+            }
+            let only_as_leaker = self.candidacy.is_only_as_leaker(&tracked.workload.kind, &tracked.workload.name);
+            let Tracked { workload, tree_protection, is_named, owner_uid, essential, .. } = tracked;
+            let essential = essential.iter().flatten().next().map(|essential| essential.protection);
             let protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
                 Some(Protection::Agent)
-            } else if *is_named.get_or_insert_with(|| is_protected(&workload.name)) {
+            } else if *is_named.get_or_insert_with(|| is_protected(&workload.name, *owner_uid)) {
                 Some(Protection::Named)
             } else if workload.preference == Preference::Omit {
                 Some(Protection::Omit)
+            } else if is_outside {
+                let session = is_of_sessions(&workload.name).then_some(Protection::Session);
+                let other = is_pods_only.then_some(Protection::NotAPod);
+                session.or(essential).or(*tree_protection).or(other)
             } else {
                 tree_protection.or_else(|| workload.pod.as_ref()?.protection(rules))
             };
-            if protection != workload.protection {
-                Arc::make_mut(workload).protection = protection;
+            if (protection, only_as_leaker) != (workload.protection, workload.only_as_leaker) {
+                let workload = Arc::make_mut(workload);
+                (workload.protection, workload.only_as_leaker) = (protection, only_as_leaker);
             }
         }
     }
@@ -255,6 +328,13 @@ impl WorkloadTree {
             |_: &CgroupId, owner: &mut Owner| extent == Extent::Everything && seen.since(owner.seen) >= OWNER_RETENTION;
         self.owners.extract_if(is_old).map(|(id, _)| id).collect()
     }
+}
+
+/// Returns what the node needs the processes of the workload for.
+fn examine(tracked: &Tracked, essentials: &Essentials, signs: &Signs) -> Option<Essential> {
+    let mut pids = Vec::new();
+    cgroup_processes::collect(tracked.directory(), &mut pids).ok()?;
+    essentials.find(&pids, &tracked.workload.kind, signs)
 }
 
 #[cfg(test)]
@@ -288,6 +368,7 @@ mod tests {
                 request: Bytes::ZERO,
                 preference: Preference::None,
                 protection: None,
+                only_as_leaker: false,
                 pod: None,
             };
             let directory = std::fs::File::open(root.path()).unwrap().into();

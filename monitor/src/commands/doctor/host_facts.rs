@@ -1,13 +1,12 @@
 //! Facts about the kernel, the cgroup hierarchy and this process's permissions. Nothing is changed.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::process::PidfdFlags;
 
 use crate::actions::release;
-use crate::node::{CgroupVersion, Hierarchy};
+use crate::node::{CgroupVersion, Hierarchy, file_locks};
 
 use super::facts::{Capability, Cgroup, Feature};
 
@@ -137,21 +136,9 @@ pub fn sees_processes(proc_root: &Path) -> Result<(), String> {
     })
 }
 
-/// Returns the process that holds the agent's lock, from `/proc/locks`. Trying the lock could refuse a starting agent.
+/// Returns the process that holds the agent's lock.
 pub fn lock_holder(proc_root: &Path, lock_file: &Path) -> Option<i32> {
-    let found = fs::metadata(lock_file).ok()?;
-    let device = found.dev();
-    let wanted = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), found.ino());
-    holder(&fs::read_to_string(proc_root.join("locks")).ok()?, &wanted)
-}
-
-fn holder(locks: &str, wanted: &str) -> Option<i32> {
-    locks.lines().find_map(|line| {
-        // 1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF; a waiter has an arrow after its number.
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", pid, file, ..] = fields[..] else { return None };
-        pid.parse().ok().filter(|_| file == wanted)
-    })
+    file_locks::holder(proc_root, lock_file)
 }
 
 #[cfg(test)]
@@ -169,16 +156,6 @@ mod tests {
         assert_eq!(present("none"), [""; 0]);
         assert_eq!(present("0000000000200000"), ["CAP_BPF", "CAP_PERFMON", "CAP_SYSLOG"], "CAP_SYS_ADMIN");
         assert_eq!(present("0000000000000020"), ["CAP_KILL"]);
-    }
-
-    #[test]
-    fn the_holder_of_a_lock_is_found_in_proc_locks() {
-        let locks = "1: POSIX  ADVISORY  WRITE 11 00:1a:77 0 EOF\n2: FLOCK  ADVISORY  READ 12 00:1a:77 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 13 00:1a:777 0 EOF\n4: FLOCK  ADVISORY  WRITE 14 00:1a:77 0 EOF\n\
-                     4: -> FLOCK  ADVISORY  WRITE 15 00:1a:77 0 EOF\n";
-        assert_eq!(holder(locks, "00:1a:77"), Some(14));
-        assert_eq!(holder(locks, "08:01:77"), None);
-        assert_eq!(holder("", "08:01:77"), None);
     }
 
     #[test]

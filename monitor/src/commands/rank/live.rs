@@ -8,7 +8,7 @@ mod pods;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::cached_pods;
+use crate::cluster::{Access, cached_pods};
 use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
@@ -117,6 +117,8 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     }
     let agent = host_facts::lock_holder(&config.proc_root, &config.lock_file).map(Pid);
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
+    let has_api_server = Access::find(&config.kubernetes).is_some();
+    let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
     let mut tree = tree.with_agent(agent);
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
     changes.unreadable.iter().chain(&changes.cut).for_each(output::note);

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use super::reservations::{check_header, enforced_field, reserved_map};
 use super::threshold_fields::{Rules, Style, ThresholdFields};
+use crate::config::candidate_options::{self, CandidateOptions};
 use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::kubernetes_options::KubernetesOptions;
-use crate::config::patterns::{NamePattern, built_in_patterns};
-use crate::config::policy::{
-    EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Sampling,
-};
+use crate::config::patterns::{NamePattern, built_in_patterns, read_patterns};
+use crate::config::policy::{KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Sampling};
 use crate::config::pressure_conditions::read_pressure_conditions;
 use crate::config::quirks::{Quirk, Quirks, Semantics};
 use crate::config::runtime_options::RuntimeOptions;
@@ -42,7 +41,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     read_policy(walk, &fields, &mut config.policy);
     config.has_default_hard = fields.get("evictionHard").is_none();
     read_sampling(walk, &fields, &mut config.sampling);
-    read_evictions(walk, &fields, &mut config.evictions);
+    read_evictions(walk, &fields, &mut config);
     read_kernel(walk, &fields, &mut config.kernel);
     walk.set(&mut config.protected, fields.get("protected"), read_protected);
     config.pods = fields.get("pods").and_then(|field| walk.path(&field, "/run/node-pressure-monitor/pods.json"));
@@ -145,9 +144,12 @@ fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampli
     }
 }
 
-fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, limits: &mut EvictionLimits) {
-    let inner =
-        walk.section(fields, "evictions", "coolDown maxPerMinute killTimeout reclaimDeadline actOnPresentPressure");
+fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfig) {
+    let known =
+        format!("coolDown maxPerMinute killTimeout reclaimDeadline actOnPresentPressure {}", candidate_options::FIELDS);
+    let inner = walk.section(fields, "evictions", &known);
+    config.candidates = CandidateOptions::read(walk, &inner);
+    let limits = &mut config.evictions;
     walk.set(&mut limits.cool_down, inner.get("coolDown"), |walk, field| walk.duration(field, "100ms"));
     walk.set(&mut limits.max_per_minute, inner.get("maxPerMinute"), |walk, field| {
         walk.whole_number(field, 1..=u32::MAX, "6; to evict nothing, use `mode: observe`")
@@ -172,14 +174,5 @@ fn read_kernel(walk: &mut Walk<'_>, fields: &Fields<'_>, kernel: &mut KernelOpti
 
 /// Returns the built-in patterns, then the given ones.
 fn read_protected(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Vec<NamePattern>> {
-    const FIX: &str = "write e.g. \"postgresql@*.service\"";
-    let mut protected = built_in_patterns();
-    for item in walk.list(field, "patterns", "write e.g. [\"postgresql@*.service\"]") {
-        let Some(text) = walk.text(&item, FIX) else { continue };
-        match NamePattern::new(text) {
-            Ok(pattern) => protected.push(pattern),
-            Err(error) => walk.error(&item, error, FIX),
-        }
-    }
-    Some(protected)
+    Some(built_in_patterns().into_iter().chain(read_patterns(walk, field)).collect())
 }

@@ -94,6 +94,7 @@ mod tests {
             request: Bytes::from_mib(64),
             preference: Preference::None,
             protection: None,
+            only_as_leaker: false,
             pod: None,
         }
     }
