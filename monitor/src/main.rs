@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::{
-    check_config, doctor, incidents, output, rank, run, simulate, sweep, tolerations,
+    check_config, doctor, incidents, output, rank, restore, run, simulate, sweep, tolerations,
 };
 
 /// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
@@ -37,6 +37,8 @@ enum Command {
     Tolerations(tolerations::Options),
     /// Remove conditions and taints that dead agents left on nodes
     Sweep(sweep::Options),
+    /// Give processes the oom_score_adj from before the agent, after the agent was stopped
+    Restore(restore::Options),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Incidents(options) => incidents::run(&options),
         Command::Tolerations(options) => tolerations::run(&options),
         Command::Sweep(options) => sweep::run(&options),
+        Command::Restore(options) => restore::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

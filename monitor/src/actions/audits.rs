@@ -8,6 +8,7 @@ use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::{WorkloadTree, membership};
 
 use super::oom_score::{Audit, Auditor, Extent, Rules};
+use super::score_record::{Restored, ScoreRecord};
 
 /// Shortest time between audits of `oom_score_adj`: limits the effect of a process that writes it all the time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +40,16 @@ pub struct Audits {
 }
 
 impl Audits {
+    /// Returns audits that note each replaced value in this record.
+    pub fn recorded_in(record: ScoreRecord) -> Self {
+        Self { auditor: Auditor::default().recorded_in(record), ..Self::default() }
+    }
+
+    /// Restores the values from before the agent. The loop sets values only in enforce mode.
+    pub fn restore(&mut self, proc_root: &Path) -> Restored {
+        self.auditor.restore(proc_root)
+    }
+
     /// Notes a write of the process's `oom_score_adj`.
     pub fn note_write(&mut self, pid: Pid) {
         if self.written.len() < MOST_WRITTEN {

@@ -16,6 +16,7 @@ mod proactive_reclaim;
 pub mod reclaim;
 pub mod release;
 mod runtime_orders;
+pub mod score_record;
 pub mod self_protection;
 pub mod stop;
 mod waiters;
@@ -44,6 +45,7 @@ pub use frozen::FreezeRecord;
 pub use kept_state::KeptState;
 pub use kill::Target;
 pub use proactive_reclaim::{ProactiveReclaim, ReclaimAttempt};
+pub use score_record::{Restored, ScoreRecord};
 pub use stop::PodStopper;
 
 /// Carries out what the decider asks for. Nothing here reports: what happened is kept as notes for the caller.

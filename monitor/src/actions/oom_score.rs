@@ -13,8 +13,7 @@ use crate::sensors::standing::NODE_CRITICAL_SCORE;
 use crate::units::{Bytes, CgroupId, Monotonic, Pid};
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, cgroup_processes, membership};
 
-/// Identifies a process over time: a pid is reused, but not within the same clock tick.
-type Process = (Pid, u64);
+use super::score_record::{Process, Restored, ScoreRecord, started};
 
 /// The workloads whose processes are audited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +59,8 @@ pub struct Auditor {
     /// Wrong values as of the last round that audited their workload.
     drifted: HashMap<Process, Found>,
     round: Option<Round>,
+    /// Where replaced values are noted. Without it they cannot be restored.
+    record: Option<ScoreRecord>,
 }
 
 /// The expected values, and the mode that decides whether to set them.
@@ -140,6 +141,17 @@ fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
 }
 
 impl Auditor {
+    /// Notes each value in this record before it is replaced.
+    #[must_use]
+    pub fn recorded_in(self, record: ScoreRecord) -> Self {
+        Self { record: Some(record), ..self }
+    }
+
+    /// Restores the values from before the agent.
+    pub fn restore(&mut self, proc_root: &Path) -> Restored {
+        self.record.as_mut().map(|record| record.restore(proc_root)).unwrap_or_default()
+    }
+
     /// Starts a round over the candidates in `extent`, unless a round is under way.
     pub fn begin(&mut self, tree: &WorkloadTree, extent: Extent) {
         if self.is_busy() {
@@ -160,7 +172,7 @@ impl Auditor {
     /// values. Returns the audit at the end of the round.
     pub fn step(&mut self, tree: &WorkloadTree, rules: Rules<'_>, until: Monotonic) -> Option<Audit> {
         let round = self.round.as_mut()?;
-        while round.check_next(&self.drifted, tree, rules) {
+        while round.check_next(&self.drifted, self.record.as_mut(), tree, rules) {
             if Monotonic::now() >= until {
                 return None;
             }
@@ -175,7 +187,13 @@ impl Auditor {
 
 impl Round {
     /// Checks one process, or takes up the next workload. Returns false when no workload is left.
-    fn check_next(&mut self, before: &HashMap<Process, Found>, tree: &WorkloadTree, rules: Rules<'_>) -> bool {
+    fn check_next(
+        &mut self,
+        before: &HashMap<Process, Found>,
+        record: Option<&mut ScoreRecord>,
+        tree: &WorkloadTree,
+        rules: Rules<'_>,
+    ) -> bool {
         let Some(pid) = self.pids.pop() else { return self.take_next(tree, rules) };
         let Some((id, expected)) = self.in_hand else { return true };
         // The workload has gone since the round began.
@@ -185,7 +203,7 @@ impl Round {
         };
         let value = cgroup_processes::oom_score(rules.proc_root, pid);
         if let Some(value) = value.filter(|value| !is_right(tracked.workload(), *value, expected)) {
-            self.differs(before, tree, rules, (tracked.workload(), expected), (pid, value));
+            self.differs((before, record), tree, rules, (tracked.workload(), expected), (pid, value));
         }
         true
     }
@@ -196,15 +214,18 @@ impl Round {
         if let Some(tracked) = tree.find(id)
             && cgroup_processes::collect(tracked.directory(), &mut self.pids).is_ok()
         {
-            let Workload { qos, request, .. } = *tracked.workload();
-            self.in_hand = Some((id, oom_score_adj(qos, request, rules.capacity, rules.scores)));
+            let Workload { qos, request, ref kind, .. } = *tracked.workload();
+            let expected = oom_score_adj(qos, request, rules.capacity, rules.scores);
+            // Outside pods a lower value would exempt the workload from eviction.
+            let least = if kind.pod_uid().is_some() { i16::MIN } else { NODE_CRITICAL_SCORE };
+            self.in_hand = Some((id, expected.max(least)));
         }
         true
     }
 
     fn differs(
         &mut self,
-        before: &HashMap<Process, Found>,
+        (before, record): (&HashMap<Process, Found>, Option<&mut ScoreRecord>),
         tree: &WorkloadTree,
         rules: Rules<'_>,
         (workload, expected): (&Workload, i16),
@@ -226,7 +247,9 @@ impl Round {
         let found = Found { value, workload: workload.id };
         self.audit.newly_drifted += usize::from(before.get(&process) != Some(&found));
         if mode == AgentMode::Enforce {
-            match set(pid, proc_root, &workload.name, tree.hierarchy().version, expected) {
+            let noted = record.map_or(Ok(()), |record| record.note(process, (value, expected), proc_root));
+            let set = || set(pid, proc_root, &workload.name, tree.hierarchy().version, expected);
+            match noted.and_then(|()| set().map_err(|error| error.to_string())) {
                 Ok(was_set) => {
                     self.audit.repaired += usize::from(was_set);
                     return;
@@ -239,13 +262,6 @@ impl Round {
         }
         self.drifted.insert(process, found);
     }
-}
-
-/// Returns the start time of a process in ticks since boot: the 22nd field. Fields are counted after the name, which
-/// may contain any character.
-fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
-    let stat = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Writes the value through the open directory of the process, after checking its cgroup: a reused pid has another

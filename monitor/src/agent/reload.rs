@@ -203,6 +203,8 @@ impl Agent {
         self.reporter.set_capability(self_protection::SCORES, scores, "oom_score_adj is not set", now);
         self.reporter.forget_dry_runs();
         if !enforces {
+            let restored = self.actions.audits.restore(&self.config.proc_root);
+            self.reporter.report(&Record::OomScoresRestored(&restored), now);
             for workload in self.actions.evictor.stand_down() {
                 self.reporter.report(&Record::EvictionCalledOff { workload: &workload }, now);
             }

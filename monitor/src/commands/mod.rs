@@ -7,6 +7,7 @@ pub mod input;
 pub mod instance;
 pub mod output;
 pub mod rank;
+pub mod restore;
 pub mod run;
 pub mod simulate;
 pub mod sweep;

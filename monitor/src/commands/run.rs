@@ -9,10 +9,10 @@ use std::time::{Instant, SystemTime};
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
-use crate::actions::{Actions, Evictor, FreezeRecord, KeptState, self_protection};
+use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, Restored, ScoreRecord, self_protection};
 use crate::agent::{Agent, Parts, Reload, not_acted_on};
-use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
+use crate::cluster::{Access, Cluster};
 use crate::config::config_watch::Interpret;
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint};
@@ -57,6 +57,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
     thaw_left_frozen(&config);
+    restore_scores(&config);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
@@ -92,6 +93,25 @@ fn thaw_left_frozen(config: &MonitorConfig) {
         }
         Err(reason) => tracing::error!(event = "degraded", capability = "thaw", reason, "a cgroup is left frozen"),
     }
+}
+
+/// Restores the `oom_score_adj` of processes that an earlier agent has changed in enforce mode, if this agent only observes.
+fn restore_scores(config: &MonitorConfig) {
+    let mut record = ScoreRecord::beside(&config.lock_file);
+    if config.mode == Mode::Enforce || record.is_empty() {
+        return;
+    }
+    let Restored { restored, changed, ended, failed, error } = record.restore(&config.proc_root);
+    let reason = error;
+    tracing::info!(
+        event = "oom_scores_restored",
+        restored,
+        changed,
+        ended,
+        failed,
+        reason,
+        "an earlier agent changed the oom_score_adj of processes: they have their values again"
+    );
 }
 
 /// Opens the ledger, from which the agent finishes the evictions of an earlier agent. Observe mode and disabled methods
@@ -251,6 +271,8 @@ async fn serve(
         Platform { runtime: runtime.viewer(), cluster: ControlPlane::new(cluster.viewer(), Monotonic::now()) };
     let parts = SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform };
     let sensors = Sensors::new(&config, parts);
+    let mut actions = Actions::new(evictor, queue, reclaim, runtime, cluster);
+    actions.audits = Audits::recorded_in(ScoreRecord::beside(&config.lock_file));
     let mut agent = Agent::new(Parts {
         config,
         sensors,

@@ -2,6 +2,7 @@
 
 use super::eviction_log;
 use super::record::{MetFigures, ReclaimRecord, Record, Start};
+use crate::actions::Restored as ScoresRestored;
 use crate::actions::oom_score::Drift;
 use crate::config::Mode;
 use crate::eviction::no_execute::News;
@@ -121,6 +122,18 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
             suppressed,
             "another process changed the agent's own oom_score_adj; the agent has set it again"
         ),
+        Record::OomScoresRestored(restored) => {
+            let ScoresRestored { restored, changed, ended, failed, error } = restored;
+            tracing::info!(
+                event = "oom_scores_restored",
+                restored,
+                changed,
+                ended,
+                failed,
+                reason = error,
+                "processes have the oom_score_adj from before the agent again"
+            );
+        }
         Record::GarbageCollected(collected) => garbage_collected(collected),
         Record::PodStopped(stopped) => pod_stopped(stopped),
         Record::RuntimeFound { runtime, socket } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::eviction_report::EvictionRecord;
 use super::oom_kill_report::OomKillRecord;
 use crate::actions::oom_score::{Audit, Drift};
-use crate::actions::{Ended, ReclaimAttempt};
+use crate::actions::{Ended, ReclaimAttempt, Restored as ScoresRestored};
 use crate::cluster::Verdict;
 use crate::config::{Mode, Threshold};
 use crate::eviction::decider::{ArmedBy, Unarmed};
@@ -81,6 +81,8 @@ pub enum Record<'r> {
     // Another process changed the agent's own `oom_score_adj`; the agent set it again.
     OwnOomScore { found: i16 },
     OomScoresAudited(&'r Audit),
+    // The values from before the agent.
+    OomScoresRestored(&'r ScoresRestored),
     GarbageCollected(&'r Collected),
     PodStopped(&'r Stopped),
     RuntimeFound { runtime: &'r str, socket: &'r Path },

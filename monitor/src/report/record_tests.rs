@@ -107,6 +107,7 @@ fn usage(name: &str, working_set: u64) -> crate::workloads::WorkloadUsage {
         request: Bytes::ZERO,
         preference: crate::workloads::Preference::default(),
         protection: None,
+        only_as_leaker: false,
         pod: None,
     };
     crate::workloads::WorkloadUsage {
@@ -154,6 +155,7 @@ fn log_and_metric_of_each_record_agree() {
     let failed = ended(crate::actions::Outcome::Failed("EIO".to_owned()), EvictionEnd::Failed);
     let at = Monotonic(3);
     let text = |sample: &str| format!("evictions_total{{outcome=\"{sample}\",signal=\"{}\"}} 1", signal.as_str());
+    let scores_restored = crate::actions::Restored { restored: 4, ..Default::default() };
     let cases: Vec<Case<'_>> = vec![
         (Record::Ready, "ready", ("message", "the agent listens and samples"), None),
         (Record::ThresholdMet { met: &met, wakeup: "psi", sampled: at }, "threshold_met", ("wakeup", "psi"), None),
@@ -227,6 +229,7 @@ fn log_and_metric_of_each_record_agree() {
             ("to", "polling"),
             None,
         ),
+        (Record::OomScoresRestored(&scores_restored), "oom_scores_restored", ("restored", "4"), None),
         (Record::PodsRead { pods: 4, age: None }, "pods", ("pods", "4"), None),
         (Record::EvictionLeft { workload: "w" }, "shutdown", ("workload", "w"), None),
         (Record::RuntimeAbsent, "container_runtime", ("event", "container_runtime"), None),

@@ -73,11 +73,12 @@ impl Machine {
 
 #[test]
 fn what_the_node_needs_is_found_by_identity() {
-    use Protection::{KillExempt, Kubelet, Runtime};
     let container = || Kind::Container("c".to_owned());
     let listening = |listens| Process { comm: "x", listens, ..ORDINARY };
     let called = |comm| Process { comm, ..ORDINARY };
-    let cases: Vec<(&str, Kind, Process, Option<(Protection, &str)>)> = vec![
+    use Protection::{KillExempt, Kubelet, Runtime};
+    type Case = (&'static str, Kind, Process, Option<(Protection, &'static str)>);
+    let cases: Vec<Case> = vec![
         // EKS: runtime.slice/containerd.service and runtime.slice/kubelet.service.
         ("EKS", Kind::Service, listening("/run/containerd/containerd.sock"), Some((Runtime, "listens on /run/cont"))),
         ("EKS", Kind::Service, listening(":10250"), Some((Kubelet, "listens on port 10250"))),

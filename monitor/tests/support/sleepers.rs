@@ -63,6 +63,9 @@ impl Cgroups {
         let path = format!("{}/{name}", self.root);
         for hierarchy in self.hierarchies() {
             fs::create_dir_all(hierarchy.join(&path)).unwrap();
+            for (end, _) in path.match_indices('/').skip(1) {
+                let _v1_has_none = fs::write(hierarchy.join(&path[..end]).join("cgroup.subtree_control"), "+memory");
+            }
         }
         for _ in 0..processes {
             let child = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().unwrap();
@@ -120,10 +123,7 @@ impl Drop for Cgroups {
             let root = hierarchy.join(&self.root);
             // The children's own children end a moment later.
             for _ in 0..200 {
-                for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
-                    let _not_a_directory = fs::remove_dir(entry.path());
-                }
-                let _gone = fs::remove_dir(&root);
+                remove(&root);
                 if !root.exists() {
                     break;
                 }
@@ -131,6 +131,16 @@ impl Drop for Cgroups {
             }
         }
     }
+}
+
+/// Removes a cgroup and those in it, as far as they are empty.
+fn remove(cgroup: &Path) {
+    for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    let _still_busy = fs::remove_dir(cgroup);
 }
 
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

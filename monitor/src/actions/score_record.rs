@@ -1,0 +1,242 @@
+//! The values of `oom_score_adj` that the agent has replaced, in a file: they can be restored after the agent has ended.
+//!
+//! Each line is appended by one write(2) before the value is replaced, and is a process and its two values. The file is beside the lock,
+//! usually on a tmpfs. A line that was cut off is ignored: its process was not touched.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::units::{Pid, boot_id};
+
+/// Identifies a process over time: a pid is reused, but not within the same clock tick.
+pub(super) type Process = (Pid, u64);
+
+/// Most processes in the record. More are not given a value.
+const MOST: usize = 16_384;
+/// Bytes; no file of ours is that large.
+const LARGEST: u64 = 4 << 20;
+/// The file is written anew when so many of its lines are out of date.
+const STALE_LINES: usize = 4096;
+/// With each new process so many others are checked for their end.
+const CHECKED: usize = 2;
+
+/// The value that a process had, and the one that the agent gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Values {
+    before: i16,
+    written: i16,
+}
+
+/// The record. It is empty after a reboot.
+#[derive(Debug)]
+pub struct ScoreRecord {
+    path: PathBuf,
+    boot: String,
+    values: HashMap<Process, Values>,
+    /// The same processes, in the order in which they are checked for their end.
+    order: VecDeque<Process>,
+    file: Option<File>,
+    lines: usize,
+}
+
+/// What became of the recorded processes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Processes that have the value from before the agent again.
+    pub restored: usize,
+    /// Processes that somebody else has given another value since. They are left alone.
+    pub changed: usize,
+    /// Processes that have ended.
+    pub ended: usize,
+    /// Processes whose value could not be written. They stay in the record.
+    pub failed: usize,
+    /// The first reason.
+    pub error: Option<String>,
+}
+
+/// What became of one process.
+enum Outcome {
+    Restored,
+    Changed,
+    Ended,
+}
+
+impl ScoreRecord {
+    /// Opens the record beside this lock file, with what an earlier agent of this boot has written. A file that cannot be read counts as
+    /// empty: it names no process for certain.
+    pub fn beside(lock_file: &Path) -> Self {
+        let mut path = lock_file.as_os_str().to_owned();
+        path.push(".oom-scores");
+        let (path, boot) = (PathBuf::from(path), boot_id());
+        let (values, order) = (HashMap::new(), VecDeque::new());
+        let mut record = Self { path, boot, values, order, file: None, lines: 0 };
+        let mut text = String::new();
+        let _unreadable = File::open(&record.path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
+        let mut lines = text.lines();
+        if lines.next() == Some(record.boot.as_str()) {
+            for (process, values) in lines.filter_map(parse).take(MOST * 8) {
+                record.keep(process, values);
+            }
+        }
+        record
+    }
+
+    /// Returns the number of recorded processes.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Notes that the value of a process is about to be replaced.
+    ///
+    /// # Errors
+    /// When that cannot be noted. The value must then stay as it is.
+    pub(super) fn note(
+        &mut self,
+        process: Process,
+        (found, written): (i16, i16),
+        proc_root: &Path,
+    ) -> Result<(), String> {
+        self.forget_ended(proc_root);
+        let known = self.values.get(&process).filter(|known| known.written == found);
+        let values = Values { before: known.map_or(found, |known| known.before), written };
+        if self.values.len() >= MOST && !self.values.contains_key(&process) {
+            return Err(format!("{} has the values of {MOST} processes already", self.path.display()));
+        }
+        self.keep(process, values);
+        let appended = match &mut self.file {
+            Some(file) if self.lines <= self.values.len() + STALE_LINES => {
+                self.lines += 1;
+                file.write_all(line(process, values).as_bytes())
+            }
+            _ => self.rewrite(),
+        };
+        appended.map_err(|error| {
+            // The next attempt writes the whole file.
+            self.file = None;
+            format!("cannot write {}: {error}", self.path.display())
+        })
+    }
+
+    fn keep(&mut self, process: Process, values: Values) {
+        if self.values.insert(process, values).is_none() {
+            self.order.push_back(process);
+        }
+    }
+
+    fn forget_ended(&mut self, proc_root: &Path) {
+        for _ in 0..CHECKED {
+            let Some(process) = self.order.pop_front() else { return };
+            if proc_root.join(process.0.0.to_string()).exists() {
+                self.order.push_back(process);
+            } else {
+                self.values.remove(&process);
+            }
+        }
+    }
+
+    /// Writes the file anew. A crash leaves the old file or the new one.
+    fn rewrite(&mut self) -> std::io::Result<()> {
+        let next = self.path.with_added_extension("next");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+        let lines: String = self.values.iter().map(|(process, values)| line(*process, *values)).collect();
+        file.write_all(format!("{}\n{lines}", self.boot).as_bytes())?;
+        fs::rename(&next, &self.path)?;
+        (self.file, self.lines) = (Some(file), self.values.len());
+        Ok(())
+    }
+
+    /// Gives every recorded process the value that it had before the agent, unless it has another value than the agent gave it. Empties the
+    /// record, except for processes whose value cannot be written.
+    pub fn restore(&mut self, proc_root: &Path) -> Restored {
+        let mut restored = Restored::default();
+        let values = std::mem::take(&mut self.values);
+        self.order.clear();
+        for (process, values) in values {
+            match restore(proc_root, process, values) {
+                Ok(Outcome::Restored) => restored.restored += 1,
+                Ok(Outcome::Changed) => restored.changed += 1,
+                Ok(Outcome::Ended) => restored.ended += 1,
+                Err(errno) => {
+                    restored.failed += 1;
+                    let say = || format!("cannot set oom_score_adj of process {}: {errno}", process.0.0);
+                    restored.error.get_or_insert_with(say);
+                    self.keep(process, values);
+                }
+            }
+        }
+        let emptied = if self.values.is_empty() { self.remove() } else { self.rewrite() };
+        if let Err(error) = emptied {
+            restored.error.get_or_insert_with(|| format!("cannot empty {}: {error}", self.path.display()));
+        }
+        restored
+    }
+
+    fn remove(&mut self) -> std::io::Result<()> {
+        self.file = None;
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn line((Pid(pid), started): Process, Values { before, written }: Values) -> String {
+    format!("{pid} {started} {before} {written}\n")
+}
+
+/// Parses a line. One that was cut off has fewer fields, or is followed by no other.
+fn parse(line: &str) -> Option<(Process, Values)> {
+    let mut fields = line.split(' ');
+    let process = (Pid(fields.next()?.parse().ok()?), fields.next()?.parse().ok()?);
+    let values = Values { before: fields.next()?.parse().ok()?, written: fields.next()?.parse().ok()? };
+    fields.next().is_none().then_some((process, values))
+}
+
+/// Restores one value through the open directory of the process: a reused pid has another directory.
+fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Outcome, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let restored = rustix::fs::open(proc_root.join(pid.0.to_string()), flags, Mode::empty()).and_then(|directory| {
+        let open = |name, flags| rustix::fs::openat(&directory, name, flags | OFlags::CLOEXEC, Mode::empty());
+        let read = |name| {
+            let mut text = String::new();
+            let read = File::from(open(name, OFlags::RDONLY)?).read_to_string(&mut text);
+            read.map(|_| text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        };
+        if start_time(&read("stat")?) != Some(began) {
+            return Ok(Outcome::Ended);
+        }
+        if read("oom_score_adj")?.trim().parse() != Ok(values.written) {
+            return Ok(Outcome::Changed);
+        }
+        rustix::io::write(open("oom_score_adj", OFlags::WRONLY)?, values.before.to_string().as_bytes())?;
+        Ok(Outcome::Restored)
+    });
+    match restored {
+        Err(Errno::NOENT | Errno::SRCH) => Ok(Outcome::Ended),
+        restored => restored,
+    }
+}
+
+/// Returns the start time of a process in ticks since boot.
+pub(super) fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
+    start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
+}
+
+/// Returns the 22nd field. Fields are counted after the name, which may contain any character.
+fn start_time(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "score_record_tests.rs"]
+mod tests;

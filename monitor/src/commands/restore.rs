@@ -1,0 +1,49 @@
+//! `node-pressure-monitor restore`: gives processes the `oom_score_adj` that they had before the agent.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use crate::actions::{Restored, ScoreRecord};
+
+use super::input::{self, CommandError};
+use super::instance::InstanceLock;
+use super::output;
+
+/// Options of `restore`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Options {
+    /// Configuration file of the agent; its lockFile and procRoot are used
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Lock file of the agent; default: that of the configuration
+    #[arg(long, value_name = "FILE")]
+    lock_file: Option<PathBuf>,
+}
+
+const HELP: &str = "Run the command as root after the agent has been stopped for good. In enforce mode the agent sets oom_score_adj of processes, \
+and keeps a record of the values from before, beside its lock file. The command sets these values again. A process that has another value than \
+the agent gave it is left alone. The record is emptied. While an agent runs, the command is refused: set mode: observe in the agent's \
+configuration instead, and the agent restores the values itself.
+
+Exit status: 0 the values are restored, or there was nothing to restore; 1 a value cannot be set; 2 wrong usage, or a file that cannot be \
+read; 3 an agent runs.";
+
+/// Restores the values.
+pub fn run(options: &Options) -> Result<(), CommandError> {
+    let given = options.config.as_deref().map(input::load).transpose()?;
+    let config = given.map(|(_, loaded)| loaded.config).unwrap_or_default();
+    let lock_file = options.lock_file.clone().unwrap_or(config.lock_file);
+    let _lock = InstanceLock::take(&lock_file)?;
+    let Restored { restored, changed, ended, failed, error } =
+        ScoreRecord::beside(&lock_file).restore(&config.proc_root);
+    let answer = format!(
+        "{restored} processes have their oom_score_adj from before the agent again; {changed} have got another value since and are left \
+         alone; {ended} have ended\n"
+    );
+    output::answer(|out| out.write_all(answer.as_bytes())).map_err(CommandError::Output)?;
+    match error {
+        Some(error) => Err(CommandError::Wrong(format!("{failed} processes keep the agent's oom_score_adj: {error}"))),
+        None => Ok(()),
+    }
+}
