@@ -153,7 +153,12 @@ fn unprotected_services_rank_for_memory_and_process_ids() {
         return;
     }
     let node = Node::new();
+    // Beside pods only pods are candidates.
     let (answer, said) = node.rank(NO_RUNTIME, &[]);
+    assert_eq!((&answer["first"], names(&answer).len()), (&Value::from(format!("?/{HOARDER}")), 3));
+    assert!(said.contains("system.slice/app.service (not a pod, and only pods are candidates)"), "{said}");
+    let everything = format!("{NO_RUNTIME}evictions: {{candidates: everything}}\n");
+    let (answer, said) = node.rank(&everything, &[]);
     assert_eq!((&answer["available"], &answer["capacity"]), (&Value::from(2_u64 << 30), &Value::from(4_u64 << 30)));
     assert_eq!(answer["first"], "system.slice/app.service");
     assert_eq!(of(&answer, "system.slice/app.service")["usage"], 300 << 20);
@@ -206,7 +211,7 @@ fn the_pods_file_gives_names_and_priorities() {
     assert!(!names(&answer).contains(&"batch/elsewhere"));
     let (answer, said) = node.rank(&format!("{NO_RUNTIME}pods: /nonexistent/pods.json\n"), &[]);
     assert!(said.contains("/nonexistent/pods.json") && said.contains("kubectl get pods"), "{said}");
-    assert_eq!(names(&answer).len(), 4, "the ranking continues without the file");
+    assert_eq!(names(&answer).len(), 3, "the ranking continues without the file");
 }
 
 #[test]
