@@ -196,3 +196,58 @@ fn control_characters_do_not_reach_the_terminal() {
     assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'), "{stdout:?} {stderr:?}");
     assert!(stderr.contains('\u{fffd}'), "{stderr:?}");
 }
+
+/// Returns the warnings about thresholds: line, field, value, reason and fix.
+fn warnings(arguments: &[&str], thresholds: &str) -> Vec<String> {
+    let text = format!("{KUBELET}mergeDefaultEvictionSettings: true\nevictionHard: {{{thresholds}}}\n");
+    let answer = answer(&[&["--output", "json"], arguments, &["-"]].concat(), &text);
+    let warning = |it: &Value| {
+        let text = |field: &str| it[field].as_str().unwrap_or("?").to_owned();
+        format!("{}: {}: {}: {}; {}", it["line"], text("field"), text("value"), text("reason"), text("fix"))
+    };
+    answer["warnings"].as_array().unwrap().iter().map(warning).collect()
+}
+
+#[test]
+fn quantities_that_cannot_be_meant_get_a_warning() {
+    for (thresholds, expected) in [
+        ("nodefs.inodesFree: 100Mi", Some("104,857,600 inodes: Ki, Mi and Gi are for bytes; write e.g. 5%")),
+        ("imagefs.inodesFree: 1Ki", Some("1,024 inodes")),
+        ("pid.available: 2Ki", Some("2,048 process ids")),
+        ("nodefs.inodesFree: 100k", None),
+        ("pid.available: '1000'", None),
+        (
+            "memory.available: '10'",
+            Some("less than 1 MiB: the node has nothing left before the threshold is met; write e.g. 10Mi or 10%"),
+        ),
+        ("nodefs.available: 500Ki", Some("less than 1 MiB")),
+        ("memory.available: 1Mi", None),
+        ("memory.available: 51%", Some("above half of the capacity")),
+        ("memory.available: 50%", None),
+    ] {
+        let found = warnings(&[], thresholds);
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{thresholds}: {found:?}");
+        let signal = thresholds.split(':').next().unwrap();
+        let place = format!("4: evictionHard.{signal}: ");
+        assert!(found.iter().all(|it| it.starts_with(&place) && it.contains(expected.unwrap())), "{found:?}");
+    }
+    let minimum = format!("{KUBELET}evictionMinimumReclaim: {{nodefs.inodesFree: 1Mi}}\n");
+    assert!(texts(&check(&["-"], &minimum)).2.contains("1,048,576 inodes"));
+}
+
+#[test]
+fn a_capacity_judges_the_thresholds() {
+    for (capacity, thresholds, is_warned) in [
+        ("memory.available=24Gi", "memory.available: 900Gi", true),
+        ("memory=24Gi", "memory.available: 20Gi", true),
+        ("memory=24Gi", "memory.available: 12Gi", false),
+        ("nodefs.inodesFree=6M", "nodefs.inodesFree: 4M", true),
+        ("ephemeral-storage=100Gi", "nodefs.available: 60Gi", true),
+        ("memory=24Gi,memory.available=48Gi", "memory.available: 20Gi", false),
+    ] {
+        let found = warnings(&["--capacity", capacity], thresholds);
+        assert_eq!(found.len(), usize::from(is_warned), "{capacity} {thresholds}: {found:?}");
+        let is_meant = |it: &String| it.starts_with("4: evictionHard.") && it.contains("--capacity has");
+        assert!(found.iter().all(is_meant), "{found:?}");
+    }
+}

@@ -139,3 +139,26 @@ fn invalid_files_exit_with_1_and_unreadable_ones_with_2() {
     assert_eq!(run(&["--config", "/nonexistent.yaml"]).0, 2);
     assert_eq!(run(&["--output", "xml"]).0, 2);
 }
+
+#[test]
+fn thresholds_that_cannot_be_meant_are_unsafe() {
+    let machine = Machine::new();
+    let place = machine.directory.path().display();
+    // The example of OpenShift's documentation, on a filesystem with inodes.
+    let nodefs = format!("filesystems: {{nodefs: {place}}}\n");
+    let config = format!("{nodefs}evictionHard: {{nodefs.inodesFree: 100Mi, memory.available: 900Ti}}\n");
+    let (status, answer) = machine.json(&config);
+    let found = sentences(&answer, "unsafe");
+    let has = |text: &str| found.iter().any(|it| it.contains(text));
+    assert_eq!((status, answer["enforcing"].as_str()), (1, Some("unsafe")));
+    assert!(has("hard memory.available<900Ti cannot be meant for this node"), "{found:?}");
+    let thresholds = answer["thresholds"].as_array().unwrap();
+    if thresholds.iter().any(|it| it["threshold"] == "nodefs.inodesFree<100Mi") {
+        assert!(has("hard nodefs.inodesFree<100Mi cannot be meant for this node"), "{found:?}");
+        assert!(has("it stands for 104857600"), "{found:?}");
+    }
+    let waived = format!("{config}evictions: {{actOnPresentPressure: true}}\n");
+    assert!(sentences(&machine.json(&waived).1, "unsafe").iter().any(|it| it.contains("would evict at once")));
+    let (_, text, _) = machine.doctor("evictionHard: {memory.available: 1Mi}\n", &[]);
+    assert!(text.contains("\nthreshold     hard memory.available<1Mi: "), "{text}");
+}

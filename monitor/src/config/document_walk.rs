@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use super::config_error::{ConfigError, ConfigWarning};
 use super::yaml::{Node, Value};
+use crate::units::Signal;
 
 /// Further errors are only counted: nobody reads more, and a file made to be wrong everywhere must not fill the memory.
 const MOST_ERRORS: usize = 200;
@@ -21,6 +22,22 @@ pub struct Walk<'a> {
     /// Errors beyond [`MOST_ERRORS`].
     more: usize,
     warnings: Vec<ConfigWarning>,
+    pub thresholds: Vec<WrittenThreshold>,
+}
+
+/// Where a threshold is written, so that a later warning can name the place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WrittenThreshold {
+    pub signal: Signal,
+    pub is_hard: bool,
+    place: ConfigError,
+}
+
+impl WrittenThreshold {
+    /// Returns a warning about the threshold.
+    pub fn warning(&self, reason: String, fix: &str) -> ConfigWarning {
+        ConfigWarning(ConfigError { reason, fix: Some(fix.to_owned()), ..self.place.clone() })
+    }
 }
 
 /// A value of the document, and its path for messages.
@@ -55,7 +72,7 @@ fn join(path: &str, key: &str) -> String {
 
 impl<'a> Walk<'a> {
     pub fn new(file: &'a str) -> Self {
-        Self { file, errors: Vec::new(), more: 0, warnings: Vec::new() }
+        Self { file, errors: Vec::new(), more: 0, warnings: Vec::new(), thresholds: Vec::new() }
     }
 
     /// Returns the errors and the warnings, each in the order of lines.
@@ -97,6 +114,12 @@ impl<'a> Walk<'a> {
         if self.warnings.len() < MOST_ERRORS {
             self.warnings.push(ConfigWarning(self.note(path, node, value, &reason.into(), fix)));
         }
+    }
+
+    /// Remembers where a threshold is written. `value` is the text that a warning repeats.
+    pub fn note_threshold(&mut self, signal: Signal, is_hard: bool, field: &Field<'_>, value: &str) {
+        let place = self.note(&field.path, field.node, Some(value), "", "");
+        self.thresholds.push(WrittenThreshold { signal, is_hard, place });
     }
 
     fn note(&self, path: &str, node: &Node, value: Option<&str>, reason: &str, fix: &str) -> ConfigError {

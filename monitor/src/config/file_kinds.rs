@@ -5,12 +5,12 @@ mod kubelet_configuration;
 mod monitor_configuration;
 mod openshift3;
 mod reservations;
-mod threshold_fields;
+pub mod threshold_fields;
 
 use std::path::Path;
 
 use super::config_error::{ConfigError, ConfigErrors, ConfigWarning};
-use super::document_walk::{Field, Walk};
+use super::document_walk::{Field, Walk, WrittenThreshold};
 use super::file_watch::read_limited;
 use super::policy::MonitorConfig;
 use super::yaml::{Node, Value, parse_document};
@@ -43,6 +43,8 @@ pub struct Loaded {
     /// Fields absent from the file have their defaults.
     pub config: MonitorConfig,
     pub warnings: Vec<ConfigWarning>,
+    /// Where the thresholds are written.
+    pub written: Vec<WrittenThreshold>,
 }
 
 impl MonitorConfig {
@@ -89,9 +91,10 @@ impl MonitorConfig {
             };
             (kind, read(&mut walk, &root))
         });
+        let written = std::mem::take(&mut walk.thresholds);
         let (errors, warnings) = walk.finish();
         match read {
-            Some((kind, config)) if errors.is_empty() => Ok(Loaded { kind, config, warnings }),
+            Some((kind, config)) if errors.is_empty() => Ok(Loaded { kind, config, warnings, written }),
             _ => Err(ConfigErrors(errors)),
         }
     }

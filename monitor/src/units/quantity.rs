@@ -168,6 +168,11 @@ impl Quantity {
         self.unscaled == 0
     }
 
+    /// Tells whether the quantity is written with a binary suffix, such as `Mi`.
+    pub fn is_binary(&self) -> bool {
+        self.format == Format::BinarySi
+    }
+
     pub fn is_negative(&self) -> bool {
         self.negative
     }

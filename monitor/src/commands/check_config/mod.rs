@@ -6,9 +6,12 @@ mod config_table;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use crate::config::{Loaded, MonitorConfig};
+use crate::config::document_walk::WrittenThreshold;
+use crate::config::file_kinds::threshold_fields::ABOVE_HALF;
+use crate::config::{ConfigWarning, Loaded, MonitorConfig, Threshold, ThresholdValue};
 use crate::eviction::allocatable::{Allocatable, allocatable};
-use crate::units::Quantity;
+use crate::eviction::decider::is_plausible;
+use crate::units::{Quantity, Signal};
 
 use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
@@ -23,7 +26,7 @@ pub struct Options {
     /// Output format
     #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
     output: TableOrJson,
-    /// Capacity of a node, to compute its allocatable resources, e.g. memory=10Gi,ephemeral-storage=100Gi
+    /// Capacity of a node, to compute its allocatable resources and to judge the thresholds, e.g. memory=10Gi,nodefs.inodesFree=6M
     #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_delimiter = ',', value_parser = parse_capacity)]
     capacity: Vec<(String, Quantity)>,
 }
@@ -36,9 +39,11 @@ const HELP: &str = r#"--output json prints one object:
    "ranking": {"name", "keys": {by resource}}, "quirks": {by name: true as in the kubelet, false corrected}, "oomScoreAdj",
    "evictionMaxPodGracePeriod", "evictionPressureTransitionPeriodSeconds", "localStorageCapacityIsolation",
    "systemReserved", "kubeReserved", "hardThresholdsReserved",
-   "allocatable": {by resource, of those in --capacity}, "warnings": [{"line", "column", "field", "value", "reason", "fix"}]}
+   "allocatable": {by resource, of those in --capacity that are no signals}, "warnings": [{"line", "column", "field", "value", "reason", "fix"}]}
 
 The command prints warnings on standard error, too.
+
+--capacity also takes signals: memory.available=24Gi. A threshold above half of its capacity gets a warning.
 
 Exit status: 0 the file is valid; 1 the file has errors or reserves more than --capacity (standard error lists the errors), or the answer
 cannot be written; 2 wrong usage, or a file that cannot be read."#;
@@ -50,6 +55,35 @@ fn parse_capacity(text: &str) -> Result<(String, Quantity), String> {
         return Err("write RESOURCE=AMOUNT, e.g. memory=10Gi".to_owned());
     }
     Ok((resource.to_owned(), amount))
+}
+
+/// The resources that are the capacity of a signal.
+const OF_RESOURCES: [(&str, Signal); 3] = [
+    ("memory", Signal::MemoryAvailable),
+    ("ephemeral-storage", Signal::NodeFsAvailable),
+    ("pid", Signal::PidAvailable),
+];
+
+/// Returns warnings about thresholds that cannot be meant for a node of this capacity. Percentages are judged without one.
+fn above_half(loaded: &Loaded, capacity: &[(String, Quantity)]) -> Vec<ConfigWarning> {
+    let policy = &loaded.config.policy;
+    let capacity_of = |signal: Signal| {
+        let of_resource = OF_RESOURCES.iter().find(|(_, of)| *of == signal).map(|(resource, _)| *resource);
+        let named = |name: &str| capacity.iter().find(|(given, _)| given == name).map(|(_, amount)| amount);
+        named(signal.as_str()).or_else(|| of_resource.and_then(named))
+    };
+    let warning = |written: &WrittenThreshold| {
+        let is_it = |it: &&Threshold| it.signal == written.signal && it.is_hard() == written.is_hard;
+        let threshold = policy.thresholds.iter().find(is_it)?;
+        let capacity = capacity_of(threshold.signal)?;
+        let is_judged = matches!(threshold.value, ThresholdValue::Percentage(_));
+        if is_judged || is_plausible(threshold, capacity.value_bytes(), policy.quirks) {
+            return None;
+        }
+        let reason = format!("{ABOVE_HALF}; --capacity has {} of it", capacity.canonical());
+        Some(written.warning(reason, "correct the value; if it is meant, set evictions.actOnPresentPressure: true"))
+    };
+    loaded.written.iter().filter_map(warning).collect()
 }
 
 /// Returns the first resource that is given twice.
@@ -64,12 +98,15 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         return Err(CommandError::Usage(reason));
     }
     let (name, bytes) = input::configuration(&options.file)?;
-    let loaded = MonitorConfig::parse_bytes(&name, bytes)
+    let mut loaded = MonitorConfig::parse_bytes(&name, bytes)
         .map_err(|errors| CommandError::Wrong(format!("the configuration is invalid\n{errors}")))?;
+    loaded.warnings.extend(above_half(&loaded, &options.capacity));
     for warning in &loaded.warnings {
         output::warn(warning);
     }
-    let left = allocatable(&loaded.config.policy, &options.capacity)
+    let resources: Vec<_> =
+        options.capacity.iter().filter(|(name, _)| name.parse::<Signal>().is_err()).cloned().collect();
+    let left = allocatable(&loaded.config.policy, &resources)
         .map_err(|error| CommandError::Wrong(format!("{error} Reserve less, or correct --capacity.")))?;
     let text = match options.output {
         TableOrJson::Table => config_table::render(&name, &loaded, &left),

@@ -4,7 +4,7 @@ use crate::incidents::text::text_page::Page;
 use crate::units::Bytes;
 
 use super::Report;
-use super::facts::{Facts, Filesystem};
+use super::facts::{Facts, Filesystem, NodeThreshold};
 use super::findings::{Finding, Severity};
 
 /// Column of the text after a label.
@@ -83,6 +83,13 @@ fn found(page: &mut Page, facts: &Facts) {
     item(page, "namespaces", &namespaces);
     facts.filesystems.iter().for_each(|filesystem| item(page, filesystem.role, &describe(filesystem)));
     item(page, "layout", layout(facts));
+    for NodeThreshold { threshold, kind, is_bytes, available, capacity, .. } in &facts.thresholds {
+        let amount = |units: i64| match (*is_bytes, u64::try_from(units)) {
+            (true, Ok(bytes)) => Bytes(bytes).to_string(),
+            _ => units.to_string(),
+        };
+        item(page, "threshold", &format!("{kind} {threshold}: {} of {} left", amount(*available), amount(*capacity)));
+    }
     match &facts.runtimes[..] {
         [] => item(page, "runtime", "none found"),
         runtimes => runtimes.iter().for_each(|runtime| {

@@ -16,7 +16,7 @@ use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::Bytes;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
-use super::{filesystem_facts, host_facts, runtime_facts};
+use super::{filesystem_facts, host_facts, runtime_facts, threshold_facts};
 
 /// Collects all facts. `unread` is a configuration file that was not given: the defaults are examined instead.
 pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
@@ -83,6 +83,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
         capabilities: host_facts::capabilities(&status),
         private_namespaces: namespaces::private(),
+        thresholds: threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems),
         filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,
         kubelet,

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::eviction::decider::Unarmed;
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
@@ -32,6 +34,8 @@ pub struct Facts {
     pub runtimes: Vec<Runtime>,
     /// The process id of a running agent.
     pub other_instance: Option<i32>,
+    /// What the thresholds stand for on this machine.
+    pub thresholds: Vec<NodeThreshold>,
     /// The configuration file in its usual path, if it was not given: the defaults were examined.
     #[serde(skip)]
     pub unread_configuration: Option<PathBuf>,
@@ -41,6 +45,30 @@ pub struct Facts {
     /// Failed attempts, in the agent's sentences.
     #[serde(skip)]
     pub problems: Vec<Problem>,
+}
+
+/// A threshold whose signal was read, in the signal's unit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeThreshold {
+    pub threshold: String,
+    /// `hard` or `soft`.
+    pub kind: &'static str,
+    /// Whether the figures are in bytes.
+    #[serde(skip)]
+    pub is_bytes: bool,
+    pub quantity: i64,
+    pub available: i64,
+    pub capacity: i64,
+    pub met: bool,
+    /// Whether the threshold can be meant for this machine.
+    pub is_plausible: bool,
+    /// Whether the configuration has `evictions.actOnPresentPressure`.
+    #[serde(skip)]
+    pub is_waived: bool,
+    /// Why an agent that starts now would not evict for it, if it would not.
+    #[serde(skip)]
+    pub unarmed: Option<Unarmed>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::super::run::{SWAP_ON, namespaces_text};
-use super::facts::{Facts, Filesystem, Problem};
+use super::facts::{Facts, Filesystem, NodeThreshold, Problem};
+use crate::eviction::decider::Unarmed;
 
 /// xfs accepts the option at a mount, not at a remount (`man 5 xfs`).
 const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel)";
@@ -57,6 +58,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     for Problem { about, sentence, is_unsafe } in &facts.problems {
         add(if *is_unsafe { Severity::Unsafe } else { Severity::Degraded }, about, sentence.clone(), None);
     }
+    thresholds(facts, &mut add);
     killing(facts, &mut add);
     disks(facts, &mut add);
     if facts.swap_bytes > 0 {
@@ -85,6 +87,31 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     }
     found.sort_by_key(|finding| finding.severity);
     found
+}
+
+/// Adds findings about thresholds that are met already, or that cannot be meant for this machine.
+fn thresholds(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
+    for it in &facts.thresholds {
+        let NodeThreshold { threshold, kind, quantity, available, capacity, is_waived, .. } = it;
+        let Some(unarmed) = it.unarmed else { continue };
+        let figures = format!("it stands for {quantity}, and {available} of {capacity} are available");
+        let (reason, mend) = match (unarmed, is_waived) {
+            (Unarmed::Implausible { .. }, false) => (
+                "cannot be meant for this node: it is above half of the capacity; the agent evicts nothing for it",
+                "correct the value",
+            ),
+            (Unarmed::Present { .. }, false) => (
+                "is met now: an agent that starts now evicts nothing for it until there is a sign that the shortage is real",
+                "correct the value, or wait until the machine has recovered",
+            ),
+            (_, true) if !it.met => continue,
+            (_, true) => (
+                "would evict at once, one workload after another, by evictions.actOnPresentPressure",
+                "correct the value, or set evictions.actOnPresentPressure: false",
+            ),
+        };
+        add(Severity::Unsafe, "thresholds", format!("{kind} {threshold} {reason} ({figures})"), Some(mend));
+    }
 }
 
 /// Adds findings about killing workloads.

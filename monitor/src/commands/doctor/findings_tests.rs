@@ -45,9 +45,47 @@ pub(in super::super) fn capable() -> Facts {
             trouble: None,
         }],
         other_instance: None,
+        thresholds: Vec::new(),
         unread_configuration: None,
         limits_unknown: false,
         problems: Vec::new(),
+    }
+}
+
+/// A threshold that an agent would not act on at its start, if `unarmed` has a reason.
+fn threshold(unarmed: Option<Unarmed>, is_waived: bool) -> NodeThreshold {
+    NodeThreshold {
+        threshold: "nodefs.inodesFree<100Mi".to_owned(),
+        kind: "hard",
+        is_bytes: false,
+        quantity: 104_857_600,
+        available: 2_000_000,
+        capacity: 3_000_000,
+        met: true,
+        is_plausible: false,
+        is_waived,
+        unarmed,
+    }
+}
+
+#[test]
+fn thresholds_that_would_not_or_must_not_evict_are_unsafe() {
+    let (met, absurd) = (Unarmed::Present { available: 5 }, Unarmed::Implausible { capacity: 9 });
+    for (unarmed, is_waived, part) in [
+        (None, false, None),
+        (None, true, None),
+        (Some(met), false, Some("is met now")),
+        (Some(absurd), false, Some("cannot be meant for this node")),
+        (Some(met), true, Some("would evict at once")),
+        (Some(absurd), true, Some("would evict at once")),
+    ] {
+        let found = findings(&Facts { thresholds: vec![threshold(unarmed, is_waived)], ..capable() });
+        let sentence = found.first().map(|finding| finding.sentence.as_str());
+        assert_eq!(sentence.is_some(), part.is_some(), "{found:?}");
+        assert!(
+            found.iter().all(Finding::is_unsafe) && sentence.is_none_or(|it| it.contains(part.unwrap())),
+            "{found:?}"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ mod filesystem_facts;
 mod findings;
 pub(super) mod host_facts;
 mod runtime_facts;
+mod threshold_facts;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ nothing.
   {"version", "enforcing": "safe"|"unsafe", "findings": [{"severity": "unsafe"|"degraded"|"note", "about", "sentence", "mend": TEXT|null}],
    "mode", "kernel", "cgroup", "probes", "oomKillsToldBy", "pressureStallInformation", "kernelLog", "swapBytes", "capabilities",
    "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
-   "otherInstance"}
+   "otherInstance", "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}]}
 
 Each sentence is the one that the agent logs. unsafe: with mode enforce the agent would evict the wrong workload, or none; degraded: the
 agent lacks a capability; note: worth knowing.

@@ -7,12 +7,18 @@ use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::policy::Policy;
 use crate::config::quirks::Quirks;
 use crate::config::threshold::{
-    ThresholdError, ThresholdLists, ThresholdValue, parse_grace_period, parse_min_reclaim, parse_threshold_value,
+    Percentage, ThresholdError, ThresholdLists, ThresholdValue, parse_grace_period, parse_min_reclaim,
+    parse_threshold_value,
 };
-use crate::units::{Signal, UnsupportedSignal};
+use crate::units::{Resource, Signal, UnsupportedSignal};
 
 const THRESHOLD_FIX: &str = "write e.g. 100Mi or 10%";
 const GRACE_FIX: &str = "write e.g. 1m30s";
+/// A threshold on bytes below this is a number without its unit.
+const LEAST_BYTES: i64 = 1 << 20;
+/// The reason against a threshold above half of the capacity.
+pub const ABOVE_HALF: &str =
+    "above half of the capacity: the agent does not evict for it, and a kubelet evicts one pod after another";
 const RECLAIM_FIX: &str = "write e.g. 100Mi or 5%";
 
 /// The text of one signal in one of the fields.
@@ -72,13 +78,15 @@ impl<'n> ThresholdFields<'n> {
     /// Sets the thresholds of the policy, and records errors and warnings about them.
     pub fn assemble(&self, walk: &mut Walk<'_>, rules: &Rules, policy: &mut Policy) {
         let mut lists = ThresholdLists { pods_enforced: rules.pods_enforced, ..ThresholdLists::default() };
-        lists.hard =
-            values(walk, self.hard(), rules.quirks).into_iter().map(|(entry, value)| (entry.signal, value)).collect();
+        lists.hard = values(walk, self.hard(), true, rules.quirks)
+            .into_iter()
+            .map(|(entry, value)| (entry.signal, value))
+            .collect();
         if self.hard.is_none() || rules.merge_defaults {
             let absent = rules.defaults.iter().filter(|(signal, _)| !names(self.hard(), *signal));
             lists.hard.extend(absent.cloned());
         }
-        let soft = values(walk, &self.soft, rules.quirks);
+        let soft = values(walk, &self.soft, false, rules.quirks);
         lists.soft = soft.iter().map(|(entry, value)| (entry.signal, value.clone())).collect();
         // The fields are maps, so the order in which they are written must not decide which workload is evicted.
         lists.hard.sort_by_key(|(signal, _)| signal.as_str());
@@ -93,7 +101,10 @@ impl<'n> ThresholdFields<'n> {
         }
         for entry in &self.reclaim {
             match parse_min_reclaim(entry.signal, entry.item.text) {
-                Ok(value) => drop(lists.min_reclaims.insert(entry.signal, value)),
+                Ok(value) => {
+                    advise_suffix(walk, entry, &value);
+                    lists.min_reclaims.insert(entry.signal, value);
+                }
                 Err(error) => entry.item.error(walk, error.to_string(), RECLAIM_FIX),
             }
         }
@@ -204,6 +215,7 @@ fn at_or_below(soft: &ThresholdValue, hard: &ThresholdValue) -> bool {
 fn values<'e, 'n>(
     walk: &mut Walk<'_>,
     entries: &'e [Entry<'n>],
+    is_hard: bool,
     quirks: Quirks,
 ) -> Vec<(&'e Entry<'n>, ThresholdValue)> {
     let mut values = Vec::new();
@@ -211,14 +223,8 @@ fn values<'e, 'n>(
         match parse_threshold_value(entry.signal, entry.item.text, quirks) {
             Ok(None) => {}
             Ok(Some(value)) => {
-                if let ThresholdValue::Percentage(percentage) = &value {
-                    if percentage.fraction >= 1.0 {
-                        let reason = "always met: it evicts one pod after another";
-                        entry.item.warning(walk, reason, "to switch it off, write exactly 100%");
-                    } else if percentage.fraction <= 0.0 {
-                        entry.item.warning(walk, "never met", "to switch it off, write exactly 0%");
-                    }
-                }
+                advise_value(walk, entry, &value);
+                walk.note_threshold(entry.signal, is_hard, &entry.item.field, entry.item.shown);
                 values.push((entry, value));
             }
             Err(error) => {
@@ -231,6 +237,59 @@ fn values<'e, 'n>(
         }
     }
     values
+}
+
+/// Warns about a threshold that is valid, but cannot be meant.
+fn advise_value(walk: &mut Walk<'_>, entry: &Entry<'_>, value: &ThresholdValue) {
+    let fix = |fix: &str| fix.to_owned();
+    let (reason, fix) = match value {
+        ThresholdValue::Percentage(Percentage { fraction, .. }) if *fraction >= 1.0 => {
+            ("always met: it evicts one pod after another", fix("to switch it off, write exactly 100%"))
+        }
+        ThresholdValue::Percentage(Percentage { fraction, .. }) if *fraction <= 0.0 => {
+            ("never met", fix("to switch it off, write exactly 0%"))
+        }
+        ThresholdValue::Percentage(Percentage { percent, .. }) if *percent > 50.0 => {
+            (ABOVE_HALF, fix("write e.g. 10%; if it is meant, set evictions.actOnPresentPressure: true"))
+        }
+        ThresholdValue::Quantity(quantity) if quantity.amount().units() < LEAST_BYTES && is_bytes(entry) => {
+            let meant = entry.item.text.trim_start_matches('+');
+            let is_number = meant.bytes().all(|byte| byte.is_ascii_digit());
+            let fix = if is_number { format!("write e.g. {meant}Mi or {meant}%") } else { fix(THRESHOLD_FIX) };
+            ("less than 1 MiB: the node has nothing left before the threshold is met", fix)
+        }
+        _ => return advise_suffix(walk, entry, value),
+    };
+    entry.item.warning(walk, reason, &fix);
+}
+
+fn is_bytes(entry: &Entry<'_>) -> bool {
+    entry.signal.resource().is_bytes()
+}
+
+/// Warns about a binary suffix where no bytes are counted.
+fn advise_suffix(walk: &mut Walk<'_>, entry: &Entry<'_>, value: &ThresholdValue) {
+    if let ThresholdValue::Quantity(quantity) = value
+        && quantity.is_binary()
+        && !is_bytes(entry)
+    {
+        let what = match entry.signal.resource() {
+            Resource::Pids => "process ids",
+            _ => "inodes",
+        };
+        let reason = format!("{} {what}: Ki, Mi and Gi are for bytes", grouped(quantity.value_bytes()));
+        entry.item.warning(walk, reason, "write e.g. 5%, or a number such as 100k");
+    }
+}
+
+/// Returns a number with a comma between each three digits.
+fn grouped(number: i64) -> String {
+    let digits = number.to_string();
+    let comma = |(place, digit): (usize, char)| {
+        let is_start = place == 0 || !(digits.len() - place).is_multiple_of(3);
+        if is_start { String::from(digit) } else { format!(",{digit}") }
+    };
+    digits.chars().enumerate().map(comma).collect()
 }
 
 fn signals<'n>(walk: &mut Walk<'_>, field: Field<'n>, fix: &str) -> (Field<'n>, Vec<Entry<'n>>) {

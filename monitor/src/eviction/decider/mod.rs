@@ -33,7 +33,7 @@ use super::{Armed, Assessment, Layout, MetThreshold, Observation, State as Thres
 
 pub use super::collection::RuntimeFacts;
 pub use super::standing::{ControlPlane, Standing};
-pub use arming::{ArmedBy, Unarmed, at_arrival};
+pub use arming::{ArmedBy, Unarmed, at_arrival, is_plausible};
 pub use kept::Kept;
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};

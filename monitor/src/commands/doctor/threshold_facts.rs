@@ -1,0 +1,64 @@
+//! What each threshold stands for on this machine, and whether an agent that starts now would act on it.
+
+use crate::config::{MonitorConfig, Semantics};
+use crate::eviction::decider::{Unarmed, at_arrival};
+use crate::eviction::{Observation, SignalValue, is_below};
+use crate::node::{Hierarchy, MemoryReader, PidReader};
+use crate::units::Signal;
+
+use super::facts::{Filesystem, NodeThreshold};
+
+/// Resolves every threshold of the configuration. A signal that cannot be read is left out.
+pub fn thresholds(
+    config: &MonitorConfig,
+    hierarchy: Option<&Hierarchy>,
+    filesystems: &[Filesystem],
+) -> Vec<NodeThreshold> {
+    let memory = hierarchy.and_then(|hierarchy| memory(config, hierarchy));
+    let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
+    let pids = pids.map(|sample| (Signal::PidAvailable, sample.available(), sample.most));
+    let values = filesystems.iter().flat_map(of_filesystem).chain(memory).chain(pids);
+    let whole = |number| i64::try_from(number).unwrap_or(i64::MAX);
+    let value = |(signal, available, capacity)| SignalValue {
+        signal,
+        available: whole(available),
+        capacity: whole(capacity),
+        at: None,
+    };
+    let observation = Observation { signals: values.map(value).collect() };
+    let policy = &config.policy;
+    let resolved = |threshold: &crate::config::Threshold| {
+        let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
+        let unarmed = at_arrival(policy, threshold, &observation);
+        Some(NodeThreshold {
+            threshold: threshold.to_string(),
+            kind: threshold.kind(),
+            is_bytes: threshold.signal.resource().is_bytes(),
+            quantity: threshold.value.resolve(capacity, policy.quirks).units(),
+            available,
+            capacity,
+            met: is_below(policy, threshold, &observation, false),
+            is_plausible: !matches!(unarmed, Some(Unarmed::Implausible { .. })),
+            is_waived: config.evictions.act_on_present_pressure,
+            unarmed,
+        })
+    };
+    policy.thresholds.iter().filter_map(resolved).collect()
+}
+
+fn memory(config: &MonitorConfig, hierarchy: &Hierarchy) -> Option<(Signal, u64, u64)> {
+    let mut reader = MemoryReader::open(&config.proc_root, hierarchy).ok()?;
+    let meminfo = reader.sample().ok()?.meminfo;
+    let available = match config.policy.semantics {
+        Semantics::Corrected => meminfo.available,
+        Semantics::Kubelet => reader.root_usage().ok()?.available(meminfo.total),
+    };
+    Some((Signal::MemoryAvailable, available.0, meminfo.total.0))
+}
+
+fn of_filesystem(filesystem: &Filesystem) -> Vec<(Signal, u64, u64)> {
+    let signal = |what: &str| format!("{}.{what}", filesystem.role).parse::<Signal>().ok();
+    let bytes = signal("available").map(|it| (it, filesystem.available_bytes, filesystem.capacity_bytes));
+    let inodes = signal("inodesFree").zip(filesystem.inodes).map(|(it, inodes)| (it, inodes.free, inodes.total));
+    bytes.into_iter().chain(inodes).collect()
+}
