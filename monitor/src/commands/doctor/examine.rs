@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::MemDetails;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, namespaces};
+use crate::node::{Hierarchy, MemoryReader, cpus, namespaces};
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::Bytes;
@@ -47,6 +47,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         missing.push(format!("memory.reclaim: {reason}"));
     }
     missing.extend(not_acted_on(&config.policy));
+    missing.extend(cpus::online().1);
     missing.extend(CounterError::read(proc_root).and_then(|error| {
         let mut config = config.clone();
         error.fit(&mut config);
