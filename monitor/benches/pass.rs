@@ -13,7 +13,7 @@ use node_pressure_monitor::eviction::decider::{
 use node_pressure_monitor::eviction::synchronization::{Input, synchronize};
 use node_pressure_monitor::eviction::{Layout, Observation, SignalValue};
 use node_pressure_monitor::units::{Bytes, CgroupId, Moment, Signal};
-use node_pressure_monitor::workloads::{Kind, Pod, Preference, QosClass, Summary, Workload, WorkloadUsage};
+use node_pressure_monitor::workloads::{Kind, Outlook, Pod, Preference, QosClass, Summary, Workload, WorkloadUsage};
 
 #[path = "support/cpu_time.rs"]
 mod cpu_time;
@@ -151,7 +151,13 @@ fn usage(index: u64) -> WorkloadUsage {
         only_as_leaker: false,
         pod: None,
     };
-    WorkloadUsage { workload: workload.into(), working_set: Bytes::from_mib(index), exact: true, other: None }
+    WorkloadUsage {
+        workload: workload.into(),
+        working_set: Bytes::from_mib(index),
+        exact: true,
+        other: None,
+        outlook: Outlook::default(),
+    }
 }
 
 fn allocations(_: &mut Criterion<CpuTime>) {

@@ -156,6 +156,7 @@ impl Agent {
         self.publish_status(now);
         self.reporter.send_events(&self.sensors, &self.actions.cluster, now);
         self.prepare();
+        self.watch_growth();
         self.steer_disks(now);
         self.actions.hand_orders();
         if self.until_housekeeping(Monotonic::now()).is_zero() {

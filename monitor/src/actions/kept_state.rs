@@ -202,7 +202,7 @@ mod tests {
 
     /// A memory with one eviction in its budget.
     fn spent() -> Memory {
-        serde_json::from_str::<Kept>(r#"{"budget": {"effects": [5]}}"#).unwrap().into_memory()
+        serde_json::from_str::<Kept>(r#"{"budget": {"effects": [["HardMemory", 5]]}}"#).unwrap().into_memory()
     }
 
     fn opened(lock: &Path) -> (Memory, Option<String>) {
@@ -229,7 +229,7 @@ mod tests {
     fn a_file_that_cannot_be_used_is_reported_and_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join("lock");
-        let kept = r#"{"budget": {"effects": [5]}}"#;
+        let kept = r#"{"budget": {"effects": [["HardMemory", 5]]}}"#;
         let boot = boot_id();
         for (text, reason) in [
             (String::new(), "it is damaged"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::actions::{ActionError, ActionFacts, EvictionOrder, Reason, Started};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{
-    AgentRules, Answer, Attempt, Choice, Decider, Measure, Next, Pace, Place, Recording, Rules, Snapshot,
+    AgentRules, Answer, Attempt, Choice, Decider, EvictionStage, Measure, Next, Pace, Place, Recording, Rules, Snapshot,
 };
 use crate::eviction::{MetThreshold, Observation};
 use crate::report::eviction_reporting::StartedEviction;
@@ -19,6 +19,9 @@ use super::{Agent, Wakeup};
 
 /// Time before the expected crossing of a threshold at which the list of workloads is prepared.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
+
+/// The growth of workloads is measured while a threshold on memory is less than this away.
+const LEAK_HORIZON: Duration = Duration::from_secs(30);
 
 /// How a turn began.
 #[derive(Debug, Clone)]
@@ -116,7 +119,15 @@ impl Agent {
         let now = start.sampled;
         let ActionFacts { under_way, ended, collected, expected, reclaim } =
             self.actions.take_facts(&self.sensors, now);
+        let killed = under_way.iter().filter(|it| it.stage == EvictionStage::Dying).map(|it| it.id);
+        killed.for_each(|id| self.sensors.note_own_kill(id, None, now));
+        self.sensors.note_oom_victims(now);
+        let is_dying = |id| under_way.iter().any(|it| it.id == id && it.stage == EvictionStage::Dying);
+        let dying = self.sensors.dying_memory(is_dying, now);
         Snapshot {
+            dying,
+            protected_growth: self.sensors.protected_growth(),
+            workloads: self.sensors.workloads.tree().tracked().len(),
             now: now.into(),
             layout: self.sensors.signals.filesystems.layout(),
             observation: start.observation.clone(),
@@ -165,7 +176,7 @@ impl Agent {
             }
             Measure::Exact { place } => {
                 let id = self.ranked_at(place).map(|usage| usage.workload.id);
-                Answer::Exact(id.and_then(|id| self.sensors.workloads.tree_mut().measure(id)))
+                Answer::Exact(id.and_then(|id| self.sensors.measure_candidate(id)))
             }
             Measure::Standing { place } => {
                 let id = self.cgroup_at(place, turn);
@@ -220,6 +231,13 @@ impl Agent {
         };
         match actions.evict(EvictionOrder { choice, id, reason }, sensors, config) {
             Ok(started) => {
+                if choice.grace.is_zero() && !choice.is_dry_run {
+                    let ranked = match choice.place {
+                        Place::Ranked(place) => decision.ranking().get(place),
+                        Place::Limit(_) => None,
+                    };
+                    sensors.note_own_kill(id, ranked.map(|ranked| &ranked.candidate), started.at);
+                }
                 match choice.place {
                     Place::Ranked(_) => turn.evicted = Some((*choice, started)),
                     Place::Limit(_) => turn.limits.push((*choice, started)),
@@ -302,6 +320,13 @@ impl Agent {
             reporter.report_condition(condition.as_str(), holds, Some(condition), now);
         }
         self.publish_status(now);
+    }
+
+    /// Watches who grows while a threshold on memory may be met within half a minute.
+    pub(super) fn watch_growth(&mut self) {
+        let now = Monotonic::now();
+        let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
+        self.sensors.watch_growth(is_near, now);
     }
 
     /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.

@@ -209,7 +209,7 @@ m.yaml:10: evictionSoftGracePeriod.memory.available: "30": time: missing unit in
 m.yaml:11: sampling: the floor is longer than the ceiling; lower sampling.floor or raise sampling.ceiling
 m.yaml:11: sampling.ceiling: "0s": must be longer than zero; write e.g. 10s
 m.yaml:12: mode: given twice, first in line 3; remove one of them
-m.yaml:13: evictions: must be a map, not a list; fields: coolDown, maxPerMinute, killTimeout, reclaimDeadline, actOnPresentPressure, candidates, services
+m.yaml:13: evictions: must be a map, not a list; fields: coolDown, maxPerMinute, killTimeout, minimumGain, reclaimDeadline, actOnPresentPressure, candidates, services
 m.yaml:14: evictionMaxPodGracePeriod: "30": must be a number, not text; remove the quotes
 m.yaml:15: metrics.listen: "localhost:9946": must be an IP address and a port; write e.g. 127.0.0.1:9946 or "[::1]:9946"
 m.yaml:16: procRoot: "proc": must be an absolute path; write e.g. /proc

@@ -269,6 +269,8 @@ pub struct EvictionLimits {
     pub max_per_minute: u32,
     /// After this time, a killed workload that has not exited counts as failed, and the next candidate is tried.
     pub kill_timeout: Duration,
+    /// The time that the first eviction of a shortage of memory has to buy.
+    pub minimum_gain: Duration,
     /// How long proactive reclaim may take before an eviction; zero turns proactive reclaim off.
     pub reclaim_deadline: Duration,
     /// Whether a threshold evicts that was met when it arrived, or cannot be meant for this node. Traces of agents without this rule do
@@ -287,6 +289,7 @@ impl Default for EvictionLimits {
             cool_down: Duration::from_millis(100),
             max_per_minute: 6,
             kill_timeout: Duration::from_secs(3),
+            minimum_gain: Duration::from_secs(10),
             reclaim_deadline: Duration::ZERO,
             act_on_present_pressure: false,
         }

@@ -17,11 +17,13 @@ pub mod deadline;
 pub mod decider;
 pub mod evicted;
 pub mod exhaustion;
+pub mod fall;
 #[cfg(test)]
 mod fixtures;
 pub mod footprint;
 pub mod garbage;
 pub mod local_storage;
+pub mod memory_benefit;
 pub mod message;
 mod names;
 pub mod no_execute;

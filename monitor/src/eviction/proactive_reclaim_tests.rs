@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{Policy, Threshold, ThresholdValue};
 use crate::eviction::SignalValue;
 use crate::units::{CgroupId, Signal};
-use crate::workloads::{Kind, Preference, QosClass, Workload, WorkloadUsage};
+use crate::workloads::{Kind, Outlook, Preference, QosClass, Workload, WorkloadUsage};
 
 const MIB: u64 = 1 << 20;
 
@@ -49,7 +49,13 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
         only_as_leaker: false,
         pod: None,
     };
-    WorkloadUsage { workload: workload.into(), working_set: mib(working_set), exact: true, other: None }
+    WorkloadUsage {
+        workload: workload.into(),
+        working_set: mib(working_set),
+        exact: true,
+        other: None,
+        outlook: Outlook::default(),
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 use super::standing::Standing;
 use crate::config::{Policy, Quirk, Quirks, RankingKey};
 use crate::units::{Amount, CgroupId, Resource};
-use crate::workloads::{Preference, QosClass, WorkloadUsage};
+use crate::workloads::{Outlook, Preference, QosClass, WorkloadUsage};
 
 /// The facts about a candidate that a ranking uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,10 @@ pub trait Candidate {
     fn is_exact(&self) -> bool {
         true
     }
+    /// Returns what is known about its memory beyond its usage.
+    fn outlook(&self) -> Outlook {
+        Outlook::default()
+    }
     /// Returns the standing, or `None` if it is read only when the candidate is about to be evicted.
     fn standing(&self) -> Option<Standing> {
         None
@@ -83,6 +87,10 @@ impl Candidate for WorkloadUsage {
 
     fn is_exact(&self) -> bool {
         self.exact || self.other.is_some()
+    }
+
+    fn outlook(&self) -> Outlook {
+        self.outlook
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::eviction::decider::{Answer, Decider, Measure, Next, Pace, Rules, Snapshot};
 use crate::units::{Bytes, CgroupId, Signal};
-use crate::workloads::{Kind, OtherUsage, Workload, WorkloadUsage};
+use crate::workloads::{Kind, OtherUsage, Outlook, Workload, WorkloadUsage};
 
 fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadUsage {
     let workload = Workload {
@@ -17,7 +17,13 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
         only_as_leaker: false,
         pod: None,
     };
-    WorkloadUsage { workload: workload.into(), working_set: Bytes(working_set), exact: true, other: None }
+    WorkloadUsage {
+        workload: workload.into(),
+        working_set: Bytes(working_set),
+        exact: true,
+        other: None,
+        outlook: Outlook::default(),
+    }
 }
 
 /// Ranks for memory with the default ranking, `qos`.

@@ -243,6 +243,7 @@ mod tests {
             working_set: Bytes::from_mib(mib),
             exact: true,
             other: None,
+            outlook: crate::workloads::Outlook::default(),
         };
         let usages: Vec<_> = (0..20).map(|number| usage(&number.to_string(), 100 - number)).collect();
         for (victim, used, expected) in [("19", 99, 2), ("gone", 200, 0), ("3", 97, 3), ("gone", 1, SHOWN)] {

@@ -16,6 +16,8 @@ const OOM_KILLING: &str = "OOMKilling";
 const SYSTEM_OOM: &str = "SystemOOM";
 /// The reason of a threshold that evicts nothing yet.
 const UNARMED: &str = "EvictionThresholdNotArmed";
+/// The reason when what leaks cannot be evicted.
+const PROTECTED_LEAK: &str = "ProtectedMemoryLeak";
 /// One OOM kill may cost many pods a process each: further pods get no event.
 const MOST_PODS: usize = 16;
 
@@ -48,6 +50,15 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
         }
         Record::Reclaiming(resource) => {
             events.push(EventDraft::node(true, NodeEvent::REASON, NodeEvent { resource }.message()));
+        }
+        Record::ProtectedLeak { workload, fall, .. } => {
+            let what = workload
+                .map_or_else(|| "no pod that can be evicted".to_owned(), |name| format!("{name}, which is protected"));
+            let words = format!(
+                "Memory falls by {:.0} MiB/s because of {what}; evictions did not help, and no further pod is evicted for it",
+                fall / 1_048_576.0
+            );
+            events.push(EventDraft::node(true, PROTECTED_LEAK, words));
         }
         Record::NoExecuteTaint { news, .. } => {
             let (reason, words) = no_execute(news);

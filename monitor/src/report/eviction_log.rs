@@ -70,6 +70,23 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             suppressed,
             "the threshold evicts from now on"
         ),
+        Record::MemoryExpected { met, left } => tracing::info!(
+            event = "eviction_waits",
+            signal = met.threshold.signal.as_str(),
+            expected_bytes = left.0,
+            suppressed,
+            "no further workload is evicted: the memory of workloads that were killed is coming back"
+        ),
+        Record::ProtectedLeak { met, workload, fall } => tracing::error!(
+            event = "leak_not_evictable",
+            signal = met.threshold.signal.as_str(),
+            available_bytes = met.value.available,
+            fall_bytes_per_second = fall.round(),
+            workload,
+            suppressed,
+            "evictions did not help, and what uses up the memory {}: no other workload is evicted for it",
+            if workload.is_some() { "is protected" } else { "is no workload that can be evicted" }
+        ),
         Record::BudgetSpent { left } => tracing::warn!(
             event = "evictions_spent",
             seconds_left = left.as_secs_f64(),

@@ -118,7 +118,8 @@ impl LogLimits {
                 ("arming", (20, Duration::from_secs(10)))
             }
             Record::CandidatesExhausted { .. } | Record::BudgetSpent { .. } => ("exhausted", seldom),
-            Record::EvictionWaits { .. } => ("waits", seldom),
+            Record::EvictionWaits { .. } | Record::MemoryExpected { .. } => ("waits", seldom),
+            Record::ProtectedLeak { .. } => ("protected leak", seldom),
             Record::EvictionPutOff { .. } => ("put off", seldom),
             Record::PodUnknown { .. } | Record::EvictionUnreported { .. } => ("unknown pods", seldom),
             Record::KernelEvent { event: Event::Stall(_), .. } => ("stalls", often),
@@ -134,7 +135,10 @@ impl LogLimits {
 
     /// Whether the metrics count a suppressed record too. Records that describe a lasting state are counted as often as they are logged.
     pub(super) const fn is_counted_always(record: &Record<'_>) -> bool {
-        !matches!(record, Record::CandidatesExhausted { .. } | Record::EvictionPutOff { .. })
+        !matches!(
+            record,
+            Record::CandidatesExhausted { .. } | Record::ProtectedLeak { .. } | Record::EvictionPutOff { .. }
+        )
     }
 }
 

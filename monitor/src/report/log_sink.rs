@@ -26,6 +26,8 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::EvictionPutOff { .. }
         | Record::EvictionDeferred { .. }
         | Record::EvictionWaits { .. }
+        | Record::MemoryExpected { .. }
+        | Record::ProtectedLeak { .. }
         | Record::EvictionCalledOff { .. }
         | Record::EvictionLeft { .. }
         | Record::EvictionAbandoned { .. }

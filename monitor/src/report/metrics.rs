@@ -35,6 +35,8 @@ named_enum! {
         /// A dry run of observe mode.
         Observed = "observed",
         NoCandidate = "no_candidate",
+        /// What leaks cannot be evicted, and nobody else is.
+        ProtectedLeak = "protected_leak",
         /// The API server, or a disruption budget, did not allow it.
         Refused = "refused",
         /// The API server does not answer, and the eviction needs its consent.

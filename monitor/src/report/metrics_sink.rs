@@ -27,6 +27,7 @@ pub(super) fn count(record: &Record<'_>, metrics: &Metrics) {
         Record::CandidatesExhausted { met, .. } => {
             metrics.eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
         }
+        Record::ProtectedLeak { met, .. } => metrics.eviction(met.threshold.signal, EvictionOutcome::ProtectedLeak),
         Record::Reclaim(reclaim) => {
             let (freed, took) = match reclaim {
                 ReclaimRecord::Ended(attempt) => (attempt.freed, attempt.took),

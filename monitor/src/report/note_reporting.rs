@@ -44,6 +44,8 @@ impl Reporter {
             Note::Deferred { threshold }
             | Note::Expected { threshold, .. }
             | Note::PutOff { threshold, .. }
+            | Note::MemoryExpected { threshold, .. }
+            | Note::ProtectedLeak { threshold, .. }
             | Note::Exhausted { threshold, .. }
             | Note::ReclaimFutile { threshold, .. }
             | Note::ReclaimDryRun { threshold, .. } => threshold,
@@ -57,6 +59,13 @@ impl Reporter {
             }
             Note::Expected { amount, .. } => {
                 self.report(&Record::EvictionWaits { met, pods: pods_expected, expected: amount }, now);
+            }
+            Note::MemoryExpected { left, .. } => {
+                self.report(&Record::MemoryExpected { met, left }, now);
+            }
+            Note::ProtectedLeak { id, fall, .. } => {
+                let workload = id.map(|id| state.sensors.workloads.owner(id));
+                self.report(&Record::ProtectedLeak { met, workload: workload.as_deref(), fall }, now);
             }
             Note::PutOff { id, .. } => {
                 let (workload, reason) =

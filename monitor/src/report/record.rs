@@ -57,6 +57,10 @@ pub enum Record<'r> {
     EvictionUnreported { pod: &'r str, pod_uid: &'r str, reason: &'r str },
     // The API server does not list a pod that is evicted.
     PodUnknown { pod_uid: &'r str },
+    // The next eviction waits for the memory of workloads that were killed.
+    MemoryExpected { met: &'r MetThreshold, left: Bytes },
+    // Evictions have bought too little, and what leaks, the workload if that is known, cannot be evicted.
+    ProtectedLeak { met: &'r MetThreshold, workload: Option<&'r str>, fall: f64 },
     CandidatesExhausted { met: &'r MetThreshold, candidates: usize },
     // `evictions.maxPerMinute` is reached.
     BudgetSpent { left: Duration },

@@ -115,6 +115,7 @@ fn usage(name: &str, working_set: u64) -> crate::workloads::WorkloadUsage {
         working_set: Bytes(working_set),
         exact: true,
         other: None,
+        outlook: crate::workloads::Outlook::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::config::Quirks;
 use crate::eviction::DiskUsage;
 use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
-use crate::workloads::{OtherUsage, Tracked, WorkloadUsage, task_count};
+use crate::workloads::{OtherUsage, Protection, Tracked, WorkloadUsage, task_count};
 
 use super::Sensors;
 
@@ -21,11 +21,23 @@ impl Sensors {
         let tree = self.workloads.tree_mut();
         let is_memory = signal.resource() == Resource::Memory;
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };
-        usages.retain(|usage| usage.workload.protection.is_none());
+        // A pod of a DaemonSet may be evicted for memory if it leaks. The decider judges that.
+        let may_go = |protection: Protection| is_memory && protection == Protection::DaemonSet;
+        usages.retain(|usage| usage.workload.protection.is_none_or(may_go));
+        self.add_outlook(&mut usages);
         if !is_memory {
             self.add_usage_of(signal, &mut usages, quirks);
         }
         usages
+    }
+
+    fn add_outlook(&self, usages: &mut [WorkloadUsage]) {
+        let tracked: HashMap<CgroupId, &Tracked> =
+            self.workloads.tree().tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
+        for usage in usages {
+            let tracked = tracked.get(&usage.workload.id).copied();
+            self.growth.complete(usage, tracked);
+        }
     }
 
     fn add_usage_of(&self, signal: Signal, usages: &mut Vec<WorkloadUsage>, quirks: Quirks) {

@@ -61,6 +61,11 @@ impl KernelEvents {
         (std::mem::take(&mut self.events), std::mem::take(&mut self.oom_kills))
     }
 
+    /// Returns the decoded OOM kills that were not taken yet.
+    pub(super) fn oom_kills(&self) -> &[OomKill] {
+        &self.oom_kills
+    }
+
     /// Takes the buffers back, so that no turn allocates new ones.
     pub fn give_back(&mut self, mut events: Vec<Event>, mut oom_kills: Vec<OomKill>) {
         events.clear();

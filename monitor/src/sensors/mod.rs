@@ -7,15 +7,18 @@ pub mod control_plane;
 pub mod counter_error;
 pub mod disk_measurement;
 pub mod disk_usage_by_role;
+mod dying_workloads;
 pub mod ebpf_events;
 pub mod figure_report;
 mod filesystem_asker;
 pub mod filesystem_signals;
 mod filesystem_thread;
+mod growth;
 pub mod inode_counts;
 mod inode_thread;
 pub mod kernel_counts;
 pub mod local_storage_limits;
+mod memory_outlook;
 pub mod memory_signal;
 mod numbers;
 mod oom_counters;
@@ -52,9 +55,11 @@ use self::capability::Capability;
 use self::control_plane::ControlPlane;
 use self::disk_measurement::{DiskDemand, DiskMeasurement};
 use self::disk_usage_by_role::Roles;
+use self::dying_workloads::DyingWorkloads;
 use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
 use self::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SignalReport, SourceReport};
 use self::filesystem_signals::FilesystemSignals;
+use self::growth::Growth;
 use self::inode_counts::InodeCounts;
 use self::kernel_counts::KernelCounts;
 use self::memory_signal::Memory;
@@ -92,6 +97,8 @@ pub struct Sensors {
     pub oom_kills: OomKills,
     pub sources: Sources,
     pub workloads: Workloads,
+    pub growth: Growth,
+    pub dying: DyingWorkloads,
     pub pods: PodSource,
     pub platform: Platform,
 }
@@ -142,6 +149,8 @@ impl Sensors {
             oom_kills,
             sources: Sources::new(psi, proc_root),
             workloads: Workloads::new(tree),
+            growth: Growth::default(),
+            dying: DyingWorkloads::default(),
             pods: PodSource::new(pods),
             platform,
         }

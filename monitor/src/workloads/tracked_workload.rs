@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -12,6 +12,7 @@ use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::units::{Bytes, Monotonic};
 
 use super::essential::Essential;
+use super::outlook::Outlook;
 use super::pod::Pod;
 use super::protection::Protection;
 use super::workload::{Workload, WorkloadUsage};
@@ -96,7 +97,8 @@ impl Tracked {
     /// Reads the usage, an upper bound of the working set.
     pub(super) fn upper_bound(&self, buffer: &mut Buffer) -> Option<WorkloadUsage> {
         let usage = Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?);
-        Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None })
+        let outlook = Outlook::default();
+        Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None, outlook })
     }
 
     pub(super) fn measure(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<WorkloadUsage> {
@@ -105,11 +107,74 @@ impl Tracked {
             CgroupVersion::V2 => "inactive_file",
         };
         let usage = self.upper_bound(buffer)?;
-        let inactive_file = keyed_value(self.stat.read(buffer).ok()?, key)?;
+        let stat = self.stat.read(buffer).ok()?;
+        let inactive_file = keyed_value(stat, key)?;
         Some(WorkloadUsage {
             working_set: usage.working_set.saturating_sub(Bytes(inactive_file)),
             exact: true,
+            outlook: Outlook { gain: Some(gain_of(usage.working_set, stat, version)), ..Outlook::default() },
             ..usage
         })
+    }
+
+    /// Returns the seconds since a child of the cgroup was made or removed. A pod gets its cgroup's children when it starts.
+    pub fn seconds_since_change(&self) -> Option<u64> {
+        let stat = rustix::fs::fstat(&self.directory).ok()?;
+        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).ok()?);
+        SystemTime::now().duration_since(changed).ok().map(|age| age.as_secs())
+    }
+
+    /// Opens the files from which the gain is read again after the kill, also once the workload is in no list any more.
+    pub fn gain_files(&self, version: CgroupVersion) -> Option<GainFiles> {
+        let open = |name| PinnedFile::open_at(&self.directory, Path::new(&self.workload.name), name).ok();
+        let usage = match version {
+            CgroupVersion::V1 => "memory.usage_in_bytes",
+            CgroupVersion::V2 => "memory.current",
+        };
+        Some(GainFiles { usage: open(usage)?, stat: open("memory.stat")?, version })
+    }
+}
+
+/// The open files of a workload from which its gain is read.
+#[derive(Debug)]
+pub struct GainFiles {
+    usage: PinnedFile,
+    stat: PinnedFile,
+    version: CgroupVersion,
+}
+
+impl GainFiles {
+    /// Reads what the end of the workload would give back. Fails once the cgroup is removed.
+    pub fn read(&self, buffer: &mut Buffer) -> Option<Bytes> {
+        let usage = Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?);
+        Some(gain_of(usage, self.stat.read(buffer).ok()?, self.version))
+    }
+}
+
+/// Returns what the end of a workload with this usage gives back: anonymous, shared and kernel memory. File pages and reclaimable slab count
+/// as available already. `file` and `cache` include shared memory and tmpfs.
+fn gain_of(usage: Bytes, stat: &str, version: CgroupVersion) -> Bytes {
+    let [file, shared, slab] = match version {
+        CgroupVersion::V1 => ["total_cache", "total_shmem", "slab_reclaimable"],
+        CgroupVersion::V2 => ["file", "shmem", "slab_reclaimable"],
+    }
+    .map(|key| Bytes(keyed_value(stat, key).unwrap_or(0)));
+    usage.saturating_sub(file.saturating_sub(shared)).saturating_sub(slab)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_pages_are_no_gain_and_shared_memory_is() {
+        for (version, stat, expected) in [
+            (CgroupVersion::V2, "anon 500\nfile 400\nshmem 100\nslab_reclaimable 50\n", 650),
+            (CgroupVersion::V1, "cache 1\nrss 1\ntotal_cache 400\ntotal_rss 600\ntotal_shmem 100\n", 700),
+            (CgroupVersion::V2, "anon 1\nfile 4000\n", 0),
+            (CgroupVersion::V2, "", 1_000),
+        ] {
+            assert_eq!(gain_of(Bytes(1_000), stat, version), Bytes(expected), "{stat}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::units::{Amount, Bytes, CgroupId, Resource};
 
 use super::cgroup_path::{PodUid, QosClass};
 use super::oomd_marks::Preference;
+use super::outlook::Outlook;
 use super::pod::Pod;
 use super::protection::Protection;
 
@@ -57,6 +58,7 @@ pub struct WorkloadUsage {
     pub exact: bool,
     /// The usage of the scarce resource, if that is not memory.
     pub other: Option<OtherUsage>,
+    pub outlook: Outlook,
 }
 
 /// The usage of a resource other than memory.

@@ -4,7 +4,7 @@ use node_pressure_monitor::config::{Policy, Quirk, Ranking};
 use node_pressure_monitor::eviction::decider::RecordedCandidate;
 use node_pressure_monitor::eviction::rank::{Facts, Order};
 use node_pressure_monitor::units::{Amount, CgroupId, Resource};
-use node_pressure_monitor::workloads::{Preference, QosClass};
+use node_pressure_monitor::workloads::{Outlook, Preference, QosClass};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -44,6 +44,7 @@ fn case() -> impl Strategy<Value = (Vec<RecordedCandidate>, Policy, Resource)> {
                 cgroup: CgroupId(0),
                 facts,
                 exact: true,
+                outlook: Outlook::default(),
                 standing: None,
             }
         };

@@ -145,8 +145,10 @@ fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampli
 }
 
 fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfig) {
-    let known =
-        format!("coolDown maxPerMinute killTimeout reclaimDeadline actOnPresentPressure {}", candidate_options::FIELDS);
+    let known = format!(
+        "coolDown maxPerMinute killTimeout minimumGain reclaimDeadline actOnPresentPressure {}",
+        candidate_options::FIELDS
+    );
     let inner = walk.section(fields, "evictions", &known);
     config.candidates = CandidateOptions::read(walk, &inner);
     let limits = &mut config.evictions;
@@ -155,6 +157,7 @@ fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut Monitor
         walk.whole_number(field, 1..=u32::MAX, "6; to evict nothing, use `mode: observe`")
     });
     walk.set(&mut limits.kill_timeout, inner.get("killTimeout"), |walk, field| walk.positive_duration(field, "3s"));
+    walk.set(&mut limits.minimum_gain, inner.get("minimumGain"), |walk, field| walk.duration(field, "10s"));
     walk.set(&mut limits.reclaim_deadline, inner.get("reclaimDeadline"), |walk, field| walk.duration(field, "200ms"));
     walk.set(&mut limits.act_on_present_pressure, inner.get("actOnPresentPressure"), Walk::boolean);
 }

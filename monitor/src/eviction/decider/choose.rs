@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use crate::config::Mode;
 use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
+use crate::eviction::budget::Class;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::Candidate;
 use crate::eviction::{MetThreshold, assess};
-use crate::units::{CgroupId, Monotonic, Resource};
+use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
 
 use super::memory::{PUT_OFF, cool_down};
 use super::{
-    Attempt, Choice, ControlPlane, Decider, Measure, Next, Note, PassedOver, Phase, Place, Route, Rules, Snapshot,
-    Standing,
+    Attempt, Choice, ControlPlane, Decider, EvictionStage, Measure, Next, Note, PassedOver, Phase, Place, Route, Rules,
+    Snapshot, Standing,
 };
 
 /// After this many candidates have been measured one by one, measuring all at once is quicker.
@@ -24,32 +26,40 @@ impl<C: Candidate> Decider<C> {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
         self.turn.ranking = Self::order(rules, signal).rank(candidates);
         self.turn.benefit = None;
+        self.turn.tried.clear();
         self.turn.measured = 0;
-        self.measure_first(rules, snapshot)
+        self.measure_pick(rules, snapshot)
     }
 
-    /// Measures the first candidate exactly as long as its place rests on an upper bound. The other candidates may stand too far in front,
-    /// but not too far back: no key moves a candidate back for a larger usage.
-    fn measure_first(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
-        let is_sure = self.turn.ranking.first().is_none_or(|first| first.candidate.is_exact());
-        match self.signal(snapshot) {
-            Some(signal) if !is_sure && self.turn.measured >= MEASURED_ONE_BY_ONE => self.candidates(signal, true),
-            _ if !is_sure => self.ask(Phase::Measuring, Next::Measure(Measure::Exact { place: 0 })),
-            _ => self.ranked(rules, snapshot),
+    /// Measures the picked candidate exactly as long as its place rests on an upper bound. The other candidates may stand too far in front,
+    /// but not too far back, and may seem to give back too much, but not too little: with exact figures none of them becomes the pick.
+    fn measure_pick(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
+        let pick = self.pick(rules, snapshot).filter(|place| !self.is_exact(*place));
+        match (pick, self.signal(snapshot)) {
+            (Some(_), Some(signal)) if self.turn.measured >= MEASURED_ONE_BY_ONE => self.candidates(signal, true),
+            (Some(place), _) => self.ask(Phase::Measuring(place), Next::Measure(Measure::Exact { place })),
+            (None, _) => self.ranked(rules, snapshot),
         }
     }
 
-    /// Takes in the exact usage of the first candidate, or removes a candidate that no longer exists.
-    pub(super) fn measured(&mut self, rules: Rules<'_>, snapshot: &Snapshot, exact: Option<C>) -> Next {
+    fn is_exact(&self, place: usize) -> bool {
+        self.turn.ranking.get(place).is_none_or(|ranked| ranked.candidate.is_exact())
+    }
+
+    /// Takes in the exact usage of the candidate at `place`, or removes a candidate that no longer exists.
+    pub(super) fn measured(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: usize, exact: Option<C>) -> Next {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
-        match (exact, self.turn.ranking.first_mut()) {
-            (Some(exact), Some(first)) => first.candidate = exact,
-            (None, Some(_)) => drop(self.turn.ranking.remove(0)),
+        match (exact, self.turn.ranking.get_mut(place)) {
+            (Some(exact), Some(ranked)) => ranked.candidate = exact,
+            (None, Some(_)) => drop(self.turn.ranking.remove(place)),
             (_, None) => {}
         }
         self.turn.measured += 1;
-        Self::order(rules, signal).settle_first(&mut self.turn.ranking);
-        self.measure_first(rules, snapshot)
+        if let Some(from_place) = self.turn.ranking.get_mut(place..) {
+            Self::order(rules, signal).settle_first(from_place);
+        }
+        self.turn.benefit = None;
+        self.measure_pick(rules, snapshot)
     }
 
     fn ranked(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
@@ -57,7 +67,7 @@ impl<C: Candidate> Decider<C> {
             // Measuring and ranking take time, and the signal may have recovered meanwhile.
             return self.ask(Phase::Confirming, Next::Measure(Measure::Signals));
         }
-        self.take_next(rules, snapshot, 0)
+        self.take_next(rules, snapshot)
     }
 
     /// Judges the second sample from the state before the first. Otherwise the first sample would already let minimum reclaim hold the
@@ -81,18 +91,21 @@ impl<C: Candidate> Decider<C> {
             let duration = cool_down(signal.resource(), agent.mode);
             self.memory.cool_downs.set((signal, met.is_hard()), snapshot.clock(), duration);
         }
-        self.take_next(rules, snapshot, 0)
+        self.memory.observe_memory(observation, snapshot.clock());
+        self.settle_shortage(snapshot.clock());
+        self.take_next(rules, snapshot)
     }
 
-    /// Takes the first candidate, from the place `from` on, that can be evicted and frees enough.
-    pub(super) fn take_next(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize) -> Next {
+    /// Takes the first candidate that was not tried yet, can be evicted and frees enough.
+    pub(super) fn take_next(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
         let is_enforcing = rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce);
-        // In a ranking by upper bounds only the place of the first candidate is certain.
+        // In a ranking by upper bounds only an exact pick is certain, and only as long as no other one was tried.
         let is_unsure = is_enforcing && signal.resource() == Resource::Memory && !self.turn.is_exact;
-        let sure = if is_unsure { 1 } else { self.turn.ranking.len() };
-        let mut from = from;
-        while let Some(place) = self.first_from(rules, snapshot, from, sure) {
+        while let Some(place) = self.pick(rules, snapshot) {
+            if is_unsure && (!self.turn.tried.is_empty() || !self.is_exact(place)) {
+                return self.candidates(signal, true);
+            }
             let standing = self.turn.ranking.get(place).and_then(|ranked| ranked.candidate.standing());
             let Some(standing) = standing else {
                 let place = Place::Ranked(place);
@@ -101,40 +114,86 @@ impl<C: Candidate> Decider<C> {
             if let Some(next) = self.evict(rules, snapshot, Place::Ranked(place), standing) {
                 return next;
             }
-            from = place + 1;
-        }
-        if is_unsure {
-            return self.candidates(signal, true);
+            self.turn.tried.push(place);
         }
         self.exhausted(rules, snapshot)
     }
 
-    fn first_from(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize, to: usize) -> Option<usize> {
-        let to = to.min(self.turn.ranking.len());
-        if !rules.weighs_benefit() {
-            return (from < to).then_some(from);
-        }
+    /// Returns the place of the first candidate that may be evicted, was not tried yet and frees enough.
+    fn pick(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Option<usize> {
         let signal = self.signal(snapshot)?;
-        let hard = self.acted_on().is_some_and(MetThreshold::is_hard);
-        let can_be_evicted = |candidate: &C| {
-            let is_exempt = candidate.standing().is_some_and(|standing| standing.is_critical);
-            !is_exempt && self.is_candidate(snapshot, candidate.cgroup(), hard)
-        };
-        let benefit = self.turn.benefit.unwrap_or_else(|| self.benefit(rules, signal, can_be_evicted));
-        self.turn.benefit = Some(benefit);
-        let ranking = self.turn.ranking.get(from..to)?.iter();
-        let place = ranking.map(|ranked| (ranked.facts().usage, &ranked.candidate)).position(|(usage, candidate)| {
-            let is_candidate = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe)
-                || self.is_candidate(snapshot, candidate.cgroup(), hard);
-            is_candidate && benefit.admits(usage)
+        if !rules.weighs_benefit() {
+            return (0..self.turn.ranking.len()).find(|place| !self.turn.tried.contains(place));
+        }
+        let hard = self.acted_on().is_none_or(MetThreshold::is_hard);
+        let is_observing = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe);
+        if Self::weighs_memory(rules, signal) {
+            let benefit = self.memory_benefit(rules, snapshot, |place, candidate| {
+                !self.turn.tried.contains(&place)
+                    && self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_observing)
+            });
+            let pick = benefit.pick();
+            self.turn.buys = pick.and_then(|place| benefit.buys_at(place));
+            self.turn.memory_benefit = Some(benefit);
+            return pick;
+        }
+        let benefit = self.turn.benefit.unwrap_or_else(|| {
+            // A fork bomb that could not be killed is still the largest: smaller workloads do not help instead.
+            let is_excluded_counted = signal.resource() == Resource::Pids;
+            self.benefit(rules, signal, |candidate| {
+                self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_excluded_counted)
+            })
         });
-        place.map(|place| from + place)
+        self.turn.benefit = Some(benefit);
+        let mut ranking = self.turn.ranking.iter().map(|ranked| &ranked.candidate).enumerate();
+        let pick = ranking.find(|(place, candidate)| {
+            !self.turn.tried.contains(place)
+                && self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_observing)
+                && benefit.admits(candidate.facts().usage)
+        });
+        pick.map(|(place, _)| place)
+    }
+
+    /// Tells whether a candidate may be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
+    /// named again and again.
+    fn can_be_evicted(
+        &self,
+        rules: Rules<'_>,
+        snapshot: &Snapshot,
+        candidate: &C,
+        (signal, hard): (Signal, bool),
+        is_observing: bool,
+    ) -> bool {
+        let outlook = candidate.outlook();
+        let is_exempt = candidate.standing().is_some_and(|standing| standing.is_critical)
+            || outlook.is_daemon && !(hard && signal.resource() == Resource::Memory)
+            || outlook.only_as_leaker && !Self::weighs_memory(rules, signal) && !self.is_fork_bomb(signal, candidate);
+        !is_exempt && (is_observing || self.is_candidate(snapshot, candidate.cgroup(), hard))
+    }
+
+    /// Tells whether the candidate has at least half of the processes of all candidates.
+    fn is_fork_bomb(&self, signal: Signal, candidate: &C) -> bool {
+        let usages = self.turn.ranking.iter().filter_map(|ranked| ranked.facts().usage);
+        let all: Amount = usages.sum();
+        signal.resource() == Resource::Pids && candidate.facts().usage.is_some_and(|usage| usage + usage >= all)
     }
 
     /// Returns for each candidate of the ranking why it would be passed over, if it would.
     pub fn passed_over(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Vec<Option<PassedOver>> {
         let is_exempt = |candidate: &C| candidate.standing().is_some_and(|standing| standing.is_critical);
         let Some(signal) = self.signal(snapshot) else { return Vec::new() };
+        if Self::weighs_memory(rules, signal) {
+            let benefit = self.memory_benefit(rules, snapshot, |_, candidate| !is_exempt(candidate));
+            let reason = |(place, candidate): (usize, &C)| match benefit.worth_at(place) {
+                None => Some(PassedOver::Exempt),
+                Some(Worth::Leaks | Worth::Helps(_)) => None,
+                Some(Worth::TooLittle(time)) => Some(PassedOver::WouldBuy(time)),
+                Some(Worth::NotALeaker) => Some(PassedOver::NotALeaker),
+                Some(Worth::Dwarf(_)) if candidate.facts().usage.is_none() => Some(PassedOver::NotMeasured),
+                Some(Worth::Dwarf(_)) => Some(PassedOver::TooLittle),
+            };
+            return self.turn.ranking.iter().map(|ranked| &ranked.candidate).enumerate().map(reason).collect();
+        }
         let benefit = self.benefit(rules, signal, |candidate| !is_exempt(candidate));
         let reason = |candidate: &C| match candidate.facts().usage {
             _ if is_exempt(candidate) => Some(PassedOver::Exempt),
@@ -145,11 +204,13 @@ impl<C: Candidate> Decider<C> {
         self.turn.ranking.iter().map(|ranked| reason(&ranked.candidate)).collect()
     }
 
-    /// Tells whether the workload may be evicted now. It may not for a while after an attempt on it failed or was refused. For a soft
-    /// threshold it also may not while its eviction is under way; a hard threshold cuts the grace period short.
+    /// Tells whether the workload may be evicted now. It may not after it was killed, and not for a while after an attempt on it failed or
+    /// was refused. For a soft threshold it also may not while its eviction is under way; a hard threshold cuts the grace period short.
     pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
-        let is_leaving = snapshot.under_way.iter().any(|under_way| under_way.id == id);
-        !self.memory.exclusions.holds(id, hard, snapshot.clock()) && (hard || !is_leaving)
+        let mut of_it = snapshot.under_way.iter().filter(|under_way| under_way.id == id);
+        let is_leaving = of_it.any(|under_way| !hard || under_way.stage == EvictionStage::Dying);
+        let is_killed = snapshot.dying.iter().any(|dying| dying.id == id);
+        !is_leaving && !is_killed && !self.memory.exclusions.holds(id, hard, snapshot.clock())
     }
 
     /// Takes in the standing of a candidate: evicts the candidate, or goes on to the next one.
@@ -159,7 +220,10 @@ impl<C: Candidate> Decider<C> {
 
     fn after(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place) -> Next {
         match place {
-            Place::Ranked(place) => self.take_next(rules, snapshot, place + 1),
+            Place::Ranked(place) => {
+                self.turn.tried.push(place);
+                self.take_next(rules, snapshot)
+            }
             Place::Limit(place) => self.next_limit(rules, snapshot, place + 1),
         }
     }
@@ -225,11 +289,13 @@ impl<C: Candidate> Decider<C> {
             self.put_off(snapshot, place);
         }
         match (attempt, place) {
-            (Attempt::Started, Place::Ranked(_)) => {
+            (Attempt::Started, Place::Ranked(ranked)) => {
                 let is_enforcing = rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce);
                 if let Some(met) = self.acted_on().filter(|_| is_enforcing) {
-                    let resource = met.threshold.signal.resource();
-                    self.memory.cool_disks(resource, snapshot.clock());
+                    let (signal, hard) = (met.threshold.signal, met.is_hard());
+                    self.charge(place, Class::of(signal, hard), snapshot.clock());
+                    self.memory.cool_disks(signal.resource(), snapshot.clock());
+                    self.record_memory_eviction(rules, ranked, snapshot.clock());
                 }
                 self.end_turn(rules, snapshot)
             }
@@ -237,6 +303,13 @@ impl<C: Candidate> Decider<C> {
             (Attempt::Gone | Attempt::Critical | Attempt::PutOff | Attempt::Failed, _) => {
                 self.after(rules, snapshot, place)
             }
+        }
+    }
+
+    /// Charges an eviction that began to its budget.
+    pub(super) fn charge(&mut self, place: Place, class: Class, now: Monotonic) {
+        if let Some(id) = self.cgroup(place) {
+            self.memory.budget.charge(class, id, now);
         }
     }
 
@@ -253,12 +326,14 @@ impl<C: Candidate> Decider<C> {
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on()) else { return self.wait() };
         let (signal, hard, threshold) = (met.threshold.signal, met.is_hard(), met.place);
         let now: Monotonic = snapshot.clock();
+        let candidates = self.turn.ranking.len();
+        self.note_protected_leak(snapshot);
         let is_put_off = self.memory.cool_downs.until((signal, hard), now).is_some();
         if agent.mode == Mode::Observe || !is_put_off {
             let duration = cool_down(signal.resource(), agent.mode);
             self.memory.cool_downs.set((signal, hard), now, duration);
             self.retry_at(now.after(duration));
-            self.turn.notes.push(Note::Exhausted { threshold, candidates: self.turn.ranking.len() });
+            self.turn.notes.push(Note::Exhausted { threshold, candidates });
         }
         self.end_turn(rules, snapshot)
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Memory;
 use super::arming::Arming;
 use super::memory::Exclusions;
+use super::shortage::Shortages;
 use crate::eviction::budget::Budget;
 
 /// Defines [`Kept`] from fields of [`Memory`]. A field that is to be kept needs only its row.
@@ -40,6 +41,7 @@ kept! {
     arming: Arming,
     budget: Budget,
     exclusions: Exclusions,
+    shortages: Shortages,
 }
 
 #[cfg(test)]
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn fields_of_another_version_are_no_error() {
-        let kept: Kept = serde_json::from_str(r#"{"budget": {"effects": [5]}, "later": 1}"#).unwrap();
+        let kept: Kept = serde_json::from_str(r#"{"budget": {"effects": [["HardMemory", 5]]}, "later": 1}"#).unwrap();
         assert_ne!(kept, Kept::default());
     }
 }

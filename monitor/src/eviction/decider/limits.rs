@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::Mode;
+use crate::eviction::budget::Class;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
 use crate::eviction::rank::Candidate;
 
@@ -53,7 +54,7 @@ impl<C: Candidate> Decider<C> {
         let is_enforcing = agent.mode == Mode::Enforce;
         let may_go = |it: &LimitExceeded| !it.is_stale && (!is_enforcing || self.is_candidate(snapshot, it.id, false));
         let Some(place) = exceeded.into_iter().position(|it| may_go(&it)) else { return self.wait() };
-        if is_enforcing && self.may_start(agent, snapshot, true, true).is_err() {
+        if is_enforcing && self.may_start(agent, snapshot, Class::Limit, true).is_err() {
             self.memory.limits_due = Some(snapshot.clock().after(AGAIN));
             return self.wait();
         }
@@ -68,6 +69,7 @@ impl<C: Candidate> Decider<C> {
 
     pub(super) fn limit_started(&mut self, rules: Rules<'_>, snapshot: &Snapshot, limit: usize) -> Next {
         if rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce) {
+            self.charge(Place::Limit(limit), Class::Limit, snapshot.clock());
             // The other pods above a limit are checked again soon.
             self.memory.limits_due = Some(snapshot.clock().after(AGAIN));
             return self.wait();

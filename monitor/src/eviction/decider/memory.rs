@@ -5,12 +5,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Mode;
-use crate::eviction::State as ThresholdState;
-use crate::eviction::budget::Budget;
+use crate::eviction::budget::{Budget, Class};
 use crate::eviction::collection::CollectionMemory;
+use crate::eviction::fall::Fall;
+use crate::eviction::{Observation, SignalValue, State as ThresholdState};
 use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
 use super::arming::{Arming, Stalls};
+use super::pending::Pending;
+use super::shortage::Shortages;
 use super::snapshot::{EvictionEnd, Snapshot};
 
 /// A workload is no candidate for this long after a failed attempt.
@@ -43,6 +46,10 @@ pub struct Memory {
     pub(super) reclaim: ReclaimMemory,
     /// The amount that was available of each signal when the wait for expected space began.
     pub(super) expected_since: Vec<(Signal, i64)>,
+    /// The recent samples of the memory signals.
+    pub(super) falls: Vec<(Signal, Fall)>,
+    pub(super) shortages: Shortages,
+    pub(super) pending: Pending,
     /// When limits of local storage are checked next.
     pub(super) limits_due: Option<Monotonic>,
 }
@@ -54,10 +61,16 @@ impl Memory {
         self.exclusions.expire(now);
         for ended in &snapshot.ended {
             match ended.end {
-                EvictionEnd::Gone => self.budget.spend(now),
+                EvictionEnd::Gone => {
+                    let class = if ended.cause.signal().is_some() { Class::Soft } else { Class::Limit };
+                    self.budget.note_effect(self.budget.class_of(ended.id).unwrap_or(class), now);
+                }
                 EvictionEnd::Failed => self.exclusions.exclude(ended.id, now.after(FAILED_FOR)),
                 EvictionEnd::Unanswered => self.exclusions.exclude_soft(ended.id, now.after(FAILED_FOR)),
                 EvictionEnd::Refused => self.exclusions.exclude_soft(ended.id, now.after(REFUSED_FOR)),
+            }
+            if matches!(ended.end, EvictionEnd::Unanswered | EvictionEnd::Refused) {
+                self.budget.refund(ended.id);
             }
             match (ended.end, ended.cause.signal()) {
                 // A refusal has no effect on the node, so the next candidate is tried at once.
@@ -67,6 +80,26 @@ impl Memory {
                 (_, None) => {}
             }
         }
+    }
+
+    /// Takes in a sample of the memory signals.
+    pub(super) fn observe_memory(&mut self, observation: &Observation, now: Monotonic) {
+        for value in observation.signals.iter().filter(|value| value.signal.resource() == Resource::Memory) {
+            match self.falls.iter_mut().find(|(signal, _)| *signal == value.signal) {
+                Some((_, fall)) => fall.observe(value.available, now),
+                None => {
+                    let mut fall = Fall::default();
+                    fall.observe(value.available, now);
+                    self.falls.push((value.signal, fall));
+                }
+            }
+        }
+    }
+
+    /// Returns by how much the signal falls per second, if that is known.
+    pub(super) fn fall(&self, value: SignalValue, now: Monotonic) -> Option<f64> {
+        let (_, fall) = self.falls.iter().find(|(signal, _)| *signal == value.signal)?;
+        fall.per_second(value.available, value.capacity, now)
     }
 
     pub(super) fn fail(&mut self, id: CgroupId, now: Monotonic) {

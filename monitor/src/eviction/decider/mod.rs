@@ -12,19 +12,23 @@ mod choose;
 mod kept;
 mod limits;
 mod memory;
+mod memory_victim;
 mod next;
+mod pending;
 mod recorded;
 mod rules;
+mod shortage;
 mod snapshot;
+mod timing;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Amount, Monotonic, Resource, Signal};
+use crate::units::{Monotonic, Resource, Signal};
 
 use super::benefit::Benefit;
-use super::budget::Refusal;
+use super::memory_benefit::MemoryBenefit;
 use super::proactive_reclaim::ReclaimOutcome;
 use super::rank::{Candidate, Order, Ranked};
 use arming::Verdicts;
@@ -37,11 +41,13 @@ pub use arming::{ArmedBy, Unarmed, at_arrival, is_plausible};
 pub use kept::Kept;
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
+pub use pending::DyingMemory;
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,
 };
+pub use timing::blocks;
 
 /// What the decider expects from the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -67,8 +73,8 @@ enum Phase {
     ReclaimStarting,
     /// The candidates, to rank them.
     Ranking,
-    /// The exact usage of the first candidate.
-    Measuring,
+    /// The exact usage of the candidate at this place.
+    Measuring(usize),
     /// A second sample of the signals, which may confirm the first.
     Confirming,
     /// The standing of the candidate at this place.
@@ -108,6 +114,12 @@ struct Turn<C> {
     is_exact: bool,
     /// The judge of benefit for the candidates as they were ranked. A candidate whose eviction failed since then still counts.
     benefit: Option<Benefit>,
+    /// The places of the ranking that were tried in vain.
+    tried: Vec<usize>,
+    /// The judge of the last victim for memory.
+    memory_benefit: Option<MemoryBenefit>,
+    /// The time that the eviction of the present candidate would buy.
+    buys: Option<Duration>,
     exceeded: Vec<LimitExceeded>,
     /// Whether limits were checked in this turn.
     has_checked_limits: bool,
@@ -131,6 +143,9 @@ impl<C> Default for Turn<C> {
             measured: 0,
             is_exact: false,
             benefit: None,
+            tried: Vec::new(),
+            memory_benefit: None,
+            buys: None,
             exceeded: Vec::new(),
             has_checked_limits: false,
             reclaim_place: 0,
@@ -173,7 +188,7 @@ impl<C: Candidate> Decider<C> {
             (Phase::ReclaimHolding, Answer::Holding(holding)) => self.reclaim_holding(rules, snapshot, holding),
             (Phase::ReclaimStarting, Answer::ReclaimStarted(started)) => self.reclaim_started(rules, snapshot, started),
             (Phase::Ranking, Answer::Candidates(candidates)) => self.rank(rules, snapshot, candidates),
-            (Phase::Measuring, Answer::Exact(exact)) => self.measured(rules, snapshot, exact),
+            (Phase::Measuring(place), Answer::Exact(exact)) => self.measured(rules, snapshot, place, exact),
             (Phase::Confirming, Answer::Sampled) => self.confirm(rules, snapshot),
             (Phase::Standing(place), Answer::Standing(standing)) => self.judge(rules, snapshot, place, standing),
             (Phase::Trying(place), Answer::Attempt(attempt)) => self.tried(rules, snapshot, place, attempt),
@@ -202,6 +217,7 @@ impl<C: Candidate> Decider<C> {
         let turn = &mut self.turn;
         turn.queue.clear();
         turn.ranking.clear();
+        turn.tried.clear();
         turn.exceeded.clear();
         (turn.in_hand, turn.retry, turn.has_checked_limits, turn.layout) = (0, None, false, snapshot.layout);
         turn.observation.clone_from(&snapshot.observation);
@@ -214,6 +230,9 @@ impl<C: Candidate> Decider<C> {
         turn.queue.extend(assessment.to_act_on().into_iter().cloned());
         turn.assessment = assessment;
         self.judge_arming(rules, snapshot);
+        if rules.agent().is_some() {
+            self.observe_shortages(rules, snapshot);
+        }
         if rules.agent().is_none() && rules.policy.local_storage_isolation && snapshot.has_limits {
             return self.ask(Phase::Limits, Next::Measure(Measure::Limits));
         }
@@ -221,19 +240,6 @@ impl<C: Candidate> Decider<C> {
             return next;
         }
         self.next_threshold(rules, snapshot)
-    }
-
-    /// Judges which thresholds are armed. Only the agent has this rule, in either mode.
-    fn judge_arming(&mut self, rules: Rules<'_>, snapshot: &Snapshot) {
-        let Some(agent) = rules.agent() else { return };
-        let is_waived = agent.limits.act_on_present_pressure;
-        let Memory { arming, stalls, .. } = &mut self.memory;
-        self.verdicts.renew((arming, stalls), rules.policy, &self.armed, snapshot, is_waived);
-        let note = |(threshold, verdict): &(usize, _)| match *verdict {
-            Ok(by) => Note::Armed { threshold: *threshold, by },
-            Err(why) => Note::Unarmed { threshold: *threshold, why },
-        };
-        self.turn.notes.extend(self.verdicts.changes.iter().map(note));
     }
 
     /// Answers `rank`: takes the threshold on the signal that would be acted on. A met threshold comes before an unmet one, then a hard one
@@ -283,77 +289,6 @@ impl<C: Candidate> Decider<C> {
         self.next_threshold(rules, snapshot)
     }
 
-    /// Tells whether the threshold may be acted on now.
-    fn may_act_on(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
-        let Some(agent) = rules.agent() else { return true };
-        let now = snapshot.clock();
-        let (signal, hard) = (met.threshold.signal, met.is_hard());
-        let is_on_disk = signal.resource().is_on_disk();
-        if !self.verdicts.is_armed(met.place) {
-            return false;
-        }
-        if let Err(refusal) = self.may_start(agent, snapshot, is_on_disk, hard) {
-            let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
-            self.turn.retry = Some(now.after(left));
-            if let Refusal::Spent(left) = refusal {
-                self.turn.notes.push(Note::BudgetSpent { left });
-            }
-            return false;
-        }
-        if !hard && agent.defers_soft && snapshot.in_maintenance {
-            self.turn.notes.push(Note::Deferred { threshold: met.place });
-            return false;
-        }
-        if let Some(until) = self.memory.cool_downs.until((signal, hard), now) {
-            // The agent samples a filesystem anyway for as long as a threshold on it is crossed.
-            if !is_on_disk {
-                self.retry_at(until);
-            }
-            return false;
-        }
-        !(is_on_disk && self.expected_suffices(rules, snapshot, met))
-    }
-
-    fn may_start(&self, agent: AgentRules, snapshot: &Snapshot, is_on_disk: bool, hard: bool) -> Result<(), Refusal> {
-        if blocks(snapshot.under_way.iter().copied(), is_on_disk, hard) {
-            // The agent polls the evictions under way again after this time.
-            let is_dying = snapshot.under_way.iter().any(|under_way| under_way.stage == EvictionStage::Dying);
-            return Err(Refusal::CoolDown(Duration::from_millis(if is_dying { 5 } else { 100 })));
-        }
-        self.memory.budget.check(&agent.limits, snapshot.clock())
-    }
-
-    fn retry_at(&mut self, at: Monotonic) {
-        self.turn.retry = Some(self.turn.retry.map_or(at, |retry| retry.min(at)));
-    }
-
-    /// Tells whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
-    /// available at first is left.
-    fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
-        let signal = met.threshold.signal;
-        if snapshot.expected.is_empty() {
-            self.memory.expected_since.clear();
-            return false;
-        }
-        let amount = snapshot.expected.iter().find(|(of, _)| *of == signal).map_or(Amount::ZERO, |(_, amount)| *amount);
-        let suffices = amount > Amount::ZERO
-            && Amount::from_units(met.value.available) + amount >= met.wanted(rules.policy.quirks)
-            && self.is_worth_waiting(signal, met.value.available);
-        if suffices {
-            self.turn.notes.push(Note::Expected { threshold: met.place, amount });
-        }
-        suffices
-    }
-
-    fn is_worth_waiting(&mut self, signal: Signal, available: i64) -> bool {
-        let began = &mut self.memory.expected_since;
-        if let Some((_, at_first)) = began.iter().find(|(of, _)| *of == signal) {
-            return available >= at_first / 2;
-        }
-        began.push((signal, available));
-        true
-    }
-
     /// Ends the turn, after a check of the limits of local storage if it is due.
     fn end_turn(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         if self.limits_are_due(rules, snapshot) {
@@ -377,17 +312,6 @@ impl<C: Candidate> Decider<C> {
         let largest = usable.filter_map(|ranked| ranked.facts().usage).max();
         Benefit::of(rules.policy, signal, self.turn.observation.get(signal), self.acted_on(), largest)
     }
-}
-
-/// Tells whether the evictions under way delay another one. An eviction for a hard threshold waits only for processes that were killed
-/// already, because their memory is being freed. For a disk it also waits for urgent evictions in their grace period, and for those
-/// whose files are being removed.
-pub fn blocks(under_way: impl IntoIterator<Item = UnderWay>, is_on_disk: bool, hard: bool) -> bool {
-    under_way.into_iter().any(|under_way| match under_way.stage {
-        EvictionStage::Dying => true,
-        EvictionStage::Removing => !hard || is_on_disk,
-        EvictionStage::Leaving => !hard || is_on_disk && under_way.is_urgent,
-    })
 }
 
 #[cfg(test)]

@@ -129,6 +129,11 @@ pub enum Note {
     Expected { threshold: usize, amount: Amount },
     /// An eviction for a soft threshold needs the API server, which cannot be asked now.
     PutOff { threshold: usize, id: CgroupId },
+    /// The memory of workloads that were killed is coming back.
+    MemoryExpected { threshold: usize, left: Bytes },
+    /// Evictions have bought too little, and what leaks is no candidate: the protected workload `id`, or something else. Memory falls by
+    /// `fall` bytes per second.
+    ProtectedLeak { threshold: usize, id: Option<CgroupId>, fall: f64 },
     /// No candidate is left.
     Exhausted { threshold: usize, candidates: usize },
     /// Memory is not reclaimed from any workload, for this reason.
@@ -146,6 +151,10 @@ pub enum PassedOver {
     NotMeasured,
     /// The eviction would free too little.
     TooLittle,
+    /// The eviction would buy this time only.
+    WouldBuy(Duration),
+    /// The candidate may be evicted only if it leaks.
+    NotALeaker,
     /// An eviction of the candidate failed, was refused, or is under way.
     Tried,
 }

@@ -10,8 +10,8 @@ use crate::eviction::collection::CollectionEnd;
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::{Answer as ReclaimAnswer, Holding};
 use crate::eviction::rank::Facts;
-use crate::units::{Bytes, CgroupId, Moment};
-use crate::workloads::{Preference, QosClass};
+use crate::units::{Amount, Bytes, CgroupId, Moment};
+use crate::workloads::{Outlook, Preference, QosClass};
 
 const MS: i128 = 1_000_000;
 const MEMORY: Signal = Signal::MemoryAvailable;
@@ -26,6 +26,10 @@ struct Scene {
     snapshot: Snapshot,
     /// The name, QoS class and usage of each candidate.
     candidates: Vec<(&'static str, QosClass, i64)>,
+    /// The bytes per second by which a candidate grows.
+    growth: fn(&str) -> i64,
+    is_daemon: fn(&str) -> bool,
+    is_service: fn(&str) -> bool,
     standing: fn(&str) -> Standing,
     attempt: fn(&str) -> Attempt,
     runtime: RuntimeFacts,
@@ -61,6 +65,7 @@ impl Scene {
             cool_down: Duration::from_secs(2),
             max_per_minute: 3,
             kill_timeout: Duration::from_secs(5),
+            minimum_gain: Duration::from_secs(10),
             reclaim_deadline: Duration::from_millis(500),
             // The scenes begin under pressure.
             act_on_present_pressure: true,
@@ -72,6 +77,9 @@ impl Scene {
             decider: Decider::default(),
             snapshot: Snapshot { observation: observed(values), ..Snapshot::default() },
             candidates: vec![("small", QosClass::BestEffort, 100), ("large", QosClass::BestEffort, 400)],
+            growth: |_| 0,
+            is_daemon: |_| false,
+            is_service: |_| false,
             standing: |_| Standing::default(),
             attempt: |_| Attempt::Started,
             runtime: RuntimeFacts::None,
@@ -112,6 +120,12 @@ impl Scene {
                 subtracted: Amount::ZERO,
             },
             exact: true,
+            outlook: Outlook {
+                growth: (self.growth)(name),
+                only_as_leaker: (self.is_daemon)(name) || (self.is_service)(name),
+                is_daemon: (self.is_daemon)(name),
+                ..Outlook::default()
+            },
             standing: None,
         };
         (1..).zip(&self.candidates).map(candidate).collect()
@@ -199,9 +213,23 @@ fn note_name(note: Note) -> &'static str {
         Note::BudgetSpent { .. } => "budget spent",
         Note::Expected { .. } => "expected",
         Note::PutOff { .. } => "put off",
+        Note::MemoryExpected { .. } => "memory expected",
+        Note::ProtectedLeak { .. } => "protected leak",
         Note::Exhausted { .. } => "exhausted",
         Note::ReclaimFutile { .. } => "reclaim futile",
         Note::ReclaimDryRun { .. } => "reclaim dry run",
+    }
+}
+
+fn dying(id: u64) -> DyingMemory {
+    DyingMemory {
+        id: CgroupId(id),
+        expected: Bytes(400),
+        left: Bytes(400),
+        killed: Monotonic(0),
+        growth: 0,
+        is_own: true,
+        is_populated: true,
     }
 }
 
@@ -220,8 +248,11 @@ fn memory_before_disk_and_hard_before_soft() {
     assert_eq!(scene.at(0).turn(), ["evict large for pid.available"], "the soft threshold is inside its grace period");
     scene.snapshot.ended = vec![gone(2, PIDS)];
     scene.see(&[(MEMORY, 150), (PIDS, 500)]);
-    assert!(scene.at(12_000).turn().is_empty(), "the cool-down is not over");
-    assert_eq!(scene.at(14_000).turn(), ["evict large for memory.available"]);
+    assert_eq!(
+        scene.at(12_000).turn(),
+        ["evict large for memory.available"],
+        "no cause waits for the cool-down of another"
+    );
 }
 
 #[test]
@@ -266,9 +297,9 @@ fn an_eviction_waits_for_expected_space_of_evicted_pods() {
 fn a_cool_down_follows_an_effect_not_an_attempt() {
     let mut scene = Scene::memory(50);
     assert_eq!(scene.at(0).turn(), ["evict large for memory.available"]);
-    scene.snapshot.under_way = vec![UnderWay { id: CgroupId(2), stage: EvictionStage::Dying, is_urgent: false }];
+    scene.snapshot.dying = vec![dying(2)];
     assert!(scene.at(100).turn().is_empty(), "the memory of the victim is being freed");
-    scene.snapshot.under_way.clear();
+    scene.snapshot.dying.clear();
     scene.snapshot.ended = vec![gone(2, MEMORY)];
     assert!(scene.at(200).turn().is_empty(), "the cool-down begins when the victim has ended");
     assert!(scene.at(2_199).turn().is_empty());
@@ -280,16 +311,119 @@ fn a_cool_down_follows_an_effect_not_an_attempt() {
 
 #[test]
 fn the_budget_of_a_minute_bounds_evictions() {
-    let mut scene = Scene::memory(50);
+    let mut scene = Scene::with(vec![threshold(PIDS, 100, 0), threshold(MEMORY, 100, 0)], &[(PIDS, 50), (MEMORY, 500)]);
     for second in [0, 3, 6] {
         assert_eq!(scene.at(second * 1_000).turn().len(), 1, "{second} s");
-        scene.snapshot.ended = vec![gone(2, MEMORY)];
+        scene.snapshot.ended = vec![gone(2, PIDS)];
         assert!(scene.at(second * 1_000 + 500).turn().is_empty(), "the cool-down follows the effect");
     }
     assert_eq!(scene.at(9_000).turn(), ["budget spent"]);
-    // The first effect was observed at 0.5 s, so a minute after it is 60.5 s.
-    assert_eq!(scene.at(60_499).turn(), ["budget spent"]);
-    assert_eq!(scene.at(60_501).turn(), ["evict large for memory.available"]);
+    scene.see(&[(PIDS, 50), (MEMORY, 50)]);
+    assert_eq!(scene.at(9_001).turn(), ["evict large for memory.available"], "memory has a budget of its own");
+    scene.see(&[(PIDS, 50), (MEMORY, 500)]);
+    // The first eviction began at 0 s.
+    assert_eq!(scene.at(59_999).turn(), ["budget spent"]);
+    assert_eq!(scene.at(60_000).turn(), ["evict large for pid.available"]);
+}
+
+#[test]
+fn evictions_that_buy_little_end_with_a_report() {
+    let mut scene = Scene::memory(50);
+    scene.agent.limits.max_per_minute = 10;
+    for second in [0, 3] {
+        assert_eq!(scene.at(second * 1_000).turn(), ["evict large for memory.available"], "{second} s");
+    }
+    let reported = ["protected leak", "exhausted"];
+    assert_eq!(scene.at(6_000).turn(), reported, "two evictions bought three seconds each");
+    scene.growth = |name| if name == "small" { 50 } else { 0 };
+    assert_eq!(scene.at(7_000).turn(), ["evict small for memory.available"], "a leaker is evicted");
+    scene.growth = |_| 0;
+    assert_eq!(scene.at(9_000).turn(), reported);
+    scene.see(&[(MEMORY, 24)]);
+    assert_eq!(scene.at(9_500).turn(), ["evict large for memory.available"], "below a quarter of the threshold, once");
+    assert_eq!(scene.at(10_000).turn(), reported);
+    scene.see(&[(MEMORY, 500)]);
+    scene.at(11_000).turn();
+    scene.see(&[(MEMORY, 50)]);
+    assert_eq!(scene.at(312_000).turn(), ["evict large for memory.available"], "another shortage");
+}
+
+#[test]
+fn dwarfs_are_passed_over_for_a_leaker() {
+    let mut scene = Scene::memory(50);
+    let dwarf = |name| (name, QosClass::BestEffort, 3);
+    scene.candidates = vec![dwarf("a"), dwarf("b"), dwarf("c"), ("leaker", QosClass::Burstable, 700)];
+    scene.growth = |name| if name == "leaker" { 80 } else { 0 };
+    scene.see(&[(MEMORY, 130)]).at(0).turn();
+    scene.see(&[(MEMORY, 50)]);
+    assert_eq!(scene.at(1_000).turn(), ["evict leaker for memory.available"]);
+    scene.policy.semantics = crate::config::Semantics::Kubelet;
+    let mut kubelet = Scene { decider: Decider::default(), ..scene };
+    assert_eq!(kubelet.at(1_000).turn(), ["evict a for memory.available"], "a kubelet evicts by rank alone");
+}
+
+#[test]
+fn an_eviction_waits_for_the_victims_of_others() {
+    let mut scene = Scene::memory(90);
+    scene.see(&[(MEMORY, 110)]).at(0).turn();
+    let others = DyingMemory {
+        expected: Bytes::from_mib(400),
+        left: Bytes::from_mib(400),
+        killed: Monotonic(1_000_000_000),
+        is_own: false,
+        is_populated: false,
+        ..dying(2)
+    };
+    scene.see(&[(MEMORY, 90)]).snapshot.dying = vec![others];
+    assert!(scene.at(1_000).turn().is_empty());
+    assert_eq!(scene.at(1_900).turn(), ["memory expected"]);
+    let evicted = scene.at(3_100).turn();
+    assert_eq!(
+        evicted,
+        ["evict small for memory.available"],
+        "nothing has come; the one that was killed is no candidate"
+    );
+}
+
+#[test]
+fn a_pod_of_a_daemon_set_is_evicted_only_as_a_leaker() {
+    for (growth, soft, expected) in [(0, 0, "small"), (90, 0, "large"), (90, 1, "small")] {
+        let mut scene = Scene::with(vec![threshold(MEMORY, 100, soft)], &[(MEMORY, 100)]);
+        scene.is_daemon = |name| name == "large";
+        scene.growth = if growth > 0 { |name| if name == "large" { 90 } else { 0 } } else { |_| 0 };
+        scene.at(0).turn();
+        scene.see(&[(MEMORY, 90)]).at(1_000);
+        let mut done = scene.turn();
+        if soft > 0 {
+            done = scene.at(2_000).turn();
+        }
+        assert_eq!(done, [format!("evict {expected} for memory.available")], "{growth} {soft}");
+    }
+    let mut disk = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
+    disk.is_daemon = |name| name == "large";
+    assert_eq!(disk.at(0).turn(), ["evict small for nodefs.available"]);
+}
+
+#[test]
+fn a_service_is_evicted_only_if_it_is_what_uses_the_resource_up() {
+    let mut scene = Scene::with(vec![threshold(PIDS, 100, 0)], &[(PIDS, 50)]);
+    scene.is_service = |name| name == "large";
+    assert_eq!(scene.at(0).turn(), ["evict large for pid.available"], "it has most of the processes");
+    scene = Scene {
+        decider: Decider::default(),
+        candidates: vec![
+            ("large", QosClass::BestEffort, 400),
+            ("small", QosClass::BestEffort, 399),
+            ("pod", QosClass::BestEffort, 300),
+        ],
+        ..scene
+    };
+    assert_eq!(scene.at(0).turn(), ["evict small for pid.available"]);
+    let mut kubelet = Scene::memory(50);
+    kubelet.is_service = |name| name == "large";
+    kubelet.growth = |_| 90;
+    kubelet.policy.semantics = crate::config::Semantics::Kubelet;
+    assert_eq!(kubelet.at(0).turn(), ["evict small for memory.available"], "no leaker is known");
 }
 
 #[test]
@@ -308,6 +442,9 @@ fn a_hard_threshold_does_not_wait_behind_a_grace_period() {
             let mut scene = Scene { decider: scene.decider, ..Scene::with(scene.policy.thresholds, &[(signal, 50)]) };
             scene.decider.reconsider();
             scene.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage, is_urgent }];
+            if stage == EvictionStage::Dying {
+                scene.snapshot.dying = vec![DyingMemory { killed: Monotonic(19_900_000_000), ..dying(9) }];
+            }
             let done = scene.at(20_000).turn();
             assert_eq!(done.len(), expected, "{stage:?} {is_urgent} {signal} {grace}: {done:?}");
         }
@@ -382,13 +519,13 @@ fn observe_mode_names_the_victim_without_waiting() {
 fn a_reload_keeps_the_evictions_under_way() {
     let mut scene = Scene::memory(50);
     assert_eq!(scene.at(0).turn().len(), 1);
-    scene.snapshot.under_way = vec![UnderWay { id: CgroupId(2), stage: EvictionStage::Dying, is_urgent: false }];
+    scene.snapshot.dying = vec![dying(2)];
     scene.policy.thresholds = vec![threshold(MEMORY, 80, 0)];
     let rules = Rules { policy: &scene.policy.clone(), pace: Pace::Agent(scene.agent) };
     scene.decider.arm(rules, Layout::default());
     scene.decider.reconsider();
     assert!(scene.at(10).turn().is_empty(), "the victim is still dying");
-    scene.snapshot.under_way.clear();
+    scene.snapshot.dying.clear();
     scene.snapshot.ended = vec![gone(2, MEMORY)];
     assert!(scene.at(20).turn().is_empty(), "the eviction is charged to the budget");
     scene.agent.mode = Mode::Observe;

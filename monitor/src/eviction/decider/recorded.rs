@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::eviction::rank::{Candidate, Facts, Order};
 use crate::units::CgroupId;
+use crate::workloads::Outlook;
 
 use super::{Answer, Choice, Decider, Memory, Next, Place, Rules, Snapshot, Standing};
 
@@ -18,6 +19,8 @@ pub struct RecordedCandidate {
     pub facts: Facts,
     /// Whether the usage is exact. Otherwise it is an upper bound.
     pub exact: bool,
+    #[serde(default)]
+    pub outlook: Outlook,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
 }
@@ -30,6 +33,7 @@ impl RecordedCandidate {
             cgroup: candidate.cgroup(),
             facts: candidate.facts(),
             exact: candidate.is_exact(),
+            outlook: candidate.outlook(),
             standing: candidate.standing(),
         }
     }
@@ -56,6 +60,10 @@ impl Candidate for RecordedCandidate {
 
     fn is_exact(&self) -> bool {
         self.exact
+    }
+
+    fn outlook(&self) -> Outlook {
+        self.outlook
     }
 
     fn standing(&self) -> Option<Standing> {

@@ -11,6 +11,8 @@ use crate::eviction::standing::Standing;
 use crate::eviction::{Layout, Observation};
 use crate::units::{Amount, Bytes, CgroupId, Moment, Monotonic, Signal};
 
+use super::pending::DyingMemory;
+
 /// The facts of one moment. It leaves out facts that cost reads or allocations. The decider asks for those with
 /// [`super::Next::Measure`], and gets them with the [`Answer`] of the next step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -37,6 +39,14 @@ pub struct Snapshot {
     /// The amounts, by signal, that evicted pods still occupy and that the container runtime is going to free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expected: Vec<(Signal, Amount)>,
+    /// The memory of workloads that were killed and whose memory has not come back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dying: Vec<DyingMemory>,
+    /// The workload that grows fastest among those that are protected, with its growth in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protected_growth: Option<(CgroupId, i64)>,
+    /// The number of workloads on the node.
+    pub workloads: usize,
     /// The node is in maintenance, or the agent does not know yet whether it is.
     pub in_maintenance: bool,
     pub reclaim: ReclaimFacts,

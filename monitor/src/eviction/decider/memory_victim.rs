@@ -1,0 +1,147 @@
+//! Picks the victim for memory by what its end buys, and waits for the memory of earlier victims.
+
+use std::time::Duration;
+
+use crate::config::{Policy, Semantics};
+use crate::eviction::MetThreshold;
+use crate::eviction::memory_benefit::{Leakers, MemoryBenefit, Need, Row, Worth};
+use crate::eviction::rank::Candidate;
+use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
+
+use super::pending::Level;
+use super::{Decider, Note, Rules, Snapshot};
+
+/// The decider asks this often whether the memory of victims has come back.
+const POLL: Duration = Duration::from_millis(10);
+/// A wait is reported once the victim was killed this long ago.
+const REPORTED_AFTER: Duration = Duration::from_millis(500);
+
+impl<C: Candidate> Decider<C> {
+    /// Takes in the facts that the rules about memory need in later turns.
+    pub(super) fn observe_shortages(&mut self, rules: Rules<'_>, snapshot: &Snapshot) {
+        let now = snapshot.clock();
+        self.memory.observe_memory(&snapshot.observation, now);
+        self.memory.pending.observe(&snapshot.dying, now);
+        let crossed = self.armed.iter().zip(&self.turn.assessment.crossed).filter(|(_, crossed)| **crossed);
+        let signals = crossed.map(|(armed, _)| armed.threshold.signal);
+        self.memory.shortages.observe(signals, rules.policy.pressure_transition_period, now);
+        if self.memory.shortages.is_empty() {
+            self.memory.pending.end_shortage();
+        }
+    }
+
+    /// Tells whether the next eviction waits for the memory of workloads that were killed.
+    pub(super) fn awaits_memory(&mut self, snapshot: &Snapshot, met: &MetThreshold) -> bool {
+        if met.threshold.signal.resource() != Resource::Memory {
+            return false;
+        }
+        let now = snapshot.clock();
+        let level = Level {
+            available: signed(met.value.available),
+            threshold: float(met.quantity),
+            fall: self.memory.fall(met.value, now).unwrap_or(0.0),
+        };
+        let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
+        self.retry_at(now.after(POLL));
+        if snapshot.dying.iter().any(|dying| now.since(dying.killed) >= REPORTED_AFTER) {
+            self.turn.notes.push(Note::MemoryExpected { threshold: met.place, left });
+        }
+        true
+    }
+
+    /// Tells whether the victim is picked by what its end buys.
+    pub(super) fn weighs_memory(rules: Rules<'_>, signal: Signal) -> bool {
+        rules.weighs_benefit()
+            && rules.policy.semantics == Semantics::Corrected
+            && signal.resource() == Resource::Memory
+    }
+
+    /// Compares what the last eviction of this shortage has bought with what it promised. Called when another victim is needed.
+    pub(super) fn settle_shortage(&mut self, now: Monotonic) {
+        if let Some(signal) = self.acted_on().map(|met| met.threshold.signal)
+            && let Some(shortage) = self.memory.shortages.of(signal)
+        {
+            shortage.settle(now);
+        }
+    }
+
+    /// Returns the judge of the candidates that `may_go`, in the order of the ranking.
+    pub(super) fn memory_benefit(
+        &self,
+        rules: Rules<'_>,
+        snapshot: &Snapshot,
+        may_go: impl Fn(usize, &C) -> bool,
+    ) -> MemoryBenefit {
+        let need = self.need(rules, snapshot);
+        let candidates = self.turn.ranking.iter().map(|ranked| &ranked.candidate).enumerate();
+        let rows = candidates.filter(|(place, candidate)| may_go(*place, candidate)).map(|(place, candidate)| {
+            let outlook = candidate.outlook();
+            let gain = outlook.gain.map(Amount::from).or(candidate.facts().usage);
+            Row { place, gain: float(gain.unwrap_or(Amount::ZERO)), outlook }
+        });
+        MemoryBenefit::of(need, rows.collect())
+    }
+
+    fn need(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Need {
+        let Some(met) = self.acted_on() else { return Need::default() };
+        let missing = met.wanted(rules.policy.quirks) - Amount::from_units(met.value.available);
+        let plain = Need { missing: float(missing), ..Need::default() };
+        let Some(agent) = rules.agent() else { return plain };
+        let fall = self.memory.fall(met.value, snapshot.clock());
+        let need = Need { fall, terminating_first: met.is_hard(), ..plain };
+        let is_desperate = signed(met.value.available) < float(met.quantity) / 4.0;
+        let shortage = self.memory.shortages.get(met.threshold.signal);
+        shortage.map_or(need, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
+    }
+
+    /// Records an eviction for memory that began.
+    pub(super) fn record_memory_eviction(&mut self, rules: Rules<'_>, place: usize, now: Monotonic) {
+        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on()) else { return };
+        let signal = met.threshold.signal;
+        let (leaks, buys) = (self.worth_at(place) == Some(Worth::Leaks), self.turn.buys.unwrap_or_default());
+        if let Some(shortage) = self.memory.shortages.of(signal) {
+            shortage.record((leaks, buys), agent.limits.minimum_gain, now);
+        }
+    }
+
+    /// Reports that what leaks cannot be evicted, if that is why no victim was found.
+    pub(super) fn note_protected_leak(&mut self, snapshot: &Snapshot) {
+        let Some(met) = self.acted_on() else { return };
+        let (threshold, value) = (met.place, met.value);
+        let needs_leaker = self.turn.memory_benefit.as_ref().is_some_and(|benefit| benefit.leakers() == Leakers::Only);
+        if !needs_leaker {
+            return;
+        }
+        let fall = self.memory.fall(value, snapshot.clock()).unwrap_or(0.0);
+        let leaks = |(_, growth): &(CgroupId, i64)| signed(*growth) >= fall / 2.0;
+        let id = snapshot.protected_growth.filter(leaks).map(|(id, _)| id);
+        self.turn.notes.push(Note::ProtectedLeak { threshold, id, fall });
+    }
+
+    /// Tells whether a threshold on memory is met, or would be within `horizon` at the present fall.
+    pub fn is_memory_near(&self, policy: &Policy, horizon: Duration, now: Monotonic) -> bool {
+        self.armed.iter().any(|armed| {
+            let value = self.turn.observation.get(armed.threshold.signal);
+            value.filter(|value| value.signal.resource() == Resource::Memory).is_some_and(|value| {
+                let quantity = float(armed.threshold.value.resolve(value.capacity, policy.quirks));
+                let falls = self.memory.fall(value, now).unwrap_or(0.0) * horizon.as_secs_f64();
+                signed(value.available) - falls < quantity
+            })
+        })
+    }
+
+    /// Returns what the end of the candidate at this place of the ranking was worth, as the last pick judged it.
+    pub fn worth_at(&self, place: usize) -> Option<Worth> {
+        self.turn.memory_benefit.as_ref()?.worth_at(place)
+    }
+}
+
+/// Returns whole units of the signal.
+fn float(amount: Amount) -> f64 {
+    signed(amount.units())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+const fn signed(value: i64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,146 @@
+//! The rule of pending memory: after a kill the next one waits until the memory has come back, as long as the node can wait.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::eviction::fall::Window;
+use crate::units::{Bytes, CgroupId, Monotonic};
+
+/// The wait ends at once when half of the threshold would be reached within this time.
+const AHEAD: f64 = 0.5;
+/// The memory of a workload that was killed less than this ago counts as coming: its processes need a moment to exit.
+const FRESH: Duration = Duration::from_millis(200);
+/// The wait ends when nothing has come for this long.
+const STALLED: Duration = Duration::from_secs(2);
+/// The longest wait: for each own victim, and for all victims of others together.
+const LONGEST: Duration = Duration::from_secs(10);
+/// The memory has come back when at most this part of what was expected is left.
+const REST: u64 = 20;
+/// Less than this is not waited for.
+const LITTLE: Bytes = Bytes::from_mib(1);
+/// The memory is coming as long as at least this part of what was expected comes.
+const PROGRESS: u64 = 100;
+
+/// The memory of a workload that was killed, by the agent or by another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DyingMemory {
+    pub id: CgroupId,
+    /// The bytes that were expected at the kill.
+    pub expected: Bytes,
+    /// The bytes that have not come back.
+    pub left: Bytes,
+    pub killed: Monotonic,
+    /// The bytes per second by which the workload grew until the kill.
+    pub growth: i64,
+    pub is_own: bool,
+    /// Whether it has processes.
+    pub is_populated: bool,
+}
+
+/// The expectations of the present shortage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Pending {
+    progress: Vec<Progress>,
+    /// What is left of all expectations together.
+    left: Window,
+    /// When the wait for victims of others began.
+    others_since: Option<Monotonic>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Progress {
+    id: CgroupId,
+    left: Bytes,
+    since: Monotonic,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        let left = Window::of(Duration::from_millis(200), Duration::from_millis(10));
+        Self { progress: Vec::new(), left, others_since: None }
+    }
+}
+
+/// The state of the signal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Level {
+    pub(super) available: f64,
+    pub(super) threshold: f64,
+    /// The bytes per second by which the available memory falls.
+    pub(super) fall: f64,
+}
+
+impl Pending {
+    /// Takes in how much of each expectation is left.
+    pub(super) fn observe(&mut self, dying: &[DyingMemory], now: Monotonic) {
+        self.progress.retain(|progress| dying.iter().any(|dying| dying.id == progress.id));
+        for dying in dying {
+            let step = Bytes(dying.expected.0 / PROGRESS);
+            match self.progress.iter_mut().find(|progress| progress.id == dying.id) {
+                Some(progress) if dying.left.saturating_add(step) < progress.left => {
+                    (progress.left, progress.since) = (dying.left, now);
+                }
+                Some(_) => {}
+                None => self.progress.push(Progress { id: dying.id, left: dying.left, since: now }),
+            }
+        }
+        self.left.observe(sum(dying), now);
+    }
+
+    /// Forgets the wait for victims of others when the shortage has ended.
+    pub(super) fn end_shortage(&mut self) {
+        self.others_since = None;
+    }
+
+    /// Returns the bytes that the next eviction waits for, or `None` if it does not wait.
+    pub(super) fn waits(&mut self, dying: &[DyingMemory], level: Level, now: Monotonic) -> Option<Bytes> {
+        let (mut left, mut growth, mut fresh) = (Bytes::ZERO, 0.0, 0.0);
+        let mut is_waiting = false;
+        for dying in dying.iter().filter(|dying| dying.is_populated || !dying.is_back()) {
+            if !self.is_awaited(dying, now) {
+                continue;
+            }
+            is_waiting = true;
+            left = left.saturating_add(dying.left);
+            growth += float(dying.growth.max(0));
+            if now.since(dying.killed) < FRESH {
+                fresh += dying.left.as_f64() / AHEAD;
+            }
+        }
+        let coming = self.left.fall(sum(dying), now).unwrap_or(0.0).max(fresh);
+        let falls = (level.fall - growth).max(0.0) - coming;
+        let is_urgent = falls > 0.0 && level.available - falls * AHEAD <= level.threshold / 2.0;
+        (is_waiting && !is_urgent).then_some(left)
+    }
+
+    fn is_awaited(&mut self, dying: &DyingMemory, now: Monotonic) -> bool {
+        let since =
+            self.progress.iter().find(|progress| progress.id == dying.id).map_or(now, |progress| progress.since);
+        let began = if dying.is_own { dying.killed } else { *self.others_since.get_or_insert(now) };
+        now.since(since) < STALLED && now.since(began) < LONGEST
+    }
+}
+
+impl DyingMemory {
+    /// Tells whether the memory has come back.
+    pub fn is_back(&self) -> bool {
+        self.left <= Bytes(self.expected.0 / REST).max(LITTLE)
+    }
+}
+
+fn sum(dying: &[DyingMemory]) -> i64 {
+    let left: Bytes = dying.iter().map(|dying| dying.left).sum();
+    i64::try_from(left.0).unwrap_or(i64::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+const fn float(value: i64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+#[path = "pending_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! The rule of effect: what the evictions of one shortage have bought, and what the next one has to buy.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::eviction::memory_benefit::{Leakers, Need};
+use crate::units::{Monotonic, Resource, Signal};
+
+/// A longer promise is not checked.
+const LONGEST_PROMISE: Duration = Duration::from_secs(60);
+/// That a threshold is still met is noted this often, because every change is written to disk.
+const NOTED_EVERY: Duration = Duration::from_secs(10);
+/// After this many evictions that bought less than half of what they promised, only leakers are evicted.
+const POOR: u32 = 2;
+
+/// The shortages of memory, by signal.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Shortages(Vec<Shortage>);
+
+/// One shortage: from the first crossing of a threshold until no threshold on the signal has been met for the transition period.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Shortage {
+    signal: Signal,
+    /// When a threshold was last met, up to [`NOTED_EVERY`].
+    met: Monotonic,
+    evictions: u32,
+    /// The number of evictions that bought less than half of what they promised.
+    poor: u32,
+    /// When the last eviction began, and the time that it promised to buy.
+    promise: Option<(Monotonic, Duration)>,
+    /// Whether the one eviction was made that is allowed below a quarter of the threshold.
+    has_used_last_resort: bool,
+}
+
+impl Shortages {
+    /// Takes in the signals on which a threshold is met.
+    pub(super) fn observe(&mut self, met: impl Iterator<Item = Signal>, transition: Duration, now: Monotonic) {
+        self.0.retain(|shortage| now.since(shortage.met) < transition);
+        for signal in met.filter(|signal| signal.resource() == Resource::Memory) {
+            match self.of(signal) {
+                Some(shortage) if now.since(shortage.met) >= (transition / 4).min(NOTED_EVERY) => shortage.met = now,
+                Some(_) => {}
+                None => self.0.push(Shortage::begin(signal, now)),
+            }
+        }
+    }
+
+    pub(super) fn of(&mut self, signal: Signal) -> Option<&mut Shortage> {
+        self.0.iter_mut().find(|shortage| shortage.signal == signal)
+    }
+
+    pub(super) fn get(&self, signal: Signal) -> Option<Shortage> {
+        self.0.iter().find(|shortage| shortage.signal == signal).copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Shortage {
+    const fn begin(signal: Signal, now: Monotonic) -> Self {
+        Self { signal, met: now, evictions: 0, poor: 0, promise: None, has_used_last_resort: false }
+    }
+
+    /// Compares what the last eviction has bought with what it promised. Called when another one is needed.
+    pub(super) fn settle(&mut self, now: Monotonic) {
+        if let Some((began, promised)) = self.promise.take()
+            && now.since(began) < promised / 2
+        {
+            self.poor += 1;
+        }
+    }
+
+    /// Adds the rules of this shortage to what an eviction has to reach. Below a quarter of the threshold (`is_desperate`) one eviction of
+    /// a workload that does not leak is allowed once.
+    pub(super) fn need(&self, least: Duration, is_desperate: bool, need: Need) -> Need {
+        let leakers = match self.evictions {
+            0 => Leakers::AsRanked,
+            _ if self.poor < POOR || is_desperate && !self.has_used_last_resort => Leakers::First,
+            _ => Leakers::Only,
+        };
+        Need { minimum: self.minimum(least), leakers, ..need }
+    }
+
+    fn minimum(&self, least: Duration) -> Duration {
+        least.saturating_mul(1 << self.evictions.min(16))
+    }
+
+    /// Records an eviction that began: whether the victim leaks, and the time that its end buys. It promises at least the minimum.
+    pub(super) fn record(&mut self, (leaks, buys): (bool, Duration), least: Duration, now: Monotonic) {
+        self.promise = Some((now, buys.max(self.minimum(least)).min(LONGEST_PROMISE)));
+        self.has_used_last_resort |= self.poor >= POOR && !leaks;
+        self.evictions = self.evictions.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_secs(10);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(seconds * 1_000_000_000)
+    }
+
+    /// Returns the shortage after evictions that began at these seconds and promised to buy this many seconds. Another eviction is needed a
+    /// second after the last one.
+    fn after(evictions: &[(u64, u64)]) -> Shortage {
+        let mut shortage = Shortage::begin(Signal::MemoryAvailable, at(0));
+        for (began, buys) in evictions {
+            shortage.settle(at(*began));
+            shortage.record((false, Duration::from_secs(*buys)), LEAST, at(*began));
+        }
+        shortage.settle(at(evictions.last().map_or(0, |(began, _)| began + 1)));
+        shortage
+    }
+
+    #[test]
+    fn leakers_go_first_and_later_alone() {
+        for (name, evictions, is_desperate, leakers, minimum) in [
+            ("the first eviction", &[][..], false, Leakers::AsRanked, 10),
+            ("the second", &[(0, 30)], false, Leakers::First, 20),
+            ("all but the last bought what they promised", &[(0, 30), (30, 60), (90, 60)], false, Leakers::First, 80),
+            ("two bought too little", &[(0, 1), (1, 1)], false, Leakers::Only, 40),
+            ("below a quarter of the threshold", &[(0, 1), (1, 1)], true, Leakers::First, 40),
+            ("the same once more", &[(0, 1), (1, 1), (2, 1)], true, Leakers::Only, 80),
+        ] {
+            let need = after(evictions).need(LEAST, is_desperate, Need::default());
+            assert_eq!((need.leakers, need.minimum.as_secs()), (leakers, minimum), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_shortage_ends_after_the_transition_period() {
+        let mut all = Shortages::default();
+        let (memory, disk) = (Signal::MemoryAvailable, Signal::NodeFsAvailable);
+        all.observe([memory, disk].into_iter(), MINUTE, at(0));
+        all.of(memory).unwrap().record((false, LEAST), LEAST, at(0));
+        assert!(all.of(disk).is_none());
+        for (now, met, evictions) in
+            [(59, false, Some(1)), (59, true, Some(1)), (118, false, Some(1)), (119, false, None)]
+        {
+            all.observe(met.then_some(memory).into_iter(), MINUTE, at(now));
+            assert_eq!(all.of(memory).map(|shortage| shortage.evictions), evictions, "{now} s");
+        }
+    }
+}

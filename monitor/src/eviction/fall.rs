@@ -1,0 +1,127 @@
+//! Measures how fast a signal falls.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Monotonic;
+
+/// A change over a shorter time says more about the kernel's counters, which move in jumps, than about the workloads.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// The share of the capacity that is assumed to be lost per minute while a threshold is met.
+const LEAST_SHARE_A_MINUTE: f64 = 0.01;
+
+/// The recent samples of one signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fall {
+    short: Window,
+    long: Window,
+}
+
+impl Default for Fall {
+    fn default() -> Self {
+        Self {
+            short: Window::of(Duration::from_secs(1), Duration::from_millis(50)),
+            long: Window::of(Duration::from_secs(10), Duration::from_secs(1)),
+        }
+    }
+}
+
+impl Fall {
+    /// Takes in one sample.
+    pub fn observe(&mut self, available: i64, now: Monotonic) {
+        self.short.observe(available, now);
+        self.long.observe(available, now);
+    }
+
+    /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second. It is at least
+    /// one percent of `capacity` per minute. Returns `None` before there are two samples.
+    pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<f64> {
+        let falls = [self.short.fall(available, now), self.long.fall(available, now)];
+        let seen = falls.into_iter().flatten().max_by(f64::total_cmp)?;
+        Some(seen.max(as_f64(capacity) * LEAST_SHARE_A_MINUTE / 60.0))
+    }
+}
+
+/// Samples of a stretch of time, oldest first. The first one is at least as old as the stretch, if a sample that old was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    span: Duration,
+    spacing: Duration,
+    samples: Vec<(Monotonic, i64)>,
+}
+
+impl Window {
+    pub const fn of(span: Duration, spacing: Duration) -> Self {
+        Self { span, spacing, samples: Vec::new() }
+    }
+
+    /// Takes in one sample. A sample that follows the last one too soon is left out.
+    pub fn observe(&mut self, value: i64, now: Monotonic) {
+        if self.samples.last().is_some_and(|(last, _)| now.since(*last) < self.spacing) {
+            return;
+        }
+        let is_old = |(at, _): &(Monotonic, i64)| now.since(*at) >= self.span;
+        // The newest of the old samples stays: it begins the stretch.
+        let old = self.samples.iter().take_while(|sample| is_old(sample)).count();
+        self.samples.drain(..old.saturating_sub(1));
+        self.samples.push((now, value));
+    }
+
+    /// Returns by how much the value fell per second since the first sample. It is negative for a rise. Returns `None` if the first sample
+    /// is too recent, or so old that it says nothing about this stretch of time.
+    pub fn fall(&self, value: i64, now: Monotonic) -> Option<f64> {
+        let is_of_stretch = |(at, _): &&(Monotonic, i64)| now.since(*at) <= self.span * 2;
+        let (then, before) = self.samples.iter().find(is_of_stretch)?;
+        let passed = now.since(*then);
+        (passed >= SHORTEST).then(|| as_f64(before.saturating_sub(value)) / passed.as_secs_f64())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+const fn as_f64(value: i64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: i64 = 6_000;
+
+    fn at(milliseconds: u64) -> Monotonic {
+        Monotonic(milliseconds * 1_000_000)
+    }
+
+    /// Returns the fall after samples at these milliseconds.
+    fn fall(samples: &[(u64, i64)]) -> Option<i64> {
+        let mut fall = Fall::default();
+        samples.iter().for_each(|(then, value)| fall.observe(*value, at(*then)));
+        let (now, value) = samples.last().copied()?;
+        #[expect(clippy::cast_possible_truncation, reason = "small figures")]
+        let rounded = |rate: f64| rate.round() as i64;
+        fall.per_second(value, CAPACITY, at(now)).map(rounded)
+    }
+
+    #[test]
+    fn the_faster_of_two_averages_counts() {
+        for (name, samples, expected) in [
+            ("one sample", &[(0, 5_000)][..], None),
+            ("too short a time", &[(0, 5_000), (40, 4_000)], None),
+            ("a burst of 100 ms", &[(0, 5_000), (100, 4_900)], Some(1_000)),
+            ("a burst after a calm", &[(0, 5_000), (9_000, 5_000), (10_000, 4_000)], Some(1_000)),
+            ("a pause after a fall", &[(0, 5_000), (8_000, 1_000), (9_500, 1_000)], Some(421)),
+            ("a rise: one percent of the capacity a minute", &[(0, 1_000), (500, 3_000)], Some(1)),
+            ("samples that are too old", &[(0, 5_000), (60_000, 1_000)], None),
+        ] {
+            assert_eq!(fall(samples), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn few_samples_are_kept() {
+        let mut fall = Fall::default();
+        (0..100_000).for_each(|millisecond| fall.observe(0, at(millisecond)));
+        assert!(fall.short.samples.len() <= 22 && fall.long.samples.len() <= 12);
+    }
+}

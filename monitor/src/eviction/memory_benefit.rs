@@ -1,0 +1,180 @@
+//! Chooses, for memory, the first candidate of a ranking whose end helps. A candidate that gives back little buys little time: while it
+//! ends, the workload that leaks goes on.
+
+use std::time::Duration;
+
+use crate::workloads::Outlook;
+
+/// A candidate that gives back less than this fraction of the best candidate's gain, and less than what is missing, is never evicted.
+const OF_BEST: f64 = 10.0;
+/// A workload leaks if it grows by at least this share of the fall.
+const LEAK_SHARE: f64 = 0.5;
+
+/// Which candidates may be evicted, by whether they leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Leakers {
+    /// A leaker has no precedence.
+    #[default]
+    AsRanked,
+    /// Leakers are evicted before all others.
+    First,
+    /// Only leakers are evicted.
+    Only,
+}
+
+/// What an eviction has to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Need {
+    /// The bytes by which less is available than wanted.
+    pub missing: f64,
+    /// The bytes per second by which the available memory falls; `None` if that is not known.
+    pub fall: Option<f64>,
+    /// The time that an eviction has to buy.
+    pub minimum: Duration,
+    pub leakers: Leakers,
+    /// Whether a candidate that is terminating comes before all others, because its grace period is cut short.
+    pub terminating_first: bool,
+}
+
+/// A candidate that may be evicted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Row {
+    pub place: usize,
+    pub gain: f64,
+    pub outlook: Outlook,
+}
+
+/// What the end of a candidate is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// The candidate grows by a large part of the fall.
+    Leaks,
+    /// The candidate covers what is missing, and buys at least the minimum of time.
+    Helps(Duration),
+    /// The candidate buys this time only, or does not cover what is missing.
+    TooLittle(Duration),
+    /// The candidate gives back less than a tenth of what the best one does.
+    Dwarf(Duration),
+    /// The candidate may be evicted only as a leaker, and does not leak.
+    NotALeaker,
+}
+
+/// Judges the candidates of one ranking.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryBenefit {
+    need: Need,
+    /// In the order of the ranking.
+    rows: Vec<Row>,
+    best: f64,
+    /// A candidate leaks if it grows at least as fast as this.
+    leak: f64,
+}
+
+impl MemoryBenefit {
+    pub fn of(need: Need, rows: Vec<Row>) -> Self {
+        let mut benefit = Self { need, leak: leak(&rows, need.fall), rows, best: 0.0 };
+        let candidates = benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
+        benefit.best = candidates.map(|row| row.gain).fold(0.0, f64::max);
+        benefit
+    }
+
+    /// Returns the place of the victim.
+    pub fn pick(&self) -> Option<usize> {
+        let worth = |row: &Row| (row.place, self.worth(row));
+        let helps = |worth: Worth| matches!(worth, Worth::Leaks | Worth::Helps(_));
+        let is_leaker = |worth: Worth| worth == Worth::Leaks;
+        let first = |admits: &dyn Fn(&Row, Worth) -> bool| {
+            self.rows.iter().find(|row| admits(row, self.worth(row))).map(|row| row.place)
+        };
+        if self.need.leakers != Leakers::AsRanked
+            && let Some(leaker) = first(&|_, worth| is_leaker(worth))
+        {
+            return Some(leaker);
+        }
+        if self.need.leakers == Leakers::Only {
+            return None;
+        }
+        if self.need.terminating_first
+            && let Some(terminating) = first(&|row, worth| row.outlook.is_terminating && helps(worth))
+        {
+            return Some(terminating);
+        }
+        if let Some(helpful) = first(&|_, worth| helps(worth)) {
+            return Some(helpful);
+        }
+        // Nobody helps. The victim is the one that buys most time; of equal ones the first of the ranking.
+        let bought = self.rows.iter().map(worth).filter_map(|(place, worth)| match worth {
+            Worth::TooLittle(time) => Some((place, time)),
+            Worth::Leaks | Worth::Helps(_) | Worth::Dwarf(_) | Worth::NotALeaker => None,
+        });
+        bought.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(place, _)| place)
+    }
+
+    pub fn leakers(&self) -> Leakers {
+        self.need.leakers
+    }
+
+    /// Returns the worth of the candidate at `place`.
+    pub fn worth_at(&self, place: usize) -> Option<Worth> {
+        self.rows.iter().find(|row| row.place == place).map(|row| self.worth(row))
+    }
+
+    /// Returns the time that the end of the candidate at `place` buys.
+    pub fn buys_at(&self, place: usize) -> Option<Duration> {
+        self.rows.iter().find(|row| row.place == place).map(|row| self.buys(row))
+    }
+
+    fn worth(&self, row: &Row) -> Worth {
+        let buys = self.buys(row);
+        let covers = row.gain >= self.need.missing;
+        // The gain that counts is positive in any case: a candidate without memory gives nothing back.
+        if row.gain <= 0.0 || !covers && row.gain * OF_BEST < self.best {
+            return Worth::Dwarf(buys);
+        }
+        if self.leaks(row) {
+            return Worth::Leaks;
+        }
+        if row.outlook.only_as_leaker {
+            return Worth::NotALeaker;
+        }
+        if covers && buys >= self.need.minimum { Worth::Helps(buys) } else { Worth::TooLittle(buys) }
+    }
+
+    fn leaks(&self, row: &Row) -> bool {
+        row.outlook.growth > 0 && growth(row) >= self.leak
+    }
+
+    fn buys(&self, row: &Row) -> Duration {
+        let left = self.need.fall.map_or(0.0, |fall| fall - growth(row));
+        if left <= 0.0 {
+            return Duration::MAX;
+        }
+        Duration::try_from_secs_f64(row.gain / left).unwrap_or(Duration::MAX)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+fn growth(row: &Row) -> f64 {
+    row.outlook.growth as f64
+}
+
+/// Returns the growth from which on a candidate leaks: half of the fall. If no candidate grows that fast, the fastest ones leak that
+/// together grow by half of the fall. Returns infinity if all together grow less: then something else leaks.
+fn leak(rows: &[Row], fall: Option<f64>) -> f64 {
+    let Some(half) = fall.map(|fall| fall * LEAK_SHARE) else { return f64::INFINITY };
+    if rows.iter().any(|row| growth(row) >= half) {
+        return half;
+    }
+    let mut growing: Vec<f64> = rows.iter().map(growth).filter(|growth| *growth > 0.0).collect();
+    growing.sort_by(|a, b| b.total_cmp(a));
+    let mut sum = 0.0;
+    let last = growing.into_iter().find(|growth| {
+        sum += growth;
+        sum >= half
+    });
+    last.unwrap_or(f64::INFINITY)
+}
+
+#[cfg(test)]
+#[path = "memory_benefit_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+//! Checks who is evicted for memory, by the gains and growths of the candidates. All figures are in MiB and MiB per second.
+
+use super::*;
+
+const MIB: f64 = 1_048_576.0;
+
+/// A candidate: its name, gain and growth. Candidates stand in the order of the ranking.
+type Pod = (&'static str, u32, i64);
+
+fn need(missing: u32, fall: Option<u32>) -> Need {
+    Need {
+        missing: f64::from(missing) * MIB,
+        fall: fall.map(|fall| f64::from(fall) * MIB),
+        minimum: Duration::from_secs(10),
+        ..Need::default()
+    }
+}
+
+fn benefit(need: Need, pods: &[Pod], change: impl Fn(&str, &mut Outlook)) -> MemoryBenefit {
+    let row = |(place, (name, gain, growth)): (usize, &Pod)| {
+        let mut outlook = Outlook { growth: growth << 20, ..Outlook::default() };
+        change(name, &mut outlook);
+        Row { place, gain: f64::from(*gain) * MIB, outlook }
+    };
+    MemoryBenefit::of(need, pods.iter().enumerate().map(row).collect())
+}
+
+fn pick(need: Need, pods: &[Pod]) -> Option<&'static str> {
+    benefit(need, pods, |_, _| {}).pick().map(|place| pods[place].0)
+}
+
+#[test]
+fn the_first_of_the_ranking_that_helps_is_evicted() {
+    let dwarfs = [("a", 3, 0), ("b", 3, 0), ("c", 3, 0), ("d", 3, 0), ("e", 3, 0), ("f", 3, 0), ("leaker", 600, 80)];
+    let show = [("small", 20, 0), ("medium", 50, 0), ("leaker", 700, 80)];
+    let slow = [("small", 20, 0), ("medium", 50, 0), ("leaker", 700, 1)];
+    let equal = [("bystander", 30, 0), ("one", 300, 40), ("other", 300, 40)];
+    let many: Vec<Pod> = (0..20).map(|_| ("grower", 100, 150)).collect();
+    let calm_many: Vec<Pod> = (0..200).map(|_| ("pod", 20, 0)).chain([("leaker", 500, 1)]).collect();
+    for (name, need, pods, expected) in [
+        ("six dwarfs and a leaker", need(1, Some(80)), &dwarfs[..], Some("leaker")),
+        ("pods that buy less than a second", need(1, Some(80)), &show, Some("leaker")),
+        ("a slow leak: the ranking decides", need(1, Some(1)), &slow, Some("small")),
+        ("two equal leakers", need(1, Some(80)), &equal, Some("one")),
+        ("a burst of 3 GiB/s by many", need(1, Some(3_000)), &many, Some("grower")),
+        ("a slow leak beside 200 pods", need(1, Some(1)), &calm_many, Some("pod")),
+        (
+            "nobody leaks: the one that buys most",
+            need(1, Some(80)),
+            &[("a", 3, 0), ("b", 200, 0), ("c", 90, 0)],
+            Some("b"),
+        ),
+        ("of equal ones the first", need(1, Some(80)), &[("a", 90, 0), ("b", 90, 0)], Some("a")),
+        ("a pod full of clean cache", need(1, Some(80)), &[("cache", 0, 0), ("leaker", 400, 70)], Some("leaker")),
+        ("cache alone", need(1, Some(80)), &[("cache", 0, 0)], None),
+        ("a moment without fall", need(1, Some(0)), &[("a", 3, 0), ("b", 90, 0)], Some("a")),
+        ("no fall known: what is missing counts", need(50, None), &[("a", 49, 0), ("b", 50, 0)], Some("b")),
+        ("a leaker that is too small", need(50, Some(80)), &[("young", 1, 60), ("large", 900, 0)], Some("large")),
+        ("no candidate", need(1, Some(80)), &[], None),
+    ] {
+        assert_eq!(pick(need, pods), expected, "{name}");
+    }
+}
+
+#[test]
+fn leakers_go_first_or_alone_later_in_a_shortage() {
+    let pods = [("small", 200, 0), ("leaker", 500, 1)];
+    let with = |leakers| pick(Need { leakers, ..need(1, Some(1)) }, &pods);
+    assert_eq!(with(Leakers::AsRanked), Some("small"));
+    assert_eq!(with(Leakers::First), Some("leaker"));
+    let no_leaker = [("small", 20, 0), ("large", 500, 0)];
+    let with = |leakers| pick(Need { leakers, ..need(1, Some(80)) }, &no_leaker);
+    assert_eq!(with(Leakers::First), Some("large"), "without a leaker the others stay candidates");
+    assert_eq!(with(Leakers::Only), None);
+    // Twenty together leak: none of them grows by half of the fall.
+    let twenty: Vec<Pod> = std::iter::once(("bystander", 400, 0)).chain((0..20).map(|_| ("grower", 50, 5))).collect();
+    assert_eq!(pick(Need { leakers: Leakers::Only, ..need(1, Some(100)) }, &twenty), Some("grower"));
+    assert_eq!(pick(Need { leakers: Leakers::Only, ..need(1, Some(300)) }, &twenty), None, "something else leaks, too");
+}
+
+#[test]
+fn some_are_evicted_only_as_leakers() {
+    let service = |name: &str, outlook: &mut Outlook| outlook.only_as_leaker = name == "service";
+    let pods = [("service", 900, 0), ("pod", 300, 20)];
+    let chosen = |growth| {
+        let pods = [("service", 900, growth), pods[1]];
+        benefit(need(1, Some(80)), &pods, service).pick().map(|place| pods[place].0)
+    };
+    assert_eq!(chosen(0), Some("pod"), "a large service that does not leak is no candidate");
+    assert_eq!(chosen(60), Some("service"));
+    assert_eq!(benefit(need(1, Some(80)), &pods, service).worth_at(0), Some(Worth::NotALeaker));
+}
+
+#[test]
+fn a_terminating_pod_that_helps_is_first() {
+    let terminating = |name: &str, outlook: &mut Outlook| outlook.is_terminating = name == "leaving";
+    for (gain, fall, hard, expected) in
+        [(300, 1, true, "leaving"), (300, 1, false, "first"), (2, 1, true, "first"), (300, 80, true, "large")]
+    {
+        let pods = [("first", 100, 0), ("leaving", gain, 0), ("large", 900, 0)];
+        let need = Need { terminating_first: hard, ..need(1, Some(fall)) };
+        let place = benefit(need, &pods, terminating).pick().unwrap();
+        assert_eq!(pods[place].0, expected, "{gain} MiB, {fall} MiB/s, {hard}");
+    }
+}
+
+#[test]
+fn who_is_passed_over_has_a_reason() {
+    let pods = [("dwarf", 3, 0), ("small", 80, 0), ("leaker", 600, 70), ("large", 900, 0)];
+    let benefit = benefit(need(4, Some(80)), &pods, |_, _| {});
+    let worths: Vec<_> = (0..4).filter_map(|place| benefit.worth_at(place)).collect();
+    assert_eq!(
+        worths,
+        [
+            Worth::Dwarf(Duration::from_micros(37_500)),
+            Worth::TooLittle(Duration::from_secs(1)),
+            Worth::Leaks,
+            Worth::Helps(Duration::from_micros(11_250_000)),
+        ]
+    );
+}

@@ -1,0 +1,110 @@
+//! The growth of the largest workloads, which tells who leaks, and the other facts about candidates that the rule of benefit uses.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::eviction::fall::Window;
+use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::workloads::{Outlook, Protection, Tracked, WorkloadTree, WorkloadUsage};
+
+/// The number of workloads whose growth is measured.
+const MEASURED: usize = 32;
+/// The interval of the readings.
+const EVERY: Duration = Duration::from_millis(200);
+/// A growth is the average over this time.
+const SPAN: Duration = Duration::from_secs(1);
+/// The interval at which the largest workloads are chosen anew.
+const CHOSEN_EVERY: Duration = Duration::from_secs(1);
+
+/// The readings of the largest workloads. There are readings only while a threshold is near.
+#[derive(Debug, Default)]
+pub struct Growth {
+    readings: HashMap<CgroupId, Reading>,
+    read: Option<Monotonic>,
+    chosen: Option<Monotonic>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    window: Window,
+    /// Bytes per second, once there are two readings.
+    growth: Option<i64>,
+}
+
+impl Growth {
+    /// Returns whether a reading is due while a threshold is near.
+    pub(super) fn is_due(&self, now: Monotonic) -> bool {
+        self.read.is_none_or(|read| now.since(read) >= EVERY)
+    }
+
+    /// Reads the largest workloads.
+    pub(super) fn read(&mut self, tree: &mut WorkloadTree, now: Monotonic) {
+        self.read = Some(now);
+        if self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY) {
+            self.chosen = Some(now);
+            self.choose(tree);
+        }
+        for (id, reading) in &mut self.readings {
+            let Some(gain) = tree.measure(*id).and_then(|usage| usage.outlook.gain) else { continue };
+            let (gain, at) = (signed(gain), Monotonic::now());
+            reading.growth = reading.window.fall(gain, at).map(|fall| rounded(-fall));
+            reading.window.observe(gain, at);
+        }
+    }
+
+    /// Forgets the readings when no threshold is near.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    fn choose(&mut self, tree: &mut WorkloadTree) {
+        let mut all = tree.usage_upper_bounds();
+        all.retain(|usage| usage.workload.protection != Some(Protection::HoldsOthers));
+        if all.len() > MEASURED {
+            all.select_nth_unstable_by_key(MEASURED, |usage| std::cmp::Reverse(usage.working_set));
+            all.truncate(MEASURED);
+        }
+        self.readings.retain(|id, _| all.iter().any(|usage| usage.workload.id == *id));
+        for usage in all {
+            let fresh = || Reading { window: Window::of(SPAN, EVERY), growth: None };
+            self.readings.entry(usage.workload.id).or_insert_with(fresh);
+        }
+    }
+
+    fn of(&self, id: CgroupId) -> Option<i64> {
+        self.readings.get(&id)?.growth
+    }
+
+    /// Returns the workload that grows fastest among the `protected`, with its growth.
+    pub(super) fn fastest<'a>(&self, protected: impl Iterator<Item = &'a Tracked>) -> Option<(CgroupId, i64)> {
+        let growth = protected.filter_map(|tracked| Some((tracked.workload().id, self.of(tracked.workload().id)?)));
+        growth.filter(|(_, growth)| *growth > 0).max_by_key(|(_, growth)| *growth)
+    }
+
+    /// Adds to `usage` what is known about its memory. Unknown growth counts as the size divided by the age.
+    pub(super) fn complete(&self, usage: &mut WorkloadUsage, tracked: Option<&Tracked>) {
+        let workload = &usage.workload;
+        let is_daemon = workload.protection == Some(Protection::DaemonSet);
+        let by_age = || {
+            tracked.and_then(Tracked::seconds_since_change).map(|age| {
+                signed(usage.outlook.gain.unwrap_or(usage.working_set)) / i64::try_from(age.max(1)).unwrap_or(i64::MAX)
+            })
+        };
+        usage.outlook = Outlook {
+            growth: self.of(workload.id).or_else(by_age).unwrap_or(0),
+            only_as_leaker: is_daemon || workload.only_as_leaker,
+            is_daemon,
+            is_terminating: workload.pod.as_ref().is_some_and(|pod| pod.metadata.is_being_deleted),
+            ..usage.outlook
+        };
+    }
+}
+
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "saturating is right")]
+fn rounded(rate: f64) -> i64 {
+    rate.round() as i64
+}

@@ -1,0 +1,61 @@
+//! What the rule of benefit and the rule of pending memory need to know about workloads.
+
+use crate::eviction::decider::DyingMemory;
+use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::workloads::{Protection, WorkloadUsage};
+
+use super::Sensors;
+
+impl Sensors {
+    /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it.
+    pub fn watch_growth(&mut self, is_near: bool, now: Monotonic) {
+        if !is_near {
+            self.growth.forget();
+        } else if self.growth.is_due(now) {
+            self.growth.read(self.workloads.tree_mut(), now);
+        }
+    }
+
+    /// Returns the usage of one workload, with all that is known about its memory.
+    pub fn measure_candidate(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
+        let mut usage = self.workloads.tree_mut().measure(id)?;
+        self.growth.complete(&mut usage, self.workloads.tree().find(id));
+        Some(usage)
+    }
+
+    /// Returns the workload that grows fastest among those that are never evicted, with its growth in bytes per second.
+    pub fn protected_growth(&self) -> Option<(CgroupId, i64)> {
+        let tracked = self.workloads.tree().tracked().iter();
+        let is_protected = |protection: Protection| protection != Protection::DaemonSet;
+        self.growth.fastest(tracked.filter(|it| it.workload().protection.is_some_and(is_protected)))
+    }
+
+    /// Notes that the agent has killed a workload. `usage` is what was known about it before.
+    pub fn note_own_kill(&mut self, id: CgroupId, usage: Option<&WorkloadUsage>, now: Monotonic) {
+        let tree = self.workloads.tree();
+        let Some(tracked) = tree.find(id) else { return };
+        let known = usage.map_or((None, 0), |usage| (usage.outlook.gain, usage.outlook.growth));
+        self.dying.note((tracked, tree.hierarchy().version), known, true, now);
+    }
+
+    /// Notes the victims of the kernel's OOM killer that were marked since the last turn.
+    pub fn note_oom_victims(&mut self, now: Monotonic) {
+        let tree = self.workloads.tree();
+        for kill in self.events.oom_kills() {
+            let owner = kill.victim_cgroup.and_then(|id| tree.owner(id));
+            let Some(tracked) = owner.and_then(|name| tree.tracked().iter().find(|it| it.workload().name == *name))
+            else {
+                continue;
+            };
+            let parts = [kill.anon_rss, kill.shmem_rss, kill.pgtables];
+            let expected: Bytes = parts.into_iter().flatten().sum();
+            let expected = Some(expected).filter(|expected| !expected.is_zero());
+            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), false, now);
+        }
+    }
+
+    /// Returns the memory of killed workloads that has not come back. `is_dying` tells which own victims have processes.
+    pub fn dying_memory(&mut self, is_dying: impl Fn(CgroupId) -> bool, now: Monotonic) -> Vec<DyingMemory> {
+        self.dying.read(is_dying, now)
+    }
+}

@@ -1,0 +1,22 @@
+//! What the end of a workload would give back, as far as it is known before.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// What is known about a candidate's memory beyond its place in the ranking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Outlook {
+    /// The bytes that the candidate's end gives back: anonymous, kernel and shared memory, not file pages, not swap. An upper bound if the
+    /// candidate's usage is one. `None` counts as its usage.
+    pub gain: Option<Bytes>,
+    /// The bytes per second by which the gain grows.
+    pub growth: i64,
+    /// The candidate may be evicted only if it leaks.
+    pub only_as_leaker: bool,
+    /// The candidate has received an order to terminate already.
+    pub is_terminating: bool,
+    /// The candidate is a pod of a DaemonSet. Disks and soft thresholds do not evict it.
+    pub is_daemon: bool,
+}
