@@ -147,7 +147,8 @@ impl<'t> Walk<'t> {
     }
 
     /// Visits the children of a cgroup in which a region begins. If the region is cut, the cgroups beyond the limit are unknown. An
-    /// unknown workload could not be evicted, so the enclosing workload is a candidate as a whole, unless it holds pods.
+    /// unknown workload could not be evicted, so the enclosing workload is a candidate as a whole, unless it holds pods. The manager of a
+    /// user's services is exempt, so the workloads found in it stay candidates of their own.
     fn descend_into_region(
         &mut self,
         directory: &OwnedFd,
@@ -163,7 +164,8 @@ impl<'t> Walk<'t> {
         }
         let is_pod = |tracked: &Tracked| matches!(tracked.workload.kind, Kind::Pod(_));
         let holds_pods = self.found.get(begin..).is_some_and(|inside| inside.iter().any(is_pod));
-        let whole = enclosing.and_then(|outer| self.found.get_mut(outer.index?)).filter(|_| !holds_pods);
+        let whole = enclosing.filter(|outer| !holds_pods && !outer.is_manager);
+        let whole = whole.and_then(|outer| self.found.get_mut(outer.index?));
         let effect = match whole {
             Some(whole) => {
                 let protection = protection(&whole.workload.kind);
@@ -180,10 +182,13 @@ impl<'t> Walk<'t> {
     }
 
     fn names(&mut self, directory: &OwnedFd, path: &str) -> Vec<CString> {
-        names(directory).unwrap_or_else(|errno| {
+        let mut names = names(directory).unwrap_or_else(|errno| {
             self.record(&FileError::Read { path: self.root.join(path), source: errno.into() });
             Vec::new()
-        })
+        });
+        // Units come before cgroups without a name of their own, so that the limit cuts off the latter.
+        names.sort_by_cached_key(|name| !name.as_bytes().contains(&b'.'));
+        names
     }
 
     fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<&Enclosing>) {

@@ -64,6 +64,21 @@ fn a_delegated_tree_beyond_the_limit_is_one_candidate() {
 }
 
 #[test]
+fn a_user_does_not_exempt_his_services_by_many_cgroups() {
+    let root = tempfile::tempdir().unwrap();
+    let manager = "user.slice/user-7.slice/user@7.service";
+    let own = format!("{manager}/own.service");
+    populate(root.path(), manager);
+    populate(root.path(), &own);
+    fill(root.path(), &format!("{manager}/amany"), MOST_IN_WORKLOAD);
+    let mut tree = tree(root.path());
+    assert_eq!(tree.scan().unwrap().cut.len(), 1);
+    // The manager is exempt: folded into it, the service would be exempt, too.
+    let protection = |name: &str| tree.workloads().find(|it| it.name == name).map(|it| it.protection.is_some());
+    assert_eq!((protection(manager), protection(&own)), (Some(true), Some(false)));
+}
+
+#[test]
 fn a_tree_that_is_too_deep_is_one_candidate() {
     let root = tempfile::tempdir().unwrap();
     populate(root.path(), "user@7.service");
