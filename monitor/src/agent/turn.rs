@@ -136,6 +136,7 @@ impl Agent {
             ended,
             collected,
             expected,
+            refaults: self.sensors.refaults(),
             in_maintenance: self.in_maintenance(now),
             reclaim,
             memory_stalled: self.decision.awaits_stalls().then(|| self.sensors.pressure.memory_stalled()).flatten(),

@@ -8,6 +8,11 @@ use crate::units::{Bytes, Monotonic, float};
 /// The time in which the weight of past activity falls to a third.
 const MEMORY: Duration = Duration::from_secs(10);
 
+/// Returns the weight of activity that is this old.
+pub fn faded(age: Duration) -> f64 {
+    (-age.as_secs_f64() / MEMORY.as_secs_f64()).exp()
+}
+
 /// The part of the file cache that is a working set too large for the node.
 ///
 /// The kernel counts a dropped file page that is soon read again as activated (`workingset_activate_file`). It does not count a file
@@ -28,7 +33,7 @@ impl Refaulting {
             return;
         };
         if let Some((activated_before, stolen_before, then)) = self.last {
-            let faded = (-sample.at.since(then).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+            let faded = faded(sample.at.since(then));
             self.activated = self.activated * faded + float(activated.saturating_sub(activated_before));
             self.stolen = self.stolen * faded + float(stolen.saturating_sub(stolen_before));
         }

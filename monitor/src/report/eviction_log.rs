@@ -93,6 +93,20 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             suppressed,
             "evictions.maxPerMinute is reached: the next eviction waits"
         ),
+        Record::RefaultsOnly { met, correction, by } => {
+            let MetFigures { available_bytes, threshold_bytes, .. } = MetFigures::of(met);
+            tracing::warn!(
+                event = "refaults_only",
+                signal = met.threshold.signal.as_str(),
+                available_bytes,
+                threshold_bytes,
+                correction_bytes = correction.0,
+                workload = by,
+                suppressed,
+                "the threshold is met only because file pages come back as fast as they are dropped, and no candidate causes half of that: \
+                 nothing is evicted"
+            );
+        }
         Record::CandidatesExhausted { met, candidates } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             let resource = met.threshold.signal.resource();

@@ -120,6 +120,7 @@ impl LogLimits {
             Record::CandidatesExhausted { .. } | Record::BudgetSpent { .. } => ("exhausted", seldom),
             Record::EvictionWaits { .. } | Record::MemoryExpected { .. } => ("waits", seldom),
             Record::ProtectedLeak { .. } => ("protected leak", seldom),
+            Record::RefaultsOnly { .. } => ("refaults", seldom),
             Record::EvictionPutOff { .. } => ("put off", seldom),
             Record::PodUnknown { .. } | Record::EvictionUnreported { .. } => ("unknown pods", seldom),
             Record::KernelEvent { event: Event::Stall(_), .. } => ("stalls", often),

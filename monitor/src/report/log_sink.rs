@@ -35,6 +35,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::EvictionUnreported { .. }
         | Record::PodUnknown { .. }
         | Record::CandidatesExhausted { .. }
+        | Record::RefaultsOnly { .. }
         | Record::ThresholdUnarmed { .. }
         | Record::ThresholdArmed { .. }
         | Record::BudgetSpent { .. } => eviction_log::write(record, suppressed),

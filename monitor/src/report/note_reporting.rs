@@ -46,6 +46,7 @@ impl Reporter {
             | Note::PutOff { threshold, .. }
             | Note::MemoryExpected { threshold, .. }
             | Note::ProtectedLeak { threshold, .. }
+            | Note::RefaultsOnly { threshold, .. }
             | Note::Exhausted { threshold, .. }
             | Note::ReclaimFutile { threshold, .. }
             | Note::ReclaimDryRun { threshold, .. } => threshold,
@@ -72,6 +73,10 @@ impl Reporter {
                     (state.sensors.workloads.owner(id), state.sensors.platform.cluster.why_put_off());
                 let signal = met.threshold.signal;
                 self.report(&Record::EvictionPutOff { signal, workload: &workload, reason: &reason }, now);
+            }
+            Note::RefaultsOnly { correction, by, .. } => {
+                let by = by.map(|id| state.sensors.workloads.owner(id));
+                self.report(&Record::RefaultsOnly { met, correction, by: by.as_deref() }, now);
             }
             Note::Exhausted { candidates, .. } => {
                 self.report(&Record::CandidatesExhausted { met, candidates }, now);

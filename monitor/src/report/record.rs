@@ -61,6 +61,8 @@ pub enum Record<'r> {
     MemoryExpected { met: &'r MetThreshold, left: Bytes },
     // Evictions have bought too little, and what leaks, the workload if that is known, cannot be evicted.
     ProtectedLeak { met: &'r MetThreshold, workload: Option<&'r str>, fall: f64 },
+    // The threshold is met only because of refaults, and no candidate causes them.
+    RefaultsOnly { met: &'r MetThreshold, correction: Bytes, by: Option<&'r str> },
     CandidatesExhausted { met: &'r MetThreshold, candidates: usize },
     // `evictions.maxPerMinute` is reached.
     BudgetSpent { left: Duration },

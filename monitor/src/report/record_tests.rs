@@ -179,6 +179,12 @@ fn log_and_metric_of_each_record_agree() {
             Some(text("put_off")),
         ),
         (
+            Record::RefaultsOnly { met: &met, correction: Bytes(7), by: Some("reader") },
+            "refaults_only",
+            ("correction_bytes", "7"),
+            None,
+        ),
+        (
             Record::CandidatesExhausted { met: &met, candidates: 2 },
             "candidates_exhausted",
             ("candidates", "2"),

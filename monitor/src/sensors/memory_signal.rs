@@ -159,6 +159,10 @@ impl Memory {
         self.correction = refaulted.min(self.details.active_file.unwrap_or(Bytes::ZERO));
     }
 
+    pub(super) fn correction(&self) -> Bytes {
+        self.correction
+    }
+
     pub(super) fn clear_correction(&mut self) {
         self.correction = Bytes::ZERO;
     }

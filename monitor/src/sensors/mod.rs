@@ -30,6 +30,7 @@ mod pod_identity;
 pub mod pod_source;
 pub mod pressure_conditions;
 mod reclaimable;
+mod refaulters;
 mod signal_slopes;
 pub mod sources;
 pub mod standing;
@@ -68,6 +69,7 @@ use self::other_signals::OtherSignals;
 use self::pid_signal::PidSignal;
 use self::pod_source::PodSource;
 use self::pressure_conditions::PressureConditions;
+use self::refaulters::Refaulters;
 use self::signal_slopes::exhaustion;
 use self::sources::{Facts, Sources};
 use self::workload_scan::{LIST_AGE, Workloads};
@@ -90,6 +92,7 @@ pub struct Sensors {
     pub events: KernelEvents,
     pub memory: Memory,
     pub counts: KernelCounts,
+    refaulters: Refaulters,
     pub pressure: PressureConditions,
     pub signals: OtherSignals,
     pub inodes: InodeCounts,
@@ -142,6 +145,7 @@ impl Sensors {
             events: KernelEvents::new(kernel),
             memory: Memory::new(memory, rate, proc_root),
             counts: KernelCounts::open(proc_root),
+            refaulters: Refaulters::default(),
             pressure: PressureConditions::new(proc_root, tree.hierarchy(), &config.pressure_conditions),
             signals: OtherSignals::new(PidSignal::open(config), filesystems),
             inodes: InodeCounts::new(proc_root),
@@ -198,6 +202,7 @@ impl Sensors {
             return None;
         };
         self.memory.correct(self.counts.refaulted());
+        self.refaulters.follow(self.memory.correction(), self.workloads.tree_mut());
         if let Some(allocstall) = stat.allocstall.filter(|_| self.events.report().has(DIRECT_BEGIN))
             && self.sources.compare(allocstall, || self.events.direct_reclaims())
         {
@@ -213,6 +218,7 @@ impl Sensors {
         self.disk.hurry(name);
         self.workloads.expire();
         self.counts.forget_refaults();
+        self.refaulters.clear();
         self.memory.clear_correction();
     }
 

@@ -101,6 +101,17 @@ impl Tracked {
         Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None, outlook })
     }
 
+    /// Reads how many file pages this cgroup has read back soon after their reclaim, since it was made. v2 has the counter since Linux
+    /// 5.9 by this name, before that by the second; v1 counts all refaults.
+    pub(super) fn refaulted_file(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<u64> {
+        let keys = match version {
+            CgroupVersion::V1 => ["total_workingset_refault_file", "total_workingset_refault"],
+            CgroupVersion::V2 => ["workingset_activate_file", "workingset_activate"],
+        };
+        let stat = self.stat.read_whole(buffer).ok()?;
+        keys.iter().find_map(|key| keyed_value(stat, key))
+    }
+
     pub(super) fn measure(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<WorkloadUsage> {
         let key = match version {
             CgroupVersion::V1 => "total_inactive_file",

@@ -225,6 +225,14 @@ impl WorkloadTree {
         self.tracked.iter().filter_map(|tracked| tracked.upper_bound(&mut self.buffer)).collect()
     }
 
+    /// Reads how many file pages each workload has read back. Leaves out workloads that hold others, whose counters include those of the
+    /// others.
+    pub fn refaulted_files(&mut self) -> Vec<(CgroupId, u64)> {
+        let (version, buffer) = (self.hierarchy.version, &mut self.buffer);
+        let of_own = self.tracked.iter().filter(|it| it.workload.protection != Some(Protection::HoldsOthers));
+        of_own.filter_map(|it| Some((it.workload.id, it.refaulted_file(version, buffer)?))).collect()
+    }
+
     /// Reads the working set of one workload; `None` when it has been removed.
     pub fn measure(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
         let tracked = self.tracked.iter().find(|tracked| tracked.workload.id == id)?;

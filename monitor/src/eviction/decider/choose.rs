@@ -28,6 +28,9 @@ impl<C: Candidate> Decider<C> {
         self.turn.benefit = None;
         self.turn.tried.clear();
         self.turn.measured = 0;
+        if let Some(next) = self.charge_refaults(rules, snapshot) {
+            return next;
+        }
         self.measure_pick(rules, snapshot)
     }
 
@@ -86,6 +89,9 @@ impl<C: Candidate> Decider<C> {
         *in_hand = fresh;
         self.turn.observation.clone_from(observation);
         self.turn.benefit = None;
+        if let Some(next) = self.charge_refaults(rules, snapshot) {
+            return next;
+        }
         if agent.mode == Mode::Observe {
             let signal = met.threshold.signal;
             let duration = cool_down(signal.resource(), agent.mode);

@@ -16,6 +16,7 @@ mod memory_victim;
 mod next;
 mod pending;
 mod recorded;
+mod refault_rule;
 mod rules;
 mod shortage;
 mod snapshot;
@@ -43,6 +44,7 @@ pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
 pub use pending::DyingMemory;
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
+pub use refault_rule::Refaults;
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,

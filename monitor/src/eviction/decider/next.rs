@@ -134,6 +134,8 @@ pub enum Note {
     /// Evictions have bought too little, and what leaks is no candidate: the protected workload `id`, or something else. Memory falls by
     /// `fall` bytes per second.
     ProtectedLeak { threshold: usize, id: Option<CgroupId>, fall: f64 },
+    /// The threshold is met only because of refaults of this size, and no candidate causes them. `by` causes most of them.
+    RefaultsOnly { threshold: usize, correction: Bytes, by: Option<CgroupId> },
     /// No candidate is left.
     Exhausted { threshold: usize, candidates: usize },
     /// Memory is not reclaimed from any workload, for this reason.

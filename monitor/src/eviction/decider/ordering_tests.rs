@@ -215,6 +215,7 @@ fn note_name(note: Note) -> &'static str {
         Note::PutOff { .. } => "put off",
         Note::MemoryExpected { .. } => "memory expected",
         Note::ProtectedLeak { .. } => "protected leak",
+        Note::RefaultsOnly { .. } => "refaults only",
         Note::Exhausted { .. } => "exhausted",
         Note::ReclaimFutile { .. } => "reclaim futile",
         Note::ReclaimDryRun { .. } => "reclaim dry run",
@@ -730,4 +731,29 @@ fn a_recorded_eviction_for_a_limit_replays() {
     assert_eq!(line.replay(rules).difference, None);
     let other = RecordedLine { above_limit: Some(CgroupId(3)), ..line };
     assert!(other.replay(rules).difference.is_some(), "another victim is noticed");
+}
+
+#[test]
+fn refaults_evict_only_the_workload_that_causes_them() {
+    for (correction, largest, expected) in [
+        (60, None, "refaults only"),
+        (60, Some((2, 29)), "refaults only"),
+        (60, Some((9, 60)), "refaults only"),
+        (60, Some((1, 30)), "evict small for memory.available"),
+        (40, Some((1, 40)), "evict large for memory.available"),
+    ] {
+        for (mode, would) in [(Mode::Enforce, ""), (Mode::Observe, "would ")] {
+            let mut scene = Scene::memory(50);
+            scene.agent.mode = mode;
+            let largest = largest.map(|(id, bytes)| (CgroupId(id), Bytes(bytes)));
+            scene.snapshot.refaults = Refaults { correction: Bytes(correction), largest };
+            let expected =
+                if expected.starts_with("evict") { format!("{would}{expected}") } else { expected.to_owned() };
+            assert_eq!(scene.at(0).turn(), [expected], "{correction} {largest:?} {mode:?}");
+        }
+    }
+    // The threshold on memory does not delay another one.
+    let mut scene = Scene::with(vec![threshold(MEMORY, 100, 0), threshold(PIDS, 100, 0)], &[(MEMORY, 50), (PIDS, 50)]);
+    scene.snapshot.refaults = Refaults { correction: Bytes(60), largest: None };
+    assert!(scene.at(0).turn().iter().any(|step| step.contains("evict large for pid.available")));
 }

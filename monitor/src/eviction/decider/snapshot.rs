@@ -12,6 +12,7 @@ use crate::eviction::{Layout, Observation};
 use crate::units::{Amount, Bytes, CgroupId, Moment, Monotonic, Signal};
 
 use super::pending::DyingMemory;
+use super::refault_rule::Refaults;
 
 /// The facts of one moment. It leaves out facts that cost reads or allocations. The decider asks for those with
 /// [`super::Next::Measure`], and gets them with the [`Answer`] of the next step.
@@ -47,6 +48,9 @@ pub struct Snapshot {
     pub protected_growth: Option<(CgroupId, i64)>,
     /// The number of workloads on the node.
     pub workloads: usize,
+    /// The refaults that `memory.available` is corrected by.
+    #[serde(skip_serializing_if = "Refaults::is_zero")]
+    pub refaults: Refaults,
     /// The node is in maintenance, or the agent does not know yet whether it is.
     pub in_maintenance: bool,
     pub reclaim: ReclaimFacts,
