@@ -8,6 +8,7 @@ use crate::eviction::decider::{
     AgentRules, Answer, Attempt, Choice, Decider, EvictionStage, Measure, Next, Pace, Place, Recording, Rules, Snapshot,
 };
 use crate::eviction::{MetThreshold, Observation};
+use crate::report::eviction_report::BenefitReport;
 use crate::report::eviction_reporting::StartedEviction;
 use crate::sensors::control_plane::SoftEvictions;
 use crate::sensors::local_storage_limits::Above;
@@ -260,6 +261,7 @@ impl Agent {
         let Place::Ranked(place) = choice.place else { return None };
         let candidates = self.decision.take_ranking();
         let ranked = candidates.get(place)?.clone();
+        let benefit = BenefitReport::of(&self.decision, place, &candidates);
         let victim = ranked.candidate.workload.id;
         if choice.is_dry_run && !self.reporter.is_dry_run_due(met.threshold.signal, victim, turn.decided) {
             return None;
@@ -267,6 +269,7 @@ impl Agent {
         Some(StartedEviction {
             turn: turn.recording.recorded(),
             candidates,
+            benefit,
             started,
             wakeup: start.wakeup.as_str(),
             woken: start.woken,

@@ -59,6 +59,22 @@ pub enum Worth {
     NotALeaker,
 }
 
+impl Worth {
+    /// Returns the worth in words that follow the candidate's name.
+    pub fn words(self) -> String {
+        let seconds = |time: Duration| {
+            if time == Duration::MAX { "enough time".to_owned() } else { format!("{:.1} s", time.as_secs_f64()) }
+        };
+        match self {
+            Self::Leaks => "leaks".to_owned(),
+            Self::Helps(time) => format!("buys {}", seconds(time)),
+            Self::TooLittle(time) => format!("would buy {}", seconds(time)),
+            Self::Dwarf(_) => "would give back too little".to_owned(),
+            Self::NotALeaker => "does not leak".to_owned(),
+        }
+    }
+}
+
 /// Judges the candidates of one ranking.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBenefit {

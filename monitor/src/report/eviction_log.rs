@@ -232,6 +232,8 @@ fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &ThresholdTrigger<'_>) 
         reclaim_freed_bytes = reclaim.map(|attempt| attempt.freed.0),
         reclaim_ms = reclaim.map(|attempt| attempt.took.as_secs_f64() * 1e3),
         explanation = victim.explanation(order),
+        benefit = trigger.benefit.victim,
+        passed_over = trigger.benefit.passed_over,
         ranking = trigger.ranking_head(),
         "{}",
         message(eviction.action)

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::actions::{Action, ReclaimAttempt};
 use crate::eviction::MetThreshold;
+use crate::eviction::decider::Decider;
 use crate::eviction::evicted::Cause;
+use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::RawJson;
 use crate::units::{CgroupId, Monotonic};
@@ -51,6 +53,31 @@ impl Trigger<'_> {
     }
 }
 
+/// What the victim's end is worth, and why the candidates before it were passed over. Known for memory under corrected semantics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BenefitReport {
+    pub victim: Option<String>,
+    pub passed_over: Option<String>,
+}
+
+impl BenefitReport {
+    /// Returns what the last pick of the decider found about the victim at `place` and the candidates before it.
+    pub fn of(decider: &Decider<WorkloadUsage>, place: usize, ranking: &[Ranked<WorkloadUsage>]) -> Self {
+        let words = |place| decider.worth_at(place).map(Worth::words);
+        let before = ranking.iter().take(place).enumerate();
+        let named =
+            before.filter_map(|(place, ranked)| Some(format!("{} {}", ranked.candidate.workload.name, words(place)?)));
+        let shown: Vec<String> = named.take(RANKING_SHOWN).collect();
+        let more = place.saturating_sub(shown.len());
+        let passed_over = match (shown.is_empty(), more) {
+            (true, _) => None,
+            (false, 0) => Some(shown.join(", ")),
+            (false, more) => Some(format!("{}, and {more} more", shown.join(", "))),
+        };
+        Self { victim: words(place), passed_over }
+    }
+}
+
 /// The decision for a threshold.
 #[derive(Debug)]
 pub struct ThresholdTrigger<'r> {
@@ -58,6 +85,7 @@ pub struct ThresholdTrigger<'r> {
     pub victim: &'r Ranked<WorkloadUsage>,
     /// Every candidate, in the order of eviction.
     pub ranking: &'r [Ranked<WorkloadUsage>],
+    pub benefit: &'r BenefitReport,
     pub order: Order<'r>,
     /// The proactive reclaim that failed before.
     pub reclaim: Option<&'r ReclaimAttempt>,

@@ -9,7 +9,7 @@ use crate::sensors::local_storage_limits::Above;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
-use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use super::eviction_report::{BenefitReport, EvictionRecord, ThresholdTrigger, Trigger};
 use super::record::Record;
 use super::{LoopState, Reporter};
 
@@ -19,6 +19,7 @@ pub struct StartedEviction {
     pub met: MetThreshold,
     pub ranked: Ranked<WorkloadUsage>,
     pub candidates: Vec<Ranked<WorkloadUsage>>,
+    pub benefit: BenefitReport,
     pub started: Started,
     pub wakeup: &'static str,
     pub woken: Monotonic,
@@ -50,6 +51,7 @@ impl Reporter {
             met,
             victim: ranked,
             ranking: candidates,
+            benefit: &eviction.benefit,
             order,
             reclaim: eviction.reclaimed.as_ref(),
             wakeup: eviction.wakeup,

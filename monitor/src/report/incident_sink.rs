@@ -346,7 +346,7 @@ fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
             kind: "limit".to_owned(),
             ..eviction
         },
-        Trigger::Threshold(ThresholdTrigger { met, victim, reclaim, .. }) => {
+        Trigger::Threshold(ThresholdTrigger { met, victim, reclaim, benefit, .. }) => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             let candidate = &victim.candidate;
             Eviction {
@@ -360,6 +360,8 @@ fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
                 available,
                 threshold_value,
                 reclaim: reclaim.map(reclaim_model),
+                benefit: benefit.victim.clone(),
+                passed_over: benefit.passed_over.clone(),
                 ..eviction
             }
         }

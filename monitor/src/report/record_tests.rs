@@ -10,7 +10,7 @@ use super::*;
 use crate::actions::{Action, ReclaimAttempt};
 use crate::eviction::decider::{ArmedBy, EvictionEnd, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
-use crate::report::eviction_report::{ThresholdTrigger, Trigger};
+use crate::report::eviction_report::{BenefitReport, ThresholdTrigger, Trigger};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, Publications, Recorder, Reporter, logging};
@@ -258,10 +258,13 @@ fn log_metric_and_incident_of_an_eviction_agree() {
         let victim = Ranked { candidate: usage("w", 900) };
         let policy = crate::config::Policy::default();
         let order = Order::of(&policy, met.threshold.signal.resource());
+        let benefit =
+            BenefitReport { victim: Some("leaks".to_owned()), passed_over: Some("a would buy 0.6 s".to_owned()) };
         let trigger = ThresholdTrigger {
             met: &met,
             victim: &victim,
             ranking: std::slice::from_ref(&victim),
+            benefit: &benefit,
             order,
             reclaim: None,
             wakeup: "psi",

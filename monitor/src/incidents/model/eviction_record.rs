@@ -45,6 +45,10 @@ pub struct Eviction {
     pub freed_bytes: Option<i64>,
     pub freed: Option<i64>,
     pub reclaim: Option<Reclaim>,
+    /// What the victim's end is worth, for memory: it leaks, or buys so much time.
+    pub benefit: Option<String>,
+    /// Why the candidates before the victim were passed over.
+    pub passed_over: Option<String>,
     /// The policy that the decider followed, as `simulate --config` reads it.
     pub policy: Option<RawJson>,
     /// The decider's snapshots and steps that led to the eviction, oldest first, one line of a trace each.

@@ -85,6 +85,10 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
             "{was} ({kind}: {threshold}). {of} was the first candidate in the ranking that could be evicted."
         )),
     });
+    if let Some(benefit) = &eviction.benefit {
+        let passed = eviction.passed_over.as_ref().map(|names| format!(" Passed over: {names}.")).unwrap_or_default();
+        page.paragraph(&format!("{of} {benefit}.{passed}"));
+    }
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
     let how = match eviction.action.as_str() {
         "term" => "The agent sent the victim SIGTERM",
