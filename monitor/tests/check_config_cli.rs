@@ -251,3 +251,34 @@ fn a_capacity_judges_the_thresholds() {
         assert!(found.iter().all(is_meant), "{found:?}");
     }
 }
+
+#[test]
+fn a_kubelets_flags_config_map_and_configz_are_read() {
+    let map = json!({"kind": "ConfigMap", "data": {"kubelet": format!("{KUBELET}evictionHard: {{memory.available: 500Mi}}\n")}});
+    let configz = json!({"kubeletconfig": {"evictionHard": {"memory.available": "500Mi"}}});
+    for (input, kind) in [
+        ("--eviction-hard=memory.available<500Mi".to_owned(), "KubeletFlags"),
+        ("memory.available<500Mi".to_owned(), "KubeletFlags"),
+        (map.to_string(), "KubeletConfiguration"),
+        (configz.to_string(), "KubeletConfiguration"),
+    ] {
+        let answer = answer(&["--output", "json", "-"], &input);
+        assert_eq!((&answer["kind"], &answer["semantics"]), (&json!(kind), &json!("kubelet")), "{input}");
+        assert_eq!(answer["thresholds"][0]["quantity"], "500Mi", "{input}");
+    }
+    for (input, sentence) in [
+        (
+            "evictionHard: {memory.available: 100MB}",
+            ":3: evictionHard.memory.available: \"100MB\": MB is no unit of Kubernetes; write 100Mi",
+        ),
+        ("evictionHard: {memory.available: '1,5Gi'}", ": a comma is no decimal point; write 1.5Gi"),
+        (
+            "evictionHard: {memory.available 1Gi}",
+            ": no colon with a blank after it is between the name and the value; write `memory.available: 1Gi`",
+        ),
+        ("mode: enforce", ":3: mode: \"enforce\": a field of the agent's own kind, MonitorConfiguration"),
+    ] {
+        let (status, _, stderr) = texts(&check(&["-"], &format!("{KUBELET}{input}\n")));
+        assert!(status == 1 && stderr.contains(sentence), "{input}: {stderr}");
+    }
+}

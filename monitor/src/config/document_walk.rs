@@ -164,6 +164,8 @@ impl<'a> Walk<'a> {
         for (name, key, value) in self.pairs(field, &format!("fields: {}", known.join(", "))) {
             if known.contains(&name) {
                 entries.push((name, value));
+            } else if let Some(pair) = without_colon(name).filter(|_| value.value == Value::Null) {
+                self.error_at(&field.path, key, Some(name), NO_COLON, &format!("write `{pair}`"));
             } else {
                 let fix = self.propose(name, known);
                 self.error_at(&join(&field.path, name), key, None, unknown(name), &fix);
@@ -201,7 +203,10 @@ impl<'a> Walk<'a> {
     /// Returns the names, keys and values of a map, without duplicates. `fix` is for a value that is not a map.
     fn pairs<'n>(&mut self, field: &Field<'n>, fix: &str) -> Vec<(&'n str, &'n Node, &'n Node)> {
         let Value::Mapping(pairs) = &field.node.value else {
-            self.error(field, format!("must be a map, not {}", field.node.value.kind()), fix);
+            match scalar(field.node).and_then(without_colon) {
+                Some(pair) => self.error(field, NO_COLON, &format!("write `{pair}` in a line below it, indented")),
+                None => self.error(field, format!("must be a map, not {}", field.node.value.kind()), fix),
+            }
             return Vec::new();
         };
         let mut seen: HashMap<&str, usize> = HashMap::new();
@@ -220,6 +225,19 @@ impl<'a> Walk<'a> {
         }
         unique
     }
+}
+
+/// The reason where a name and its value are one text.
+const NO_COLON: &str = "no colon with a blank after it is between the name and the value";
+
+/// Returns `name: value` for a text such as `memory.available 100Mi`, `memory.available:100Mi` or `memory.available<100Mi`.
+pub fn without_colon(text: &str) -> Option<String> {
+    let end = text.find([' ', ':', '=', '<'])?;
+    let (name, rest) = text.split_at(end);
+    let value = rest.trim_start_matches([' ', ':', '=', '<']).split_whitespace().next()?;
+    let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.chars().all(|it| it.is_ascii_alphanumeric() || ".-_/".contains(it));
+    (is_name && value.starts_with(|first: char| first.is_ascii_digit())).then(|| format!("{name}: {value}"))
 }
 
 /// Returns the text of a plain value.

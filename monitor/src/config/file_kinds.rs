@@ -2,10 +2,12 @@
 //! `MonitorConfiguration`. The content of a file decides its kind.
 
 mod kubelet_configuration;
+mod kubelet_flags;
 mod monitor_configuration;
 mod openshift3;
 mod reservations;
 pub mod threshold_fields;
+mod wrapped;
 
 use std::path::Path;
 
@@ -22,6 +24,8 @@ const MAX_FILE_SIZE: u64 = 256 << 10;
 pub enum FileKind {
     Monitor,
     Kubelet,
+    /// A kubelet's flags.
+    KubeletFlags,
     /// OpenShift 3's node configuration, with `kubeletArguments`.
     OpenShift3,
 }
@@ -32,6 +36,7 @@ impl FileKind {
         match self {
             Self::Monitor => monitor_configuration::KIND,
             Self::Kubelet => kubelet_configuration::KIND,
+            Self::KubeletFlags => kubelet_flags::KIND,
             Self::OpenShift3 => openshift3::KIND,
         }
     }
@@ -79,14 +84,33 @@ impl MonitorConfig {
     /// Checks the text of a configuration file of any kind. Only messages use the name. Returns all errors of the file at once.
     pub fn parse(file_name: &str, text: &str) -> Result<Loaded, ConfigErrors> {
         // A byte order mark is no part of the text.
-        let document = parse_document(text.strip_prefix('\u{feff}').unwrap_or(text))
-            .map_err(|error| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..*error }]))?;
-        let root = Field { path: String::new(), node: &document };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let of_file =
+            |error: Box<ConfigError>| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..*error }]);
+        let flags = kubelet_flags::document(text);
+        let is_flags = flags.is_some();
+        let document = flags.map_or_else(|| parse_document(text), Ok).map_err(of_file)?;
+        let configz = wrapped::field(&document, wrapped::CONFIGZ).filter(|_| !is_flags);
+        let is_config_map = !is_flags && kind_of(&document).name == CONFIG_MAP;
+        let wrapped = if is_config_map { wrapped::of_config_map(text, &document).map_err(of_file)? } else { None };
+        let (path, node) = match (configz, &wrapped) {
+            (Some(node), _) => (wrapped::CONFIGZ.to_owned(), node),
+            (None, Some(wrapped)) => (wrapped.path.clone(), &wrapped.node),
+            (None, None) => (String::new(), &document),
+        };
+        let root = Field { path, node };
         let mut walk = Walk::new(file_name);
-        let read = kind(&mut walk, &document).map(|kind| {
+        let found = match (is_flags, configz) {
+            (true, _) => Some(FileKind::KubeletFlags),
+            (false, Some(_)) => Some(FileKind::Kubelet),
+            (false, None) => kind(&mut walk, node),
+        };
+        let read = found.map(|kind| {
             let read = match kind {
                 FileKind::Monitor => monitor_configuration::read,
+                FileKind::Kubelet if configz.is_some() => kubelet_configuration::read_configz,
                 FileKind::Kubelet => kubelet_configuration::read,
+                FileKind::KubeletFlags => openshift3::read_flags,
                 FileKind::OpenShift3 => openshift3::read,
             };
             (kind, read(&mut walk, &root))
@@ -102,6 +126,30 @@ impl MonitorConfig {
 
 fn whole_file(file_name: &str, reason: impl Into<String>, fix: &str) -> ConfigErrors {
     ConfigErrors(vec![ConfigError::whole_file(file_name, reason, fix)])
+}
+
+/// The `kind` of a Kubernetes object that has files in it.
+const CONFIG_MAP: &str = "ConfigMap";
+
+/// What a document says of its kind.
+#[derive(Debug)]
+struct StatedKind<'n> {
+    name: &'n str,
+    /// Whether the document is a configuration for certain.
+    is_explicit: bool,
+}
+
+/// Returns what the document says of its kind.
+fn kind_of(document: &Node) -> StatedKind<'_> {
+    let text = |name| match wrapped::field(document, name).map(|node| &node.value) {
+        Some(Value::Scalar { text, .. }) => text.as_str(),
+        _ => "",
+    };
+    let name = text("kind");
+    let is_known = [monitor_configuration::KIND, kubelet_configuration::KIND, openshift3::KIND].contains(&name);
+    let is_kubelets = name.is_empty() && text("apiVersion") == kubelet_configuration::API_VERSION;
+    let is_openshift = wrapped::field(document, openshift3::ARGUMENTS).is_some();
+    StatedKind { name, is_explicit: is_known || is_kubelets || is_openshift }
 }
 
 /// Returns the kind of a file, or `None` after recording that the file is of no known kind.
@@ -132,8 +180,8 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
         _ if find(openshift3::ARGUMENTS).is_some() => return Some(FileKind::OpenShift3),
         "" if text(find("apiVersion")) == kubelet_configuration::API_VERSION => return Some(FileKind::Kubelet),
         "" => return Some(FileKind::Monitor),
-        "ConfigMap" => (
-            "a ConfigMap, not the configuration in it",
+        CONFIG_MAP => (
+            "a ConfigMap without a configuration in its `data`, or with several",
             "save the text below one of its `data` keys (node-config.yaml, kubelet) as a file of its own, and name that",
         ),
         "KubeletConfig" | "MachineConfig" => (
@@ -148,6 +196,8 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
     None
 }
 
+#[cfg(test)]
+mod foreign_tests;
 #[cfg(test)]
 mod refused_tests;
 

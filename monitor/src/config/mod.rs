@@ -1,6 +1,7 @@
 //! The configuration: what the operator asks for. Each error names the file, the line, the field and the fix.
 
 pub mod adopted;
+mod amount_mistakes;
 pub mod candidate_options;
 pub mod config_error;
 pub mod config_watch;

@@ -20,7 +20,8 @@ use super::output::{self, TableOrJson};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// Configuration file: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input
+    /// Configuration file: a KubeletConfiguration (also in a ConfigMap, or as answered by /configz), a kubelet's flags, OpenShift 3
+    /// kubeletArguments, or a MonitorConfiguration; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Output format

@@ -1,5 +1,6 @@
 //! A `KubeletConfiguration`, read as the kubelet reads it. Fields that do not concern evictions are ignored.
 
+use super::monitor_configuration;
 use super::reservations::{SWAP, SWAP_FIX, check_header, enforced_field, reserved_map};
 use super::threshold_fields::{Rules, Style, ThresholdFields};
 use crate::config::document_walk::{Field, Fields, Walk};
@@ -23,12 +24,45 @@ const FIELDS: &str = "\
     localStorageCapacityIsolation systemReserved kubeReserved failSwapOn memorySwap kernelMemcgNotification \
     containerRuntimeEndpoint imageMinimumGCAge imageMaximumGCAge";
 
+/// Fields that the agent's own kind and the kubelet's have, with another meaning each.
+const KUBELETS_TOO: [&str; 2] = ["cgroupRoot", "oomScoreAdj"];
+
 pub const NO_NOTIFICATION: &str = "has no effect on cgroup v2, where the kubelet still samples every ten seconds";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let fields = walk.known_fields(document, FIELDS);
     check_header(walk, &fields, document.node, API_VERSION, KIND);
+    refuse_own_fields(walk, document);
+    read_fields(walk, &fields)
+}
+
+/// Reads the kubelet's answer to `/configz`, which does not state its kind.
+pub fn read_configz(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
+    let fields = walk.known_fields(document, FIELDS);
+    read_fields(walk, &fields)
+}
+
+/// Refuses the agent's own fields, which a kubelet does not have: without an error they would be ignored.
+fn refuse_own_fields(walk: &mut Walk<'_>, document: &Field<'_>) {
+    let Value::Mapping(pairs) = &document.node.value else { return };
+    for (key, node) in pairs {
+        let Value::Scalar { text: name, .. } = &key.value else { continue };
+        let is_own = monitor_configuration::FIELDS.split(' ').any(|own| own == name);
+        if is_own && !FIELDS.split(' ').chain(KUBELETS_TOO).any(|known| known == name) {
+            let path = if document.path.is_empty() { name.clone() } else { format!("{}.{name}", document.path) };
+            let reason =
+                format!("a field of the agent's own kind, {}; a kubelet has none", monitor_configuration::KIND);
+            let fix = match name.as_str() {
+                "mode" => "leave it out and start the agent with --mode enforce, or write a MonitorConfiguration",
+                _ => "write it into a MonitorConfiguration",
+            };
+            walk.error(&Field { path, node }, reason, fix);
+        }
+    }
+}
+
+fn read_fields(walk: &mut Walk<'_>, fields: &Fields<'_>) -> MonitorConfig {
     let mut policy = kubelet_policy();
     walk.set(&mut policy.max_pod_grace_period, fields.get("evictionMaxPodGracePeriod"), |walk, field| {
         walk.whole_number(field, i32::MIN..=i32::MAX, "30, in seconds").map(i64::from)
@@ -38,21 +72,21 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
         walk.duration(field, "5m").filter(|period| !period.is_zero())
     });
     walk.set(&mut policy.local_storage_isolation, fields.get("localStorageCapacityIsolation"), Walk::boolean);
-    policy.reservations.system = reserved_map(walk, &fields, "systemReserved");
-    policy.reservations.kube = reserved_map(walk, &fields, "kubeReserved");
+    policy.reservations.system = reserved_map(walk, fields, "systemReserved");
+    policy.reservations.kube = reserved_map(walk, fields, "kubeReserved");
     let mut merge_defaults = false;
     walk.set(&mut merge_defaults, fields.get("mergeDefaultEvictionSettings"), Walk::boolean);
     let rules = Rules {
         quirks: policy.quirks,
         defaults: default_thresholds(),
         merge_defaults,
-        pods_enforced: enforced_field(walk, &fields, true),
+        pods_enforced: enforced_field(walk, fields, true),
         style: Style::Maps,
     };
-    ThresholdFields::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
-    advise_quotes(walk, &fields);
-    advise(walk, &fields);
-    MonitorConfig { policy, runtime: RuntimeOptions::read_kubelet(walk, &fields), ..MonitorConfig::default() }
+    ThresholdFields::from_maps(walk, fields).assemble(walk, &rules, &mut policy);
+    advise_quotes(walk, fields);
+    advise(walk, fields);
+    MonitorConfig { policy, runtime: RuntimeOptions::read_kubelet(walk, fields), ..MonitorConfig::default() }
 }
 
 /// Returns the kubelet's rules without thresholds.

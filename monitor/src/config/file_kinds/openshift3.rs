@@ -25,39 +25,28 @@ const THRESHOLD_FIX: &str = "write e.g. memory.available<500Mi";
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let fields = walk.known_fields(document, ARGUMENTS);
     let arguments = fields.get(ARGUMENTS).map(|field| Arguments::read(walk, &field)).unwrap_or_default();
-    let mut policy = Policy { ranking: Ranking::OpenShift3, oom_scores: OomScores::OPENSHIFT3, ..kubelet_policy() };
-    if let Some((_, period)) = arguments.last(walk, "eviction-pressure-transition-period", "5m", |text| {
-        let period = parse_go_duration(text).map_err(|error| error.to_string())?;
-        period.to_duration().ok_or_else(|| "must not be negative".to_owned())
-    }) {
-        policy.pressure_transition_period = period;
-    }
-    let grace = arguments.last(walk, "eviction-max-pod-grace-period", "30, in seconds", |text| {
-        let reason = |_| format!("must be a whole number from {} to {}", i32::MIN, i32::MAX);
-        text.parse::<i32>().map_err(reason)
-    });
-    policy.max_pod_grace_period = grace.map_or(0, |(_, seconds)| i64::from(seconds));
-    let isolation = arguments.last(walk, "local-storage-capacity-isolation", "true", boolean);
-    policy.local_storage_isolation = isolation.is_none_or(|(_, value)| value);
-    let ignored = arguments.last(walk, "experimental-allocatable-ignore-eviction", "false", boolean);
-    // In OpenShift 3 `system-reserved` has to cover the thresholds, unless this argument is given as false.
-    policy.reservations.hard_thresholds = matches!(ignored, Some((_, false)));
-    policy.reservations.system = arguments.reserved(walk, "system-reserved");
-    policy.reservations.kube = arguments.reserved(walk, "kube-reserved");
-
-    let pods = arguments.pods_enforced(walk);
+    let policy = Policy { ranking: Ranking::OpenShift3, oom_scores: OomScores::OPENSHIFT3, ..kubelet_policy() };
     let mut defaults = default_thresholds();
     defaults.retain(|(signal, _)| *signal != Signal::ImageFsInodesFree);
-    let rules = Rules {
-        quirks: policy.quirks,
-        defaults,
-        merge_defaults: false,
-        pods_enforced: pods && !matches!(ignored, Some((_, true))),
-        style: Style::Arguments,
-    };
-    arguments.threshold_fields(walk).assemble(walk, &rules, &mut policy);
-    arguments.advise(walk, &policy);
-    MonitorConfig { policy, ..MonitorConfig::default() }
+    let (config, is_ignored) = arguments.config(walk, policy, defaults);
+    // In OpenShift 3 `system-reserved` has to cover the thresholds, unless this argument is given as false.
+    let config = with_hard_reserved(config, is_ignored == Some(false));
+    arguments.advise(walk);
+    arguments.advise_reservation(walk, &config.policy);
+    config
+}
+
+/// Reads the flags of a present kubelet. Errors are recorded in `walk`.
+pub fn read_flags(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
+    let arguments = Arguments::read(walk, document);
+    let (config, is_ignored) = arguments.config(walk, kubelet_policy(), default_thresholds());
+    arguments.advise(walk);
+    with_hard_reserved(config, is_ignored != Some(true))
+}
+
+fn with_hard_reserved(mut config: MonitorConfig, hard_thresholds: bool) -> MonitorConfig {
+    config.policy.reservations.hard_thresholds = hard_thresholds;
+    config
 }
 
 /// The values of each argument, as on a command line.
@@ -65,6 +54,44 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
 struct Arguments<'n>(Vec<(&'n str, Vec<Item<'n>>)>);
 
 impl<'n> Arguments<'n> {
+    /// Returns the configuration, and whether allocatable ignores the hard thresholds, if an argument says so.
+    fn config(
+        &self,
+        walk: &mut Walk<'_>,
+        mut policy: Policy,
+        defaults: Vec<(Signal, ThresholdValue)>,
+    ) -> (MonitorConfig, Option<bool>) {
+        let arguments = self;
+        if let Some((_, period)) = arguments.last(walk, "eviction-pressure-transition-period", "5m", |text| {
+            let period = parse_go_duration(text).map_err(|error| error.to_string())?;
+            period.to_duration().ok_or_else(|| "must not be negative".to_owned())
+        }) {
+            policy.pressure_transition_period = period;
+        }
+        let grace = arguments.last(walk, "eviction-max-pod-grace-period", "30, in seconds", |text| {
+            let reason = |_| format!("must be a whole number from {} to {}", i32::MIN, i32::MAX);
+            text.parse::<i32>().map_err(reason)
+        });
+        policy.max_pod_grace_period = grace.map_or(0, |(_, seconds)| i64::from(seconds));
+        let isolation = arguments.last(walk, "local-storage-capacity-isolation", "true", boolean);
+        policy.local_storage_isolation = isolation.is_none_or(|(_, value)| value);
+        let ignored = arguments.last(walk, "experimental-allocatable-ignore-eviction", "false", boolean);
+        policy.reservations.system = arguments.reserved(walk, "system-reserved");
+        policy.reservations.kube = arguments.reserved(walk, "kube-reserved");
+
+        let pods = arguments.pods_enforced(walk);
+        let rules = Rules {
+            quirks: policy.quirks,
+            defaults,
+            merge_defaults: false,
+            pods_enforced: pods && !matches!(ignored, Some((_, true))),
+            style: Style::Arguments,
+        };
+        arguments.threshold_fields(walk).assemble(walk, &rules, &mut policy);
+        let is_ignored = ignored.map(|(_, is_ignored)| is_ignored);
+        (MonitorConfig { policy, ..MonitorConfig::default() }, is_ignored)
+    }
+
     fn read(walk: &mut Walk<'_>, field: &Field<'n>) -> Self {
         if let Value::Scalar { text, .. } = &field.node.value
             && let Some((name, value)) = text.split_once('=')
@@ -121,7 +148,7 @@ impl<'n> Arguments<'n> {
             for shown in item.text.split(',').filter(|text| !text.is_empty()) {
                 let Some((key, text)) = shown.split_once(separator) else {
                     let reason = format!("malformed pair, expect string{separator}string");
-                    Item { shown, ..item.clone() }.error(walk, reason, fix);
+                    Item { shown, ..item.clone() }.error(walk, reason, &pair_fix(shown, separator, fix));
                     continue;
                 };
                 let (key, text) = (key.trim(), text.trim());
@@ -157,8 +184,7 @@ impl<'n> Arguments<'n> {
         let first = self.items("eviction-hard").first();
         ThresholdFields {
             // The argument replaces the defaults even when its value is empty.
-            hard: first
-                .map(|first| (Field { path: format!("{ARGUMENTS}.eviction-hard"), node: first.field.node }, hard)),
+            hard: first.map(|first| (Field { path: without_index(&first.field.path), node: first.field.node }, hard)),
             soft: self.entries(walk, "eviction-soft", '<', THRESHOLD_FIX),
             grace: self.entries(walk, "eviction-soft-grace-period", '=', "write e.g. memory.available=1m30s"),
             reclaim: self.entries(walk, "eviction-minimum-reclaim", '=', "write e.g. memory.available=100Mi"),
@@ -185,14 +211,13 @@ impl<'n> Arguments<'n> {
     }
 
     /// Records warnings about what is valid, but probably not intended.
-    fn advise(&self, walk: &mut Walk<'_>, policy: &Policy) {
+    fn advise(&self, walk: &mut Walk<'_>) {
         if let Some((item, false)) = self.last(walk, "fail-swap-on", "true", boolean) {
             item.warning(walk, SWAP, SWAP_FIX);
         }
         if let Some((item, true)) = self.last(walk, "kernel-memcg-notification", "false", boolean) {
             item.warning(walk, NO_NOTIFICATION, "leave it out");
         }
-        self.advise_reservation(walk, policy);
     }
 
     /// Warns where the reserved memory is below the largest threshold, so that the scheduler places pods on memory that evictions keep free.
@@ -220,6 +245,20 @@ impl<'n> Arguments<'n> {
             item.warning(walk, reason, fix);
         }
     }
+}
+
+/// Returns what to write where the separator is missing or another one.
+fn pair_fix(text: &str, separator: char, otherwise: &str) -> String {
+    let parts: Vec<&str> = text.split(['<', '=', ':', ' ', '>']).filter(|part| !part.is_empty()).collect();
+    match parts[..] {
+        [name, value] => format!("write {name}{separator}{value}"),
+        _ => otherwise.to_owned(),
+    }
+}
+
+/// Returns the path of a list from that of its item.
+fn without_index(path: &str) -> String {
+    path.split('[').next().unwrap_or_default().to_owned()
 }
 
 /// Parses a boolean as Go parses flags.

@@ -129,7 +129,7 @@ kubeletArguments:
     )
     .unwrap_err();
     let expected = r#"n.yaml:4: kubeletArguments.eviction-hard[0]: "memory.available<100Mx": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'; write e.g. 100Mi or 10%
-n.yaml:5: kubeletArguments.eviction-hard[1]: "nodefs.available=5%": malformed pair, expect string<string; write e.g. memory.available<500Mi
+n.yaml:5: kubeletArguments.eviction-hard[1]: "nodefs.available=5%": malformed pair, expect string<string; write nodefs.available<5%
 n.yaml:6: kubeletArguments.eviction-hard[2]: "memory.avail<1": unsupported eviction signal memory.avail; did you mean memory.available?
 n.yaml:7: kubeletArguments.eviction-soft[0]: "memory.available<1Gi": grace period must be specified for the soft eviction threshold memory.available; add `memory.available=30s` to eviction-soft-grace-period
 n.yaml:8: kubeletArguments.eviction-soft-grace-period[0]: "nodefs.available=30": time: missing unit in duration "30"; write e.g. 1m30s

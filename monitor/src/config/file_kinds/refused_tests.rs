@@ -22,7 +22,7 @@ fn files_of_other_kinds_are_refused_by_name() {
         ),
         (
             "apiVersion: v1\nkind: ConfigMap\ndata: {node-config.yaml: x}",
-            r#"f:2: kind: "ConfigMap": a ConfigMap, not the configuration in it; save the text below one of its `data` keys"#,
+            r#"f:2: kind: "ConfigMap": a ConfigMap without a configuration in its `data`, or with several; save the text below one of its `data` keys"#,
         ),
         (
             "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig",

@@ -1,5 +1,6 @@
 //! Settings that every kind of file has: reservations, what node allocatable is enforced on, and the warning about swap.
 
+use crate::config::amount_mistakes::explain;
 use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::yaml::Node;
 use crate::units::Quantity;
@@ -58,12 +59,13 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
         item.error(walk, format!("{resource} cannot be reserved"), fix);
         return None;
     }
-    let error = match Quantity::parse(item.text) {
-        Ok(amount) if amount.is_negative() => "a reserved amount cannot be negative".to_owned(),
+    let otherwise = "write e.g. 500m for cpu, 1Gi for memory, 1000 for pid";
+    let (reason, fix) = match Quantity::parse(item.text) {
+        Ok(amount) if amount.is_negative() => ("a reserved amount cannot be negative".to_owned(), otherwise.to_owned()),
         Ok(amount) => return Some(amount),
-        Err(error) => error.to_string(),
+        Err(error) => explain(item.text, &error, otherwise),
     };
-    item.error(walk, error, "write e.g. 500m for cpu, 1Gi for memory, 1000 for pid");
+    item.error(walk, reason, &fix);
     None
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::reservations::Item;
+use crate::config::amount_mistakes::explain;
 use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::policy::Policy;
 use crate::config::quirks::Quirks;
@@ -105,7 +106,10 @@ impl<'n> ThresholdFields<'n> {
                     advise_suffix(walk, entry, &value);
                     lists.min_reclaims.insert(entry.signal, value);
                 }
-                Err(error) => entry.item.error(walk, error.to_string(), RECLAIM_FIX),
+                Err(error) => {
+                    let (reason, fix) = mistake(entry.item.text, &error, RECLAIM_FIX);
+                    entry.item.error(walk, reason, &fix);
+                }
             }
         }
         policy.thresholds = lists.assemble().unwrap_or_else(|errors| {
@@ -228,15 +232,28 @@ fn values<'e, 'n>(
                 values.push((entry, value));
             }
             Err(error) => {
-                let fix = match error {
-                    ThresholdError::AlwaysMet(..) => "to switch it off, write exactly 100%; else write e.g. 10%",
-                    _ => THRESHOLD_FIX,
+                let always = "to switch it off, write exactly 100%; else write e.g. 10%";
+                let (reason, fix) = match &error {
+                    ThresholdError::AlwaysMet(..) => (error.to_string(), always.to_owned()),
+                    error => mistake(entry.item.text, error, THRESHOLD_FIX),
                 };
-                entry.item.error(walk, error.to_string(), fix);
+                entry.item.error(walk, reason, &fix);
             }
         }
     }
     values
+}
+
+/// Returns the reason against a value and the fix.
+fn mistake(text: &str, error: &ThresholdError, otherwise: &str) -> (String, String) {
+    match error {
+        ThresholdError::Quantity(error) => explain(text, error, otherwise),
+        ThresholdError::Float(_) if text.contains(',') || text.contains(' ') => {
+            let plain = text.replace(',', ".").replace(' ', "");
+            ("a percentage has a decimal point and no blank".to_owned(), format!("write {plain}"))
+        }
+        _ => (error.to_string(), otherwise.to_owned()),
+    }
 }
 
 /// Warns about a threshold that is valid, but cannot be meant.

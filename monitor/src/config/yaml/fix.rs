@@ -1,5 +1,7 @@
 //! Fixes for texts that are no YAML. The parser names the place where it failed, but seldom what is missing.
 
+use crate::config::document_walk::without_colon;
+
 /// Returns the fix for the parser's `reason` at a line and a column, both counted from one.
 pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
     if is_trace(text) {
@@ -7,6 +9,16 @@ pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
     }
     if reason.contains("quoted scalar") && (reason.contains("unexpected") || reason.contains("indentation")) {
         return format!("close the quote opened in line {line}");
+    }
+    // A line without a colon is a plain value, which the parser reports at its own line or at the next one.
+    let near = text.lines().zip(1..).filter(|(_, number)| number + 1 >= line && *number <= line + 1);
+    let without = near.filter_map(|(content, number)| {
+        let content = content.trim();
+        let has_colon = content.ends_with(':') || content.contains(": ");
+        without_colon(content).filter(|_| !has_colon).map(|pair| (number, pair))
+    });
+    if let Some((number, pair)) = without.into_iter().next() {
+        return format!("a colon with a blank after it is missing in line {number}: write `{pair}`");
     }
     // A plain value may continue in the next line, and the parser reports a tab there at the value's first line.
     let mut here = text.lines().skip(line.saturating_sub(1)).take(2);

@@ -1,0 +1,95 @@
+//! A kubelet's flags as text: a command line, a unit, an environment file (`KUBELET_ARGS="…"`), or only the value of `--eviction-hard`.
+
+use crate::config::yaml::{Node, Value};
+use crate::units::Signal;
+
+pub const KIND: &str = "KubeletFlags";
+
+/// A word of the text and its place, both counted from one.
+type Word<'t> = (usize, usize, &'t str);
+
+/// Returns the flags as a map from their names to lists of values, or `None` where the text is no flags.
+pub fn document(text: &str) -> Option<Node> {
+    let words = words(text);
+    let first = words.first()?;
+    if is_threshold(first.2) {
+        let values = words.iter().map(|word| scalar(word, word.2)).collect();
+        return Some(map(vec![(scalar(first, "eviction-hard"), sequence(first, values))], first));
+    }
+    // The text of another kind begins with a field, and may name flags in its comments.
+    let is_yaml = first.2.ends_with(':') || first.2.starts_with('{') || first.2 == "---";
+    if is_yaml || !words.iter().any(|word| name(word.2).is_some()) {
+        return None;
+    }
+    let mut flags: Vec<(Node, Vec<Node>)> = Vec::new();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let Some(flag) = name(word.2) else { continue };
+        let (flag, own) = flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value)));
+        let value = match own.filter(|value| !value.is_empty()) {
+            Some(value) => Some(scalar(&word, value)),
+            // A quote or a blank is between the flag and its value.
+            None => words.next_if(|next| name(next.2).is_none()).map(|next| scalar(&next, next.2)),
+        };
+        // A flag without a value is a switch, except where `=` says that the value is empty.
+        let value = value.unwrap_or_else(|| scalar(&word, if own.is_some() { "" } else { "true" }));
+        let is_it =
+            |(key, _): &&mut (Node, Vec<Node>)| matches!(&key.value, Value::Scalar { text, .. } if text == flag);
+        match flags.iter_mut().find(|entry| is_it(entry)) {
+            Some((_, values)) => values.push(value),
+            None => flags.push((scalar(&word, flag), vec![value])),
+        }
+    }
+    let place = (1, 1, "");
+    let lists = flags.into_iter().map(|(key, values)| {
+        let value = Node { line: key.line, column: key.column, value: Value::Sequence(values) };
+        (key, value)
+    });
+    Some(map(lists.collect(), &place))
+}
+
+/// Splits at blanks and quotes. Comments and the backslashes at line ends are no words.
+fn words(text: &str) -> Vec<Word<'_>> {
+    let is_between = |character: char| character.is_whitespace() || matches!(character, '"' | '\'');
+    let mut words = Vec::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        if content.trim_start().starts_with(['#', ';']) {
+            continue;
+        }
+        let mut rest = content;
+        while let Some(start) = rest.find(|character| !is_between(character)) {
+            let end = rest[start..].find(is_between).map_or(rest.len(), |length| start + length);
+            let column = content.len() - rest.len() + start + 1;
+            if !["\\", "-"].contains(&&rest[start..end]) {
+                words.push((line, column, &rest[start..end]));
+            }
+            rest = &rest[end..];
+        }
+    }
+    words
+}
+
+/// Returns the flag, with its value, of a word such as `--eviction-hard=…`.
+fn name(word: &str) -> Option<&str> {
+    // In an environment file the first flag may follow `KUBELET_ARGS=`.
+    let flag = word.split_once("=--").filter(|(before, _)| !before.starts_with('-')).map(|(_, flag)| flag);
+    let flag = flag.or_else(|| word.strip_prefix("--"))?;
+    flag.starts_with(|first: char| first.is_ascii_lowercase()).then_some(flag)
+}
+
+/// Tells whether the word begins with a threshold, such as `memory.available<500Mi`.
+fn is_threshold(word: &str) -> bool {
+    word.split_once('<').is_some_and(|(signal, _)| signal.parse::<Signal>().is_ok())
+}
+
+fn scalar(&(line, column, _): &Word<'_>, text: &str) -> Node {
+    Node { line, column, value: Value::Scalar { text: text.to_owned(), quoted: true } }
+}
+
+fn sequence(&(line, column, _): &Word<'_>, items: Vec<Node>) -> Node {
+    Node { line, column, value: Value::Sequence(items) }
+}
+
+fn map(pairs: Vec<(Node, Node)>, &(line, column, _): &Word<'_>) -> Node {
+    Node { line, column, value: Value::Mapping(pairs) }
+}
