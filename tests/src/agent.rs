@@ -1,6 +1,7 @@
 //! One instance of the agent: its start, its log and metrics, its end.
 
 use std::fs::{self, File};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -25,6 +26,15 @@ pub struct Agent {
     pub address: SocketAddr,
     log: PathBuf,
     config: PathBuf,
+}
+
+/// Removes what the agents of this boot remember over a restart, so that the budget of one scenario does not count in the next.
+pub fn forget_decisions() -> Result<()> {
+    let path = "/run/node-pressure-monitor.lock.decisions";
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).with_context(|| format!("remove {path}")),
+        _ => Ok(()),
+    }
 }
 
 /// Parses one line of the log. A container runtime writes time, stream and a tag before the line.

@@ -126,6 +126,9 @@ pub const NOT_YET: &[&str] = &[
     "runtime-slice",
     "reload-would-kill",
     "terminating",
+    "restart-protected",
+    "limits-and-memory",
+    "chaos",
 ];
 
 /// Every scenario, in the order in which a boot runs them.
@@ -173,6 +176,9 @@ pub const CATALOGUE: &[Entry] = &[
     entry("undying", BOTH, EachKernel, 60, "the victim cannot exit and its memory does not come: one more pod goes, one that helps"),
     entry("reload-would-kill", BOTH, EachKernel, 60, "a reload brings a threshold that is met already: no eviction before the signal falls by a quarter"),
     entry("terminating", BOTH, EachKernel, 60, "a Terminating pod leaks: its grace period is cut, and no other pod dies"),
+    entry("restart-protected", BOTH, EachKernel, 60, "the agent restarts under pressure without an API server: critical pods of a DaemonSet live"),
+    entry("limits-and-memory", BOTH, EachKernel, 150, "six pods exceed limits of their own: a hard memory eviction has a budget of its own"),
+    entry("chaos", V2, EachKernel, 90, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),
     entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
     entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident"),
     entry("earlyoom", BOTH, Reference, 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),

@@ -18,6 +18,8 @@ pub struct AgentConfig {
     pub transition: &'static str,
     pub ring_buffer: Option<&'static str>,
     pub stall_threshold: Option<&'static str>,
+    /// Whether a threshold that is met when it arrives evicts. Many scenarios begin with such a threshold.
+    pub act_on_present_pressure: bool,
     pub port: u16,
     /// More lines of the file, each with its line end.
     pub extra: String,
@@ -37,6 +39,7 @@ impl Default for AgentConfig {
             transition: "0s",
             ring_buffer: None,
             stall_threshold: None,
+            act_on_present_pressure: true,
             port: 9946,
             extra: String::new(),
             without_capabilities: Vec::new(),
@@ -86,8 +89,7 @@ impl AgentConfig {
         if let Some(threshold) = self.stall_threshold {
             let _ = writeln!(text, "  stallThreshold: {threshold}");
         }
-        if !self.extra.lines().any(|line| line.starts_with("evictions:")) {
-            // Most scenarios begin with a threshold that is met, or that is above half of the small machine.
+        if self.act_on_present_pressure && !self.extra.lines().any(|line| line.starts_with("evictions:")) {
             text.push_str("evictions:\n  actOnPresentPressure: true\n");
         }
         text.push_str(&self.extra);

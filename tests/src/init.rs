@@ -108,6 +108,11 @@ fn play(options: &Options, guest: Guest) -> Result<Counts> {
     scenarios::play(layout, guest, pages, expressions)
 }
 
+/// Returns a word of the kernel command line.
+pub fn option(key: &str) -> Option<String> {
+    command_line().ok()?.remove(key)
+}
+
 fn layout(options: &Options) -> Result<Layout> {
     match options.get("npm.cgroup").map_or("v2", String::as_str) {
         "v1" => Ok(Layout::V1),

@@ -107,6 +107,9 @@ fn scenario(name: &str) -> Option<Scenario> {
         "undying" => enforcing::pending::undying,
         "reload-would-kill" => enforcing::arming::reload_would_kill,
         "terminating" => enforcing::cluster::terminating,
+        "chaos" => enforcing::chaos::chaos,
+        "restart-protected" => enforcing::cluster::restart_protected,
+        "limits-and-memory" => enforcing::budgets::limits_and_memory,
         "runtime-slice" => enforcing::runtime_slice::runtime_slice,
         "containers" => containers::containers,
         "doctor" => doctor::doctor,
@@ -150,7 +153,8 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
             Err(error) => (word.to_owned(), Verdict::Fail, format!("{error:#}")),
             Ok(request) => {
                 console::start(request.entry.name);
-                let seconds = u64::from(request.entry.timeout_seconds) * u64::from(request.times);
+                let chaos = if request.entry.name == "chaos" { enforcing::chaos::wish().0.as_secs() } else { 0 };
+                let seconds = (u64::from(request.entry.timeout_seconds) + chaos) * u64::from(request.times);
                 watchdog.guard(request.entry.name, Duration::from_secs(seconds), (passed, failed, skipped));
                 let (verdict, reason) = play_request(&boot, &request, &mut replays);
                 watchdog.rest();

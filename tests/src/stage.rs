@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, forget_decisions};
 use crate::catalogue::Guest;
 use crate::cgroups::{Cgroup, Layout, Pod, PodSpec, pod_uid};
 use crate::config::AgentConfig;
@@ -101,6 +101,7 @@ impl<'a> Stage<'a> {
         let mut reaper = Reaper::default();
         reaper.forget();
         boot.trace.clear()?;
+        forget_decisions()?;
         Ok(Self {
             boot,
             name,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use super::judge::{self, Expected, THRESHOLD};
 use super::pressure::{Bystanders, ramping_pod};
+use crate::agent::forget_decisions;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::processes;
@@ -86,6 +87,8 @@ fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
 
 /// Runs the same ramp against the agent.
 fn agent(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
+    // Each round has a budget of its own.
+    forget_decisions()?;
     let agent = stage.agent(&AgentConfig::default())?;
     stage.boot.trace.clear()?;
     stage.boot.sampler.start();

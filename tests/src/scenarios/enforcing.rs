@@ -2,6 +2,8 @@
 
 pub mod arming;
 pub mod benefit;
+pub mod budgets;
+pub mod chaos;
 pub mod cluster;
 pub mod effect;
 pub mod pending;
@@ -23,9 +25,9 @@ const LIMIT: Duration = Duration::from_secs(25);
 /// The time after the last expected death in which a wrong one would appear. It is longer than the wait for freed memory.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
-/// Returns a configuration in which one shortage lasts for the whole scenario.
+/// Returns a configuration with the defaults that concern a kill. One shortage lasts for the whole scenario.
 fn config() -> AgentConfig {
-    AgentConfig { transition: "5m", ..AgentConfig::default() }
+    AgentConfig { transition: "5m", act_on_present_pressure: false, ..AgentConfig::default() }
 }
 
 /// The workloads of one scenario, with one process each.

@@ -132,9 +132,10 @@ impl Boot<'_> {
         // A kernel oops ends the boot at once, because later results would prove nothing. Console messages below critical are
         // off, because they would interrupt the guest's lines. The guest reads them from /dev/kmsg.
         let mut append = format!(
-            "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.scenarios={}",
+            "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.chaos={} npm.scenarios={}",
             plan.cgroup.word(),
             u32::from(plan.pages),
+            plan.chaos,
             expressions.join(",")
         );
         if plan.guest == Guest::Containerd {

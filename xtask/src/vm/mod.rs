@@ -61,6 +61,8 @@ pub struct Options {
     /// Give the boot up after so many seconds without a line from the guest.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     silence_limit: u64,
+    #[command(flatten)]
+    chaos: Chaos,
     /// List the scenarios and boot nothing.
     #[arg(long)]
     list: bool,
@@ -126,6 +128,29 @@ impl KernelChoice {
     }
 }
 
+/// How long the scenario `chaos` lasts, and its seed.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Chaos {
+    /// Duration of the scenario `chaos`.
+    #[arg(long = "seconds", value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// Seed of the scenario `chaos`. The same seed makes the same episodes.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+impl Default for Chaos {
+    fn default() -> Self {
+        Self { seconds: 60, seed: 1 }
+    }
+}
+
+impl std::fmt::Display for Chaos {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.seconds, self.seed)
+    }
+}
+
 /// One boot to run.
 #[derive(Debug)]
 pub struct Plan {
@@ -136,6 +161,7 @@ pub struct Plan {
     /// Whether a concurrent boot has priority on the CPUs.
     pub yields: bool,
     pub requests: Vec<Request>,
+    pub chaos: Chaos,
     pub keep_log: bool,
     /// Whether the guest prints whole pages of text. In a suite the pages would hide the outcomes.
     pub pages: bool,
@@ -155,6 +181,7 @@ impl Plan {
             yields: false,
             time_limit: scenario::time_limit(&requests),
             requests,
+            chaos: Chaos::default(),
             keep_log: false,
             pages: false,
             silence_limit: Duration::from_secs(300),
@@ -203,7 +230,10 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     }
     let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
     let requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
-    let time_limit = options.time_limit.map_or_else(|| scenario::time_limit(&requests), Duration::from_secs);
+    let time_limit = options.time_limit.map_or_else(
+        || scenario::time_limit(&requests) + Duration::from_secs(options.chaos.seconds),
+        Duration::from_secs,
+    );
     let plan = Plan {
         kernel: options.kernel.clone(),
         cgroup: options.cgroup,
@@ -211,6 +241,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         memory_mib: options.memory,
         yields: false,
         requests,
+        chaos: options.chaos,
         keep_log: options.keep_log,
         pages: true,
         time_limit,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::{AFTERMATH, Crowd, LIMIT, config, note_evictions};
-use crate::cgroups::{CONTROLLERS, Pod, PodSpec, ROOT};
+use crate::cgroups::{Pod, PodSpec, ROOT};
 use crate::containers::storage::KUBELET;
 use crate::evidence::meminfo;
 use crate::init::{EXT4, mount_at};
@@ -24,18 +24,18 @@ const PACED: &str = "--fast-until 180";
 
 /// A memory volume of a pod, where the kubelet mounts it. Dropping it unmounts it.
 #[derive(Debug)]
-struct MemoryVolume {
+pub struct MemoryVolume {
     place: PathBuf,
 }
 
 impl MemoryVolume {
-    fn mount(pod: &Pod) -> Result<Self> {
+    pub fn mount(pod: &Pod) -> Result<Self> {
         let place = PathBuf::from(format!("{KUBELET}/pods/{}/volumes/kubernetes.io~empty-dir/memory", pod.uid));
         mount_at("tmpfs", &place.to_string_lossy(), "tmpfs", "size=960m")?;
         Ok(Self { place })
     }
 
-    fn file(&self) -> String {
+    pub fn file(&self) -> String {
         self.place.join("data").display().to_string()
     }
 }
@@ -98,7 +98,6 @@ impl Drop for CpuController {
 
 /// Another process, such as a kubelet, kills a large pod. Its CPU limit makes the exit take seconds.
 pub fn others_victim(stage: &mut Stage<'_>) -> Result<()> {
-    debug_assert!(!CONTROLLERS.contains(&"cpu"));
     let mut crowd = Crowd::with_ballast(stage, 250)?;
     crowd.hold_many(stage, "small", (3, 30), PodSpec::best_effort())?;
     let large_pod = stage.pod("large", PodSpec::burstable(32))?;

@@ -1,0 +1,246 @@
+//! Random pods, leaks and faults, one episode after another, and an oracle that judges each.
+
+mod oracle;
+pub mod plan;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime, clock_settime};
+
+use super::pending::MemoryVolume;
+use super::{Crowd, EVERYTHING_MIB};
+use crate::agent::Agent;
+use crate::cgroups::{Cgroup, Pod};
+use crate::config::AgentConfig;
+use crate::evidence::meminfo;
+use crate::init::{EXT4, SMALL, option};
+use crate::processes;
+use crate::sampler;
+use crate::stage::{Stage, Worker};
+use crate::units::MIB;
+use oracle::{Outcome, Verdict};
+use plan::{Bystander, Episode, Fault, Kind, Leak};
+
+/// MemAvailable in MiB when everybody but the leaks has started.
+const HEADROOM_MIB: u64 = 280;
+const BALLAST: &str = "system.slice/ballast.service";
+/// The log records that stand for a decision against an eviction.
+const REFUSALS: [&str; 5] =
+    ["eviction_refused", "eviction_put_off", "leak_not_evictable", "evictions_spent", "candidates_exhausted"];
+
+/// The duration and the seed, from the kernel's command line.
+pub fn wish() -> (Duration, u64) {
+    let text = option("npm.chaos").unwrap_or_default();
+    let (seconds, seed) = text.split_once(':').unwrap_or_default();
+    (Duration::from_secs(seconds.parse().unwrap_or(60)), seed.parse().unwrap_or(1))
+}
+
+pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
+    let (span, seed) = wish();
+    let mut run = Run::start(stage)?;
+    let begun = Instant::now();
+    let (mut episodes, mut wrong, mut late) = (0_u32, 0, 0);
+    while begun.elapsed() < span {
+        let episode = Episode::new(seed, u64::from(episodes));
+        let (outcome, verdict) = run.play(stage, &episode)?;
+        if verdict != Verdict::default() {
+            stage.note(format!("episode {episodes} of seed {seed}: {verdict:?}; {outcome:?}; {episode:?}"));
+        }
+        wrong += verdict.wrong.len();
+        late += verdict.late.len();
+        episodes += 1;
+    }
+    let (kills, refusals) = run.decisions();
+    stage.note(format!("seed {seed}: {episodes} episodes, {kills} kills, {refusals} refusals"));
+    for (key, count) in [("kills", kills), ("refusals", refusals), ("wrong_kills", wrong), ("late_kills", late)] {
+        stage.figure(key, f64::from(u32::try_from(count)?), "");
+    }
+    stage.figure("decisions", f64::from(u32::try_from(kills + refusals)?), "");
+    stage.figure("duration", begun.elapsed().as_secs_f64(), "s");
+    stage.check(kills > 0, || "the agent killed no pod at all".to_owned());
+    stage.check_equal("wrong kills", &wrong, &0);
+    stage.check_equal("kills that came too late", &late, &0);
+    stage.stop(&run.agent);
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Run {
+    agent: Agent,
+    killed_agents: Vec<Agent>,
+}
+
+fn config() -> AgentConfig {
+    let extra = format!(
+        "evictions: {{maxPerMinute: 1000}}\nprotected: [\"system.slice/*\"]\n\
+         incidents: {{directory: {SMALL}/incidents, maxSize: 4Mi}}\n"
+    );
+    AgentConfig { extra, ..super::config() }
+}
+
+impl Run {
+    fn start(stage: &mut Stage<'_>) -> Result<Self> {
+        Ok(Self { agent: stage.agent(&config())?, killed_agents: Vec::new() })
+    }
+
+    /// Returns the kills and the refusals in the logs of all agents.
+    fn decisions(&self) -> (usize, usize) {
+        let (mut kills, mut refusals) = (0, 0);
+        for record in self.killed_agents.iter().chain([&self.agent]).flat_map(Agent::records) {
+            kills += usize::from(record.is("eviction") && record.text("action") == "kill");
+            refusals += usize::from(REFUSALS.iter().any(|event| record.is(event)));
+        }
+        (kills, refusals)
+    }
+
+    fn play(&mut self, stage: &mut Stage<'_>, episode: &Episode) -> Result<(Outcome, Verdict)> {
+        stage.boot.trace.clear()?;
+        let oom_before = stage.oom_kills()?;
+        let mut scene = Scene::default();
+        let outcome = self.act(stage, episode, &mut scene);
+        scene.end(stage)?;
+        let mut outcome = outcome?;
+        outcome.oom_kills = stage.oom_kills()? - oom_before;
+        let verdict = oracle::judge(episode, &outcome);
+        Ok((outcome, verdict))
+    }
+
+    fn act(&mut self, stage: &mut Stage<'_>, episode: &Episode, scene: &mut Scene) -> Result<Outcome> {
+        for bystander in &episode.bystanders {
+            scene.add(stage, bystander)?;
+        }
+        let ballast = (meminfo("MemAvailable")? / MIB).saturating_sub(HEADROOM_MIB);
+        let work = format!("hold --name ballast --mib {ballast}");
+        let worker = scene.crowd.host_service(stage, BALLAST, (&work, 0))?;
+        stage.wait_resident(&worker, ballast)?;
+        stage.boot.sampler.start();
+        for leak in &episode.leaks {
+            scene.leak(stage, leak)?;
+        }
+        let mut is_watched = true;
+        if episode.fault != Fault::Nothing {
+            let floor = episode.fault_below_mib * MIB;
+            stage.until(Duration::from_secs(5), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < floor));
+            is_watched = episode.fault != Fault::AgentKilled;
+            self.fail(stage, episode.fault, scene)?;
+        }
+        scene.settle(stage, Duration::from_millis(episode.clean_up_ms));
+        let lowest = sampler::lowest(&stage.boot.sampler.curve()).unwrap_or(u64::MAX) / MIB;
+        Ok(Outcome { dead: scene.crowd.dead(stage)?, oom_kills: 0, lowest_mib: lowest, is_watched })
+    }
+
+    fn fail(&mut self, stage: &mut Stage<'_>, fault: Fault, scene: &mut Scene) -> Result<()> {
+        match fault {
+            Fault::Nothing => {}
+            Fault::AgentKilled => {
+                let dying = self.agent.pid;
+                processes::signal(dying, libc::SIGKILL);
+                stage.until(Duration::from_secs(5), |stage| stage.reaper.ended(dying).is_some());
+                self.killed_agents.push(std::mem::replace(&mut self.agent, stage.agent(&config())?));
+            }
+            Fault::Reload => self.agent.reload(&config())?,
+            Fault::ClockSet => {
+                let mut now = clock_gettime(ClockId::Realtime);
+                now.tv_sec += if now.tv_sec % 2 == 0 { 3601 } else { -3601 };
+                clock_settime(ClockId::Realtime, now).context("set the clock")?;
+            }
+            Fault::DiskFull => scene.fill(SMALL),
+            Fault::ThousandCgroups => {
+                if let Some(pod) = scene.pods.first() {
+                    let directory = pod.container()?.directory();
+                    (0..1000).for_each(|number| drop(fs::create_dir(directory.join(format!("c{number}")))));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an episode has made.
+#[derive(Debug, Default)]
+struct Scene {
+    crowd: Crowd,
+    pods: Vec<Pod>,
+    volumes: Vec<(i32, Option<MemoryVolume>)>,
+    leaks: Vec<Worker>,
+    filler: Option<String>,
+}
+
+impl Scene {
+    fn add(&mut self, stage: &mut Stage<'_>, bystander: &Bystander) -> Result<()> {
+        let Bystander { label, mib, kind, .. } = bystander;
+        let pod = stage.pod(label, bystander.spec)?;
+        self.pods.push(pod.clone());
+        let mut volume = None;
+        let work = match kind {
+            Kind::Private => format!("hold --mib {mib}"),
+            Kind::Shared => format!("hold --mib {mib} --shared"),
+            Kind::Forks => format!("hold --mib {mib} --children 20"),
+            Kind::FilePages => format!("cache --file {EXT4}/{label} --mib {mib} --ready /tmp/{label}"),
+            Kind::Volume => {
+                let mounted = volume.insert(MemoryVolume::mount(&pod)?);
+                format!("ramp --rate max --to {mib} --file {}", mounted.file())
+            }
+        };
+        let worker = self.crowd.pod(pod, stage, &work)?;
+        stage.wait_resident(&worker, *mib)?;
+        self.volumes.push((worker.pid, volume));
+        Ok(())
+    }
+
+    fn leak(&mut self, stage: &mut Stage<'_>, leak: &Leak) -> Result<()> {
+        let mut work = format!("ramp --rate {} --to {EVERYTHING_MIB} --fast-until 180", leak.rate);
+        if leak.is_protected {
+            work.push_str(" --stop-at 17");
+            return self.crowd.host_service(stage, &leak.label, (&work, 0)).map(drop);
+        }
+        let pod = stage.pod(&leak.label, leak.spec)?;
+        let volume = if leak.in_volume { Some(MemoryVolume::mount(&pod)?) } else { None };
+        if let Some(volume) = &volume {
+            work = format!("{work} --file {}", volume.file());
+        }
+        self.pods.push(pod.clone());
+        let worker = self.crowd.pod(pod, stage, &work)?;
+        self.volumes.push((worker.pid, volume));
+        self.leaks.push(worker);
+        Ok(())
+    }
+
+    /// Waits for the end of the leaks, unmounts the volumes of dead pods as the kubelet does, and leaves time for a wrong kill.
+    fn settle(&mut self, stage: &mut Stage<'_>, clean_up: Duration) {
+        let limit = Duration::from_secs(if self.leaks.is_empty() { 3 } else { 15 });
+        let leaks = self.leaks.clone();
+        stage.until(limit, |stage| leaks.iter().all(|leak| stage.reaper.ended(leak.pid).is_some()));
+        stage.pause(clean_up);
+        for (pid, volume) in &mut self.volumes {
+            if stage.reaper.ended(*pid).is_some() {
+                drop(volume.take());
+            }
+        }
+        stage.pause(Duration::from_millis(1500));
+    }
+
+    fn fill(&mut self, disk: &str) {
+        let path = format!("{disk}/full");
+        // The write ends with ENOSPC, which is the purpose.
+        let _ = fs::write(&path, vec![0_u8; 64 << 20]);
+        self.filler = Some(path);
+    }
+
+    /// Ends everything. Processes of one pod end before its cgroup and its volume.
+    fn end(self, stage: &mut Stage<'_>) -> Result<()> {
+        self.crowd.end(stage);
+        for pod in &self.pods {
+            for pid in pod.cgroup.processes() {
+                processes::signal(pid, libc::SIGKILL);
+            }
+        }
+        drop(self.volumes);
+        if let Some(path) = &self.filler {
+            let _ = fs::remove_file(path);
+        }
+        self.pods.iter().map(|pod| &pod.cgroup).try_for_each(Cgroup::remove)
+    }
+}
