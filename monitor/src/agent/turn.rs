@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::actions::{ActionError, ActionFacts, EvictionOrder, Reason, Started};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{
-    AgentRules, Answer, Attempt, Choice, Decider, EvictionStage, Measure, Next, Pace, Place, Recording, Rules, Snapshot,
+    AgentRules, Answer, Attempt, Choice, Decider, DyingMemory, EvictionStage, Measure, Next, Pace, Place, Recording,
+    Rules, Snapshot, UnderWay,
 };
 use crate::eviction::{MetThreshold, Observation};
 use crate::report::eviction_report::BenefitReport;
@@ -88,6 +89,7 @@ impl Agent {
                 Next::Measure(Measure::Signals) => {
                     turn.ordered = Monotonic::now();
                     let Some((sampled, observation)) = self.observe() else { return turn };
+                    snapshot.dying = self.dying_memory(&snapshot.under_way, sampled);
                     turn.decided = Monotonic::now();
                     snapshot.layout = self.sensors.signals.filesystems.layout();
                     (snapshot.now, snapshot.observation) = (sampled.into(), observation);
@@ -123,8 +125,7 @@ impl Agent {
         let killed = under_way.iter().filter(|it| it.stage == EvictionStage::Dying).map(|it| it.id);
         killed.for_each(|id| self.sensors.note_own_kill(id, None, now));
         self.sensors.note_oom_victims(now);
-        let is_dying = |id| under_way.iter().any(|it| it.id == id && it.stage == EvictionStage::Dying);
-        let dying = self.sensors.dying_memory(is_dying, now);
+        let dying = self.dying_memory(&under_way, now);
         Snapshot {
             dying,
             protected_growth: self.sensors.protected_growth(),
@@ -144,6 +145,11 @@ impl Agent {
             oom_killed: self.sensors.oom_kills.last_of_node(),
             has_limits: self.sensors.pods.has_any(),
         }
+    }
+
+    fn dying_memory(&mut self, under_way: &[UnderWay], now: Monotonic) -> Vec<DyingMemory> {
+        let is_dying = |id| under_way.iter().any(|it| it.id == id && it.stage == EvictionStage::Dying);
+        self.sensors.dying_memory(is_dying, now)
     }
 
     /// Returns whether soft evictions wait for the control plane.
@@ -174,7 +180,7 @@ impl Agent {
             Measure::Signals => Answer::Sampled,
             Measure::Runtime => Answer::Runtime(self.sensors.runtime_facts()),
             Measure::Candidates { signal, exact } => {
-                Answer::Candidates(self.sensors.candidates(signal, exact, self.config.policy.quirks))
+                Answer::Candidates(self.sensors.candidates(signal, exact, &self.config))
             }
             Measure::Exact { place } => {
                 let id = self.ranked_at(place).map(|usage| usage.workload.id);

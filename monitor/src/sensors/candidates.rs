@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::Quirks;
+use crate::config::{MonitorConfig, Quirks};
 use crate::eviction::DiskUsage;
 use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
@@ -16,17 +16,20 @@ const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 
 impl Sensors {
     /// Returns the candidates with their usage of the resource behind `signal`.
-    pub fn candidates(&mut self, signal: Signal, exact: bool, quirks: Quirks) -> Vec<WorkloadUsage> {
+    pub fn candidates(&mut self, signal: Signal, exact: bool, config: &MonitorConfig) -> Vec<WorkloadUsage> {
         self.workloads.list_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
         let tree = self.workloads.tree_mut();
         let is_memory = signal.resource() == Resource::Memory;
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };
+        if is_memory {
+            self.note_others_victims(&usages, &config.proc_root);
+        }
         // A pod of a DaemonSet may be evicted for memory if it leaks. The decider judges that.
         let may_go = |protection: Protection| is_memory && protection == Protection::DaemonSet;
         usages.retain(|usage| usage.workload.protection.is_none_or(may_go));
         self.add_outlook(&mut usages);
         if !is_memory {
-            self.add_usage_of(signal, &mut usages, quirks);
+            self.add_usage_of(signal, &mut usages, config.policy.quirks);
         }
         usages
     }

@@ -1,10 +1,15 @@
 //! What the rule of benefit and the rule of pending memory need to know about workloads.
 
+use std::path::Path;
+
 use crate::eviction::decider::DyingMemory;
 use crate::units::{Bytes, CgroupId, Monotonic};
-use crate::workloads::{Protection, WorkloadUsage};
+use crate::workloads::{Protection, WorkloadUsage, killed_processes};
 
 use super::Sensors;
+
+/// Before an eviction for memory, so many of the largest workloads are looked at for whether another program has killed them.
+const LOOKED_AT: usize = 8;
 
 impl Sensors {
     /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it.
@@ -51,6 +56,23 @@ impl Sensors {
             let expected: Bytes = parts.into_iter().flatten().sum();
             let expected = Some(expected).filter(|expected| !expected.is_zero());
             self.dying.note((tracked, tree.hierarchy().version), (expected, 0), false, now);
+        }
+    }
+
+    /// Notes the largest of `usages` whose processes another program has killed: the kubelet, systemd-oomd, anybody.
+    pub(super) fn note_others_victims(&mut self, usages: &[WorkloadUsage], proc_root: &Path) {
+        let is_whole = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
+        let mut largest: Vec<&WorkloadUsage> = usages.iter().filter(is_whole).collect();
+        let size = |usage: &&WorkloadUsage| std::cmp::Reverse(usage.working_set);
+        if largest.len() > LOOKED_AT {
+            largest.select_nth_unstable_by_key(LOOKED_AT, size);
+            largest.truncate(LOOKED_AT);
+        }
+        let tree = self.workloads.tree();
+        for tracked in largest.iter().filter_map(|usage| tree.find(usage.workload.id)) {
+            if killed_processes::is_dying(tracked.directory(), proc_root) {
+                self.dying.note((tracked, tree.hierarchy().version), (None, 0), false, Monotonic::now());
+            }
         }
     }
 

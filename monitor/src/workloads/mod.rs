@@ -7,6 +7,7 @@ mod cgroup_walk;
 pub mod container_memory;
 pub mod essential;
 pub mod json_defaults;
+pub mod killed_processes;
 pub mod kubelet_summary;
 pub mod membership;
 mod oom_kill_counter;

@@ -98,6 +98,13 @@ impl<C: Candidate> Decider<C> {
             self.memory.cool_downs.set((signal, met.is_hard()), snapshot.clock(), duration);
         }
         self.memory.observe_memory(observation, snapshot.clock());
+        // Looking at the candidates may have shown that another program has killed one of them.
+        self.memory.pending.observe(&snapshot.dying, snapshot.clock());
+        if let Some(met) = self.acted_on().cloned()
+            && self.awaits_memory(snapshot, &met)
+        {
+            return self.skip_threshold(rules, snapshot);
+        }
         self.settle_shortage(snapshot.clock());
         self.take_next(rules, snapshot)
     }

@@ -39,6 +39,8 @@ struct Scene {
     /// The bytes that the kernel has freed when an attempt at proactive reclaim ends.
     freed: Bytes,
     is_reclaim_refused: bool,
+    /// What the second sample finds dying beside what the first did.
+    second_dying: Vec<DyingMemory>,
     /// The second sample. `None` repeats the first.
     second: Option<Vec<(Signal, i64)>>,
 }
@@ -88,6 +90,7 @@ impl Scene {
             holding: None,
             freed: Bytes::ZERO,
             is_reclaim_refused: false,
+            second_dying: Vec::new(),
             second: None,
         }
     }
@@ -160,6 +163,7 @@ impl Scene {
                     return done;
                 }
                 Next::Measure(Measure::Signals) => {
+                    snapshot.dying.extend(&self.second_dying);
                     if let Some(second) = &self.second {
                         snapshot.observation = observed(second);
                     }
@@ -375,7 +379,10 @@ fn an_eviction_waits_for_the_victims_of_others() {
         is_populated: false,
         ..dying(2)
     };
-    scene.see(&[(MEMORY, 90)]).snapshot.dying = vec![others];
+    scene.see(&[(MEMORY, 90)]).second_dying = vec![others];
+    assert!(scene.at(1_000).turn().is_empty(), "only a look at the candidates shows it");
+    scene.second_dying.clear();
+    scene.snapshot.dying = vec![others];
     assert!(scene.at(1_000).turn().is_empty());
     assert_eq!(scene.at(1_900).turn(), ["memory expected"]);
     let evicted = scene.at(3_100).turn();

@@ -1,0 +1,62 @@
+//! Tells whether a workload is dying: its processes have received SIGKILL, from whomever, or are exiting.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use crate::units::Pid;
+
+use super::cgroup_processes::{collect, read};
+
+/// So many processes are looked at: a workload that is killed is killed as a whole.
+const LOOKED_AT: usize = 4;
+/// `PF_EXITING` in the kernel's `sched.h`.
+const EXITING: u64 = 0x4;
+/// SIGKILL in a mask of signals.
+const SIGKILL: u64 = 1 << 8;
+
+/// Returns whether the workload with this open cgroup has processes, and all that are looked at are dying.
+pub fn is_dying(directory: impl AsFd, proc_root: &Path) -> bool {
+    let mut pids = Vec::new();
+    let is_listed = collect(directory, &mut pids).is_ok();
+    let mut states = pids.iter().take(LOOKED_AT).filter_map(|pid| is_process_dying(proc_root, *pid));
+    is_listed && states.next() == Some(true) && states.all(|is_dying| is_dying)
+}
+
+/// Returns `None` if the process has exited.
+fn is_process_dying(proc_root: &Path, pid: Pid) -> Option<bool> {
+    let file = |name| read(rustix::fs::CWD, proc_root.join(format!("{}/{name}", pid.0))).ok();
+    Some(is_exiting(&file("stat")?) || has_sigkill(&file("status")?))
+}
+
+/// Reads the flags in `stat`, the seventh field after the name, which may contain anything.
+fn is_exiting(stat: &str) -> bool {
+    let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
+/// Reads the pending signals in `status`: those of the thread, and those of the whole process.
+fn has_sigkill(status: &str) -> bool {
+    let masks = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & SIGKILL != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exiting_and_killed_processes_are_dying() {
+        let stat = |flags: u64| format!("7 (a) b) S 1 7 7 0 -1 {flags} 1 2 3");
+        assert!(is_exiting(&stat(0x40_0004)) && !is_exiting(&stat(0x40_0100)) && !is_exiting(""));
+        let status =
+            |thread: &str, process: &str| format!("Name:\tx\nSigQ:\t0/1\nSigPnd:\t{thread}\nShdPnd:\t{process}\n");
+        let (none, kill, term) = ("0000000000000000", "0000000000000100", "0000000000004000");
+        for (thread, process, expected) in
+            [(none, none, false), (none, term, false), (kill, none, true), (term, kill, true)]
+        {
+            assert_eq!(has_sigkill(&status(thread, process)), expected, "{thread} {process}");
+        }
+        assert_eq!(is_process_dying(Path::new("/proc"), Pid(std::process::id().cast_signed())), Some(false));
+        assert_eq!(is_process_dying(Path::new("/nowhere"), Pid(1)), None);
+    }
+}
