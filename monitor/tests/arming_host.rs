@@ -114,16 +114,6 @@ fn state(agent: &Agent) -> Value {
     }
 }
 
-/// Puts `instant` into every empty list.
-fn fill_lists(value: &mut Value, instant: u64) {
-    match value {
-        Value::Array(list) if list.is_empty() => list.push(json!(instant)),
-        Value::Array(list) => list.iter_mut().for_each(|value| fill_lists(value, instant)),
-        Value::Object(fields) => fields.values_mut().for_each(|value| fill_lists(value, instant)),
-        _ => {}
-    }
-}
-
 #[test]
 fn a_restarted_agent_keeps_armed_thresholds_and_its_budget() {
     let Some(disk) = Disk::new() else {
@@ -166,7 +156,9 @@ fn a_restarted_agent_keeps_armed_thresholds_and_its_budget() {
     let mut left = state(&agent);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
     let now = u64::try_from(now).unwrap() * 1_000_000_000;
-    fill_lists(&mut left["kept"]["budget"], now);
+    // More than any number of workloads allows.
+    let charge = |id: u64| json!({"class": "OtherHard", "id": id, "at": now});
+    left["kept"]["budget"] = json!({"charges": (1..100).map(charge).collect::<Vec<_>>()});
     left["writtenMonoNs"] = json!(now);
     fs::write(agent.path("lock.decisions"), left.to_string()).unwrap();
     start_again(&mut agent, &disk);
