@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_list_of_too_many_or_too_deep_cgroups_is_cut() {
         let listed = |cgroups: &dyn Fn(&Path)| {
-            let root = tempfile::tempdir().unwrap();
+            let root = crate::workloads::cgroup_walk::tests::directory();
             std::fs::write(root.path().join("cgroup.procs"), "").unwrap();
             cgroups(root.path());
             let directory = std::fs::File::open(root.path()).unwrap();

@@ -404,4 +404,4 @@ fn open_directory(at: impl AsFd, name: impl rustix::path::Arg, path: &Path) -> R
 
 #[cfg(test)]
 #[path = "cgroup_walk_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -7,6 +7,11 @@ use crate::workloads::WorkloadTree;
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+/// Makes a directory in memory if possible: thousands of directories take seconds on a disk.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Makes a populated cgroup with the files of v2.
 fn populate(root: &Path, path: &str) {
     let directory = root.join(path);
@@ -48,7 +53,7 @@ fn named(found: &[(&str, bool)]) -> Vec<(String, bool)> {
 
 #[test]
 fn a_delegated_tree_beyond_the_limit_is_one_candidate() {
-    let root = tempfile::tempdir().unwrap();
+    let root = directory();
     let root = root.path();
     populate(root, "web.service");
     populate(root, "user@7.service");
@@ -65,7 +70,7 @@ fn a_delegated_tree_beyond_the_limit_is_one_candidate() {
 
 #[test]
 fn a_user_does_not_exempt_his_services_by_many_cgroups() {
-    let root = tempfile::tempdir().unwrap();
+    let root = directory();
     let manager = "user.slice/user-7.slice/user@7.service";
     let own = format!("{manager}/own.service");
     populate(root.path(), manager);
@@ -80,7 +85,7 @@ fn a_user_does_not_exempt_his_services_by_many_cgroups() {
 
 #[test]
 fn a_tree_that_is_too_deep_is_one_candidate() {
-    let root = tempfile::tempdir().unwrap();
+    let root = directory();
     populate(root.path(), "user@7.service");
     populate(root.path(), "user@7.service/decoy.service");
     fs::create_dir_all(root.path().join(format!("user@7.service/{}", "a/".repeat(DEPTH_LIMIT)))).unwrap();
@@ -93,7 +98,7 @@ fn a_service_with_pods_is_no_candidate_beyond_the_limit() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let root = tempfile::tempdir().unwrap();
+    let root = directory();
     let root = root.path();
     let pod = "kubelet.service/kubepods/besteffort/pod11112222-3333-4444-5555-666677778888";
     populate(root, "kubelet.service");
@@ -110,8 +115,7 @@ fn the_tree_is_limited_in_all_and_pods_come_first() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // A directory is made much faster in memory.
-    let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let root = directory();
     let pod = "kubepods/pod11112222-3333-4444-5555-666677778888";
     fill(root.path(), "a.slice", MOST_IN_ALL + 10);
     populate(root.path(), pod);
@@ -122,7 +126,7 @@ fn the_tree_is_limited_in_all_and_pods_come_first() {
 
 #[test]
 fn a_list_of_workloads_does_not_enter_containers_and_forgets_nothing() {
-    let root = tempfile::tempdir().unwrap();
+    let root = directory();
     let container = format!("docker/{CONTAINER}");
     populate(root.path(), &container);
     populate(root.path(), &format!("{container}/first"));
