@@ -4,9 +4,11 @@ use crate::incidents::text::text_page::Page;
 use crate::units::Bytes;
 
 use super::Report;
-use super::facts::{Facts, Filesystem, NodeThreshold};
+use super::facts::{Facts, Filesystem, Needed, NodeThreshold};
 use super::findings::{Finding, Severity};
 
+/// More protected workloads are only counted.
+const MOST_NEEDED: usize = 20;
 /// Column of the text after a label.
 const INDENT: usize = 14;
 
@@ -101,6 +103,15 @@ fn found(page: &mut Page, facts: &Facts) {
         }),
     }
     item(page, "kubelet", if facts.kubelet { "has its files here" } else { "none here" });
+    let candidates = if facts.candidates == "pods" { "only pods" } else { "pods, and workloads outside pods" };
+    item(page, "candidates", candidates);
+    for Needed { workload, protection, by, process } in facts.needed.iter().take(MOST_NEEDED) {
+        let process = process.map(|pid| format!(", process {pid}")).unwrap_or_default();
+        item(page, "protected", &format!("{workload}: {protection} ({by}{process})"));
+    }
+    if let Some(more) = facts.needed.len().checked_sub(MOST_NEEDED).filter(|more| *more > 0) {
+        item(page, "", &format!("and {more} more (--output json)"));
+    }
     if let Some(pid) = facts.other_instance {
         item(page, "agent", &format!("running, process {pid}"));
     }
@@ -171,7 +182,17 @@ mod tests {
 
     #[test]
     fn a_capable_machine_is_rendered() {
-        let page = rendered(&capable());
+        let mut facts = capable();
+        facts.needed.push(Needed {
+            workload: "runtime.slice/c.service".to_owned(),
+            protection: "runs containers",
+            by: "listens on /run/c.sock".to_owned(),
+            process: Some(7),
+        });
+        let page = rendered(&facts);
+        let protected =
+            "\nprotected     runtime.slice/c.service: runs containers (listens on /run/c.sock, process 7)\n";
+        assert!(page.contains("\ncandidates    only pods\n") && page.contains(protected), "{page}");
         assert!(page.ends_with("\nVERDICT\n              everything works; enforcing would be safe\n"), "{page}");
         for line in
             ["kernel        6.12.0", "swap          off", "namespaces    the machine's own", RUNTIME, NODEFS, LAYOUT]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::actions::{reclaim, self_protection};
 use crate::agent::not_acted_on;
 use crate::cluster::Access;
-use crate::config::MonitorConfig;
+use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::MemDetails;
@@ -16,7 +16,7 @@ use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::Bytes;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
-use super::{filesystem_facts, host_facts, runtime_facts, threshold_facts};
+use super::{candidate_facts, filesystem_facts, host_facts, runtime_facts, threshold_facts};
 
 /// Collects all facts. `unread` is a configuration file that was not given: the defaults are examined instead.
 pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
@@ -34,6 +34,9 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     {
         problems.push(Problem::fatal("memory", format!("memory cannot be read: {error}; the agent evicts nothing")));
     }
+    let scanned = hierarchy.as_ref().map(|hierarchy| candidate_facts::find(config, hierarchy)).transpose();
+    let scanned = scanned.map_err(|error| problems.push(Problem::fatal("cgroup", error))).ok().flatten();
+    let (candidates, needed) = scanned.unwrap_or((Candidates::Everything.as_str(), Vec::new()));
     let report = Kernel::check_probes(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
     let oom_kills_told_by = OomKills::open(&report, proc_root, &mut missing).source();
@@ -89,6 +92,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         filesystems,
         kubelet,
         runtimes,
+        candidates,
+        needed,
         other_instance: host_facts::lock_holder(proc_root, &config.lock_file),
         unread_configuration: unread.map(Path::to_owned),
         limits_unknown: config.policy.local_storage_isolation

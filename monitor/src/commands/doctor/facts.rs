@@ -32,6 +32,10 @@ pub struct Facts {
     pub kubelet: bool,
     /// Container runtimes with a socket on this machine.
     pub runtimes: Vec<Runtime>,
+    /// Which workloads can be candidates: `pods` or `everything`.
+    pub candidates: &'static str,
+    /// What protects the workloads outside pods that the node needs.
+    pub needed: Vec<Needed>,
     /// The process id of a running agent.
     pub other_instance: Option<i32>,
     /// What the thresholds stand for on this machine.
@@ -172,6 +176,19 @@ pub struct Runtime {
     pub socket: PathBuf,
     /// Why the runtime does not answer.
     pub trouble: Option<String>,
+}
+
+/// A workload outside pods that is protected, and how it was recognized.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Needed {
+    /// The path of the cgroup.
+    pub workload: String,
+    pub protection: &'static str,
+    /// `listens on /run/containerd/containerd.sock`.
+    pub by: String,
+    /// The process that was recognized.
+    pub process: Option<i32>,
 }
 
 /// A failed attempt.

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::config::Candidates;
+use crate::workloads::Protection;
+
 use super::super::run::{SWAP_ON, namespaces_text};
 use super::facts::{Facts, Filesystem, NodeThreshold, Problem};
 use crate::eviction::decider::Unarmed;
@@ -60,6 +63,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     }
     thresholds(facts, &mut add);
     killing(facts, &mut add);
+    candidates(facts, &mut add);
     disks(facts, &mut add);
     if facts.swap_bytes > 0 {
         let mend = "switch swap off (swapoff -a, and its line in /etc/fstab), or add a pressureConditions entry that detects the stalls";
@@ -140,6 +144,27 @@ fn killing(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&s
             _ => "mount the cgroup filesystem writable for the agent, on Linux 5.14 or later",
         };
         add(Severity::Degraded, "killing workloads", sentence.to_owned(), Some(mend));
+    }
+}
+
+/// Adds findings about what the node needs and might be evicted. Where only pods are candidates, nothing outside pods might.
+fn candidates(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
+    if facts.candidates == Candidates::Pods.as_str() {
+        return;
+    }
+    let is_found = |protection: Protection| facts.needed.iter().any(|needed| needed.protection == protection.as_str());
+    let has_runtime = facts.runtimes.iter().any(|runtime| runtime.trouble.is_none());
+    for (what, is_here, protection) in
+        [("kubelet", facts.kubelet, Protection::Kubelet), ("container runtime", has_runtime, Protection::Runtime)]
+    {
+        if is_here && !is_found(protection) {
+            let sentence = format!(
+                "the {what} of this machine cannot be recognized by a socket, a port or a lock: under candidates: everything its workload \
+                 would be a candidate"
+            );
+            let mend = "leave evictions.candidates out, or name the workload in protected; run this as root in the host's namespaces";
+            add(Severity::Unsafe, "candidates", sentence, Some(mend));
+        }
     }
 }
 

@@ -1,4 +1,6 @@
-use super::super::facts::{Capability, Cgroup, Feature, Filesystem, InodesLeft, Kernel, MissingProbe, Probes, Runtime};
+use super::super::facts::{
+    Capability, Cgroup, Feature, Filesystem, InodesLeft, Kernel, MissingProbe, Needed, Probes, Runtime,
+};
 use super::*;
 
 /// A machine on which everything works.
@@ -44,6 +46,8 @@ pub(in super::super) fn capable() -> Facts {
             socket: "/run/c.sock".into(),
             trouble: None,
         }],
+        candidates: "pods",
+        needed: Vec::new(),
         other_instance: None,
         thresholds: Vec::new(),
         unread_configuration: None,
@@ -187,6 +191,32 @@ fn each_missing_ability_has_one_finding() {
         assert_eq!((finding.severity, finding.about.as_str()), (severity, about), "{sentence}");
         assert!(finding.sentence.contains(sentence), "{finding:?}");
     }
+}
+
+#[test]
+fn what_the_node_needs_must_be_recognized_where_it_could_be_evicted() {
+    let needed = |protection: Protection| Needed {
+        workload: "runtime.slice/a.service".to_owned(),
+        protection: protection.as_str(),
+        by: "listens on a socket".to_owned(),
+        process: Some(7),
+    };
+    for (candidates, found, expected) in [
+        ("everything", vec![Protection::Kubelet, Protection::Runtime], vec![]),
+        ("everything", vec![Protection::Runtime], vec!["the kubelet"]),
+        ("everything", vec![Protection::Kubelet], vec!["the container runtime"]),
+        ("everything", vec![Protection::Session], vec!["the kubelet", "the container runtime"]),
+        ("pods", vec![], vec![]),
+    ] {
+        let needed = found.into_iter().map(needed).collect();
+        let found = findings(&Facts { candidates, needed, ..capable() });
+        assert!(found.iter().all(Finding::is_unsafe), "{found:?}");
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        assert!(found.iter().zip(expected).all(|(it, start)| it.sentence.starts_with(start)), "{found:?}");
+    }
+    // A machine with neither.
+    let plain = Facts { candidates: "everything", kubelet: false, runtimes: Vec::new(), ..capable() };
+    assert_eq!(findings(&plain), []);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! [`examine`] collects [`Facts`], [`findings`] decides from the facts alone what they mean, and [`doctor_text`] renders both.
 
+mod candidate_facts;
 mod doctor_text;
 mod examine;
 mod facts;
@@ -44,6 +45,7 @@ nothing.
   {"version", "enforcing": "safe"|"unsafe", "findings": [{"severity": "unsafe"|"degraded"|"note", "about", "sentence", "mend": TEXT|null}],
    "mode", "kernel", "cgroup", "probes", "oomKillsToldBy", "pressureStallInformation", "kernelLog", "swapBytes", "capabilities",
    "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
+   "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
    "otherInstance", "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}]}
 
 Each sentence is the one that the agent logs. unsafe: with mode enforce the agent would evict the wrong workload, or none; degraded: the
