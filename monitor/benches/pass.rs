@@ -149,6 +149,7 @@ fn usage(index: u64) -> WorkloadUsage {
         preference: Preference::None,
         protection: None,
         only_as_leaker: false,
+        is_unlisted: false,
         pod: None,
     };
     WorkloadUsage {

@@ -64,6 +64,10 @@ impl Agent {
         let view = self.sensors.platform.cluster.view();
         let is_first = !self.sensors.pods.is_from_cluster();
         self.sensors.pods.learn(Arc::clone(&view.pods));
+        if view.counts.lists > 0 && !self.sensors.pods.is_listed() {
+            self.sensors.pods.note_listed();
+            self.sensors.workloads.tree_mut().await_list(false);
+        }
         self.join_pods();
         if is_first {
             let (pods, age) = (view.pods.pods().len(), Some(pods_age(&view).unwrap_or_default()));

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use crate::actions::self_protection;
+use crate::cluster::cached_pods;
 use crate::report::node_reporting::publication;
 use crate::report::record::{Record, Start};
 use crate::report::summary::render_page;
@@ -18,6 +19,7 @@ impl Agent {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
+        self.remember_pods();
         self.run_turn(Wakeup::Housekeeping);
         let (drifted, now) = (self.actions.audits.drifted() as u64, Monotonic::now());
         let (reporter, mut state) = self.reporting();
@@ -39,5 +41,18 @@ impl Agent {
         self.reporter.report(&Record::Started(&start), Monotonic::now());
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
+    }
+
+    /// Joins the pods that an earlier agent has cached before the first decision: the thread of the API server may publish them too late.
+    fn remember_pods(&mut self) {
+        if !self.sensors.platform.cluster.is_there() {
+            return;
+        }
+        if let Some((pods, _)) = cached_pods(&self.config.lock_file) {
+            self.sensors.pods.remember(pods);
+        }
+        self.sensors.workloads.scan();
+        self.sensors.workloads.tree_mut().await_list(true);
+        self.join_pods();
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::actions::{ActionError, ActionFacts, EvictionOrder, Reason, Started};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{
-    AgentRules, Answer, Attempt, Choice, Decider, DyingMemory, EvictionStage, Measure, Next, Pace, Place, Recording,
-    Rules, Snapshot, UnderWay,
+    AgentRules, Answer, Attempt, Choice, Decider, DyingMemory, EvictionStage, Measure, Next, Pace, Place, PodList,
+    Recording, Rules, Snapshot, UnderWay,
 };
 use crate::eviction::{MetThreshold, Observation};
 use crate::report::eviction_report::BenefitReport;
@@ -140,6 +140,11 @@ impl Agent {
             expected,
             refaults: self.sensors.refaults(),
             in_maintenance: self.in_maintenance(now),
+            pod_list: match &self.sensors.platform.cluster {
+                _ if self.sensors.pods.is_listed() => PodList::Seen,
+                cluster if cluster.is_there() => PodList::Due { since: cluster.begun() },
+                _ => PodList::None,
+            },
             reclaim,
             memory_stalled: self.decision.awaits_stalls().then(|| self.sensors.pressure.memory_stalled()).flatten(),
             oom_killed: self.sensors.oom_kills.last_of_node(),

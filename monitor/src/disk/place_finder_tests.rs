@@ -249,6 +249,7 @@ fn only_pods_and_containers_are_measured() {
         preference: crate::workloads::Preference::None,
         protection: None,
         only_as_leaker: false,
+        is_unlisted: false,
         pod: None,
     };
     let of = |kind| WorkloadPlaces::of(&workload(kind), Path::new("/sys/fs/cgroup"));

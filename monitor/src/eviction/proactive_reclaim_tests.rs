@@ -47,6 +47,7 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
         preference: Preference::None,
         protection: None,
         only_as_leaker: false,
+        is_unlisted: false,
         pod: None,
     };
     WorkloadUsage {

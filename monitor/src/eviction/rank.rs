@@ -51,6 +51,10 @@ pub trait Candidate {
     fn outlook(&self) -> Outlook {
         Outlook::default()
     }
+    /// Tells whether the API server's list of pods is awaited, and the pod is not known. It goes last: it may be critical.
+    fn is_unlisted(&self) -> bool {
+        false
+    }
     /// Returns the standing, or `None` if it is read only when the candidate is about to be evicted.
     fn standing(&self) -> Option<Standing> {
         None
@@ -91,6 +95,10 @@ impl Candidate for WorkloadUsage {
 
     fn outlook(&self) -> Outlook {
         self.outlook
+    }
+
+    fn is_unlisted(&self) -> bool {
+        self.workload.is_unlisted
     }
 }
 
@@ -236,7 +244,7 @@ impl<'a> Order<'a> {
         // numbers, and the candidates are moved once at the end.
         let keys = self.keys.len() + 1;
         let mut orders: Vec<i128> = Vec::with_capacity(keys * ranked.len());
-        orders.extend(ranked.iter().flat_map(|ranked| self.orders(ranked.facts())));
+        orders.extend(ranked.iter().flat_map(|ranked| self.orders(&ranked.candidate)));
         let orders = |place: usize| &orders[place * keys..][..keys];
         let last = |a: usize, b: usize| by_identity(&ranked[a].candidate, &ranked[b].candidate);
         let mut places: Vec<usize> = (0..ranked.len()).collect();
@@ -263,15 +271,17 @@ impl<'a> Order<'a> {
     }
 
     fn compare<C: Candidate>(self, a: &Ranked<C>, b: &Ranked<C>) -> Ordering {
-        self.orders(a.facts()).cmp(self.orders(b.facts())).then_with(|| by_identity(&a.candidate, &b.candidate))
+        self.orders(&a.candidate).cmp(self.orders(&b.candidate)).then_with(|| by_identity(&a.candidate, &b.candidate))
     }
 
-    /// Returns the numbers to order by. Without [`Quirk::MissingStatisticsFirst`] a candidate without statistics goes last, whatever its
+    /// Returns the numbers to order by. An unlisted pod goes last. Without [`Quirk::MissingStatisticsFirst`] a candidate without statistics goes last, whatever its
     /// keys.
-    fn orders(self, facts: Facts) -> impl Iterator<Item = i128> + use<'a> {
+    fn orders<C: Candidate>(self, candidate: &C) -> impl Iterator<Item = i128> + use<'a, C> {
+        let facts = candidate.facts();
         let is_unknown = facts.usage.is_none() && !self.quirks.has(Quirk::MissingStatisticsFirst);
         let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, &facts).order());
-        std::iter::once(is_unknown.into()).chain(by_keys)
+        let last = i128::from(candidate.is_unlisted()) * 2 + i128::from(is_unknown);
+        std::iter::once(last).chain(by_keys)
     }
 }
 

@@ -15,6 +15,7 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
         preference: Preference::None,
         protection: None,
         only_as_leaker: false,
+        is_unlisted: false,
         pod: None,
     };
     WorkloadUsage {

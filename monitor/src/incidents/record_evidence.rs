@@ -237,6 +237,7 @@ mod tests {
                 preference: Preference::default(),
                 protection: None,
                 only_as_leaker: false,
+                is_unlisted: false,
                 pod: None,
             }
             .into(),

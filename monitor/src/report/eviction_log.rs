@@ -38,6 +38,12 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             reason,
             "a soft threshold is met, and no workload is evicted: the node is, or may be, in maintenance"
         ),
+        Record::PodsAwaited { met } => tracing::info!(
+            event = "pods_awaited",
+            signal = met.threshold.signal.as_str(),
+            suppressed,
+            "a hard threshold waits up to 2 s for the API server's list of pods: a pod that is not known may be critical"
+        ),
         Record::EvictionWaits { met, pods, expected } => {
             let is_bytes = met.threshold.signal.resource().is_bytes();
             tracing::info!(

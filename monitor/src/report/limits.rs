@@ -121,6 +121,7 @@ impl LogLimits {
             Record::EvictionWaits { .. } | Record::MemoryExpected { .. } => ("waits", seldom),
             Record::ProtectedLeak { .. } => ("protected leak", seldom),
             Record::RefaultsOnly { .. } => ("refaults", seldom),
+            Record::PodsAwaited { .. } => ("pods awaited", seldom),
             Record::EvictionPutOff { .. } => ("put off", seldom),
             Record::PodUnknown { .. } | Record::EvictionUnreported { .. } => ("unknown pods", seldom),
             Record::KernelEvent { event: Event::Stall(_), .. } => ("stalls", often),

@@ -25,6 +25,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::EvictionNotStarted { .. }
         | Record::EvictionPutOff { .. }
         | Record::EvictionDeferred { .. }
+        | Record::PodsAwaited { .. }
         | Record::EvictionWaits { .. }
         | Record::MemoryExpected { .. }
         | Record::ProtectedLeak { .. }

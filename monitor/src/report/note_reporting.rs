@@ -42,6 +42,7 @@ impl Reporter {
                 return;
             }
             Note::Deferred { threshold }
+            | Note::AwaitsPods { threshold }
             | Note::Expected { threshold, .. }
             | Note::PutOff { threshold, .. }
             | Note::MemoryExpected { threshold, .. }
@@ -57,6 +58,9 @@ impl Reporter {
             Note::Deferred { .. } => {
                 let reason = state.sensors.platform.cluster.why_deferred(now);
                 self.report_deferred(met, &reason, now);
+            }
+            Note::AwaitsPods { .. } => {
+                self.report(&Record::PodsAwaited { met }, now);
             }
             Note::Expected { amount, .. } => {
                 self.report(&Record::EvictionWaits { met, pods: pods_expected, expected: amount }, now);

@@ -108,6 +108,7 @@ fn usage(name: &str, working_set: u64) -> crate::workloads::WorkloadUsage {
         preference: crate::workloads::Preference::default(),
         protection: None,
         only_as_leaker: false,
+        is_unlisted: false,
         pod: None,
     };
     crate::workloads::WorkloadUsage {

@@ -39,6 +39,11 @@ impl ControlPlane {
         self.viewer.is_there()
     }
 
+    /// Returns when the agent started to query the API server.
+    pub const fn begun(&self) -> Monotonic {
+        self.begun
+    }
+
     /// Returns the latest view without waiting.
     pub fn view(&self) -> View {
         self.viewer.view()

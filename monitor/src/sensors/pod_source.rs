@@ -9,6 +9,8 @@ pub struct PodSource {
     file: Option<PodsFile>,
     specs: Arc<PodSpecs>,
     is_from_cluster: bool,
+    /// The API server has listed the pods since the agent started.
+    is_listed: bool,
 }
 
 /// The result of reading the file of pods.
@@ -24,7 +26,7 @@ pub enum PodsRead {
 
 impl PodSource {
     pub fn new(file: Option<PodsFile>) -> Self {
-        Self { file, specs: Arc::default(), is_from_cluster: false }
+        Self { file, specs: Arc::default(), is_from_cluster: false, is_listed: false }
     }
 
     pub fn specs(&self) -> &Arc<PodSpecs> {
@@ -34,6 +36,21 @@ impl PodSource {
     /// Returns whether the API server has ever listed the pods.
     pub const fn is_from_cluster(&self) -> bool {
         self.is_from_cluster
+    }
+
+    /// Returns whether the API server has listed the pods since the agent started.
+    pub const fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// Notes that the API server has listed the pods.
+    pub fn note_listed(&mut self) {
+        self.is_listed = true;
+    }
+
+    /// Takes the pods that an earlier agent knew, until the API server or a file supersedes them.
+    pub fn remember(&mut self, specs: PodSpecs) {
+        self.specs = Arc::new(specs);
     }
 
     /// Takes the API server's pods, which permanently supersede a file.
@@ -77,6 +94,8 @@ mod tests {
         assert_eq!(pods.take(Err("EIO".to_owned())), PodsRead::Failed("EIO".to_owned()));
         assert_eq!(pods.take(Ok(specs())), PodsRead::Replaced);
         assert!(pods.has_any() && !pods.is_from_cluster());
+        pods.remember(PodSpecs::parse(r#"{"kind": "List"}"#).unwrap());
+        assert!(!pods.has_any() && !pods.is_from_cluster() && !pods.is_listed());
         pods.learn(Arc::default());
         assert_eq!(pods.take(Ok(specs())), PodsRead::Ignored);
         assert!(!pods.has_any() && pods.is_from_cluster());

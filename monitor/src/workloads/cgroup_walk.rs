@@ -299,8 +299,19 @@ impl<'t> Walk<'t> {
         };
         let protection = protection(&kind);
         let name = path.to_owned();
-        let only_as_leaker = false;
-        let workload = Arc::new(Workload { name, id, kind, qos, request, preference, protection, only_as_leaker, pod });
+        let (only_as_leaker, is_unlisted) = (false, false);
+        let workload = Arc::new(Workload {
+            name,
+            id,
+            kind,
+            qos,
+            request,
+            preference,
+            protection,
+            only_as_leaker,
+            is_unlisted,
+            pod,
+        });
         let mut tracked = Tracked::open(workload, directory, &full_path, self.version)?;
         (tracked.owner_uid, tracked.essential) = (owner_uid, essential);
         Ok(tracked)

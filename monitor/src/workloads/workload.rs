@@ -45,6 +45,8 @@ pub struct Workload {
     pub protection: Option<Protection>,
     /// The workload is a candidate only while it leaks: a service of `system.slice` that `evictions.services` does not list.
     pub only_as_leaker: bool,
+    /// The API server's list of pods is awaited, and the pod is not known.
+    pub is_unlisted: bool,
     /// The pod's object from the API server or the file of pods. The last known object is kept as long as the cgroup exists.
     pub pod: Option<Arc<Pod>>,
 }

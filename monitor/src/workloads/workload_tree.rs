@@ -46,6 +46,8 @@ struct Pods {
     specs: Arc<PodSpecs>,
     rules: PodProtection,
     quirks: Quirks,
+    /// The API server has not listed the pods yet.
+    is_list_awaited: bool,
 }
 
 /// The workload of a cgroup. It is kept for some time after the removal of the cgroup, for late events.
@@ -75,7 +77,12 @@ impl WorkloadTree {
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
         let (agent, tracked) = (Some("self".to_owned()), Vec::new());
-        let pods = Pods { specs: Arc::default(), rules: PodProtection::default(), quirks: Quirks::NONE };
+        let pods = Pods {
+            specs: Arc::default(),
+            rules: PodProtection::default(),
+            quirks: Quirks::NONE,
+            is_list_awaited: false,
+        };
         let essentials = Essentials::new(&proc_root, None);
         let candidacy = Candidacy::default();
         let buffer = Buffer::new();
@@ -176,9 +183,15 @@ impl WorkloadTree {
             self.tracked.iter_mut().for_each(|tracked| tracked.joined = None);
         }
         let rules_changed = self.pods.rules != rules;
-        self.pods = Pods { specs, rules, quirks };
+        self.pods = Pods { specs, rules, quirks, ..self.pods };
         let changed = self.join();
         self.protect(|id| rules_changed || changed.contains(&id));
+    }
+
+    /// Sets whether the API server's list of pods is awaited. Meanwhile a pod that is not known is marked as unlisted.
+    pub fn await_list(&mut self, is_awaited: bool) {
+        self.pods.is_list_awaited = is_awaited;
+        self.protect(|_| true);
     }
 
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
@@ -319,9 +332,11 @@ impl WorkloadTree {
             } else {
                 tree_protection.or_else(|| workload.pod.as_ref()?.protection(rules))
             };
-            if (protection, only_as_leaker) != (workload.protection, workload.only_as_leaker) {
+            let is_unlisted = self.pods.is_list_awaited && !is_outside && workload.pod.is_none();
+            let now = (protection, only_as_leaker, is_unlisted);
+            if now != (workload.protection, workload.only_as_leaker, workload.is_unlisted) {
                 let workload = Arc::make_mut(workload);
-                (workload.protection, workload.only_as_leaker) = (protection, only_as_leaker);
+                (workload.protection, workload.only_as_leaker, workload.is_unlisted) = now;
             }
         }
     }
@@ -377,6 +392,7 @@ mod tests {
                 preference: Preference::None,
                 protection: None,
                 only_as_leaker: false,
+                is_unlisted: false,
                 pod: None,
             };
             let directory = std::fs::File::open(root.path()).unwrap().into();

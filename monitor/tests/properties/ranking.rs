@@ -45,6 +45,7 @@ fn case() -> impl Strategy<Value = (Vec<RecordedCandidate>, Policy, Resource)> {
                 facts,
                 exact: true,
                 outlook: Outlook::default(),
+                is_unlisted: false,
                 standing: None,
             }
         };

@@ -9,7 +9,7 @@ use crate::eviction::rank::Candidate;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
 
 use super::pending::Level;
-use super::{Decider, Note, Rules, Snapshot};
+use super::{Decider, Note, Rules, Snapshot, start};
 
 /// The decider asks this often whether the memory of victims has come back.
 const POLL: Duration = Duration::from_millis(10);
@@ -79,7 +79,9 @@ impl<C: Candidate> Decider<C> {
             let gain = outlook.gain.map(Amount::from).or(candidate.facts().usage);
             Row { place, gain: float(gain.unwrap_or(Amount::ZERO)), outlook }
         });
-        MemoryBenefit::of(need, rows.collect())
+        let is_unlisted =
+            |place: usize| self.turn.ranking.get(place).is_some_and(|ranked| ranked.candidate.is_unlisted());
+        start::listed_first(need, rows.collect(), is_unlisted)
     }
 
     fn need(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Need {

@@ -20,6 +20,7 @@ mod refault_rule;
 mod rules;
 mod shortage;
 mod snapshot;
+mod start;
 mod timing;
 
 use std::time::Duration;
@@ -49,6 +50,7 @@ pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,
 };
+pub use start::PodList;
 pub use timing::blocks;
 
 /// What the decider expects from the next step.

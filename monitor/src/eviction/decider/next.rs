@@ -117,6 +117,8 @@ pub enum Route {
 /// Something that the driver reports once the turn is over.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Note {
+    /// A hard threshold is met, but the first eviction waits for the API server's list of pods.
+    AwaitsPods { threshold: usize },
     /// A soft threshold is met, but its eviction waits because the node is in maintenance.
     Deferred { threshold: usize },
     /// A threshold does not evict yet, for this reason.

@@ -129,6 +129,7 @@ impl Scene {
                 is_daemon: (self.is_daemon)(name),
                 ..Outlook::default()
             },
+            is_unlisted: false,
             standing: None,
         };
         (1..).zip(&self.candidates).map(candidate).collect()
@@ -211,6 +212,7 @@ impl Scene {
 
 fn note_name(note: Note) -> &'static str {
     match note {
+        Note::AwaitsPods { .. } => "awaits pods",
         Note::Deferred { .. } => "deferred",
         Note::Unarmed { .. } => "unarmed",
         Note::Armed { .. } => "armed",

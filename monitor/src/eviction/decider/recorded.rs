@@ -21,6 +21,9 @@ pub struct RecordedCandidate {
     pub exact: bool,
     #[serde(default)]
     pub outlook: Outlook,
+    /// The API server's list of pods is awaited, and the pod is not known.
+    #[serde(default)]
+    pub is_unlisted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
 }
@@ -34,6 +37,7 @@ impl RecordedCandidate {
             facts: candidate.facts(),
             exact: candidate.is_exact(),
             outlook: candidate.outlook(),
+            is_unlisted: candidate.is_unlisted(),
             standing: candidate.standing(),
         }
     }
@@ -64,6 +68,10 @@ impl Candidate for RecordedCandidate {
 
     fn outlook(&self) -> Outlook {
         self.outlook
+    }
+
+    fn is_unlisted(&self) -> bool {
+        self.is_unlisted
     }
 
     fn standing(&self) -> Option<Standing> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::start::PodList;
 use crate::eviction::collection::{CollectionEnd, RuntimeFacts};
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::{Answer as ReclaimAnswer, Holding};
@@ -53,6 +54,8 @@ pub struct Snapshot {
     pub refaults: Refaults,
     /// The node is in maintenance, or the agent does not know yet whether it is.
     pub in_maintenance: bool,
+    /// Whether the API server has listed the pods of this node.
+    pub pod_list: PodList,
     pub reclaim: ReclaimFacts,
     /// The total time for which all tasks waited for memory (PSI `full`). It is read while [`super::Decider::awaits_stalls`] asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use crate::eviction::budget::{Class, Refusal};
 use crate::eviction::rank::Candidate;
 use crate::units::{Amount, Monotonic, Signal};
 
-use super::{AgentRules, Decider, EvictionStage, Memory, Note, Rules, Snapshot, UnderWay};
+use super::{AgentRules, Decider, EvictionStage, Memory, Note, Rules, Snapshot, UnderWay, start};
 
 impl<C: Candidate> Decider<C> {
     /// Judges which thresholds are armed. Only the agent has this rule, in either mode.
@@ -30,6 +30,11 @@ impl<C: Candidate> Decider<C> {
         let (signal, hard) = (met.threshold.signal, met.is_hard());
         let is_on_disk = signal.resource().is_on_disk();
         if !self.verdicts.is_armed(met.place) {
+            return false;
+        }
+        if let Some(at) = start::looked_at_again(snapshot.pod_list, met, rules.policy.quirks, now) {
+            self.retry_at(at);
+            self.turn.notes.push(Note::AwaitsPods { threshold: met.place });
             return false;
         }
         if self.awaits_memory(snapshot, met) {

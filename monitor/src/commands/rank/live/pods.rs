@@ -95,6 +95,7 @@ mod tests {
             preference: Preference::None,
             protection: None,
             only_as_leaker: false,
+            is_unlisted: false,
             pod: None,
         }
     }
