@@ -86,6 +86,21 @@ fn working_set_by_hand() -> u64 {
 }
 
 #[test]
+fn a_running_nohang_is_logged_and_counted_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("nohang");
+    fs::copy(fs::canonicalize("/bin/sleep").unwrap(), &program).unwrap();
+    let mut nohang = Command::new(&program).arg("600").spawn().unwrap();
+    let agent = Agent::start("evictionHard: {memory.available: 1Mi}\n", "json");
+    let (log, value) = (agent.text("err"), agent.metric("node_pressure_monitor_other_killer{killer=\"nohang\"}"));
+    nohang.kill().unwrap();
+    nohang.wait().unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("\"event\":\"other_killer\"")).collect();
+    assert!(lines.iter().any(|line| line.contains("nohang (process ")), "{log}");
+    assert!((value - 1.0).abs() < f64::EPSILON);
+}
+
+#[test]
 fn summary_and_metrics_agree_with_this_machine() {
     let started = Instant::now();
     let agent = Agent::start("", "text");

@@ -78,6 +78,7 @@ fn the_exit_status_tells_whether_enforcing_is_safe() {
         "kubelet",
         "runtimes",
         "otherInstance",
+        "otherKillers",
     ] {
         assert!(answer.get(field).is_some(), "{field}: {answer}");
     }
@@ -105,6 +106,22 @@ fn a_running_agent_is_found_and_not_disturbed() {
     }
     drop(held);
     InstanceLock::take(&machine.lock()).unwrap();
+}
+
+#[test]
+fn a_running_earlyoom_is_found() {
+    let machine = Machine::new();
+    let program = machine.directory.path().join("earlyoom");
+    fs::copy(fs::canonicalize("/bin/sleep").unwrap(), &program).unwrap();
+    let mut earlyoom = Command::new(&program).arg("600").spawn().unwrap();
+    let (_, answer) = machine.json("evictionHard: {memory.available: 10Mi}\nmode: enforce\n");
+    earlyoom.kill().unwrap();
+    earlyoom.wait().unwrap();
+    let killers = answer["otherKillers"].as_array().unwrap();
+    let found = killers.iter().find(|it| it["name"] == "earlyoom").unwrap();
+    assert_eq!(found["thresholds"][0], "memory.available<10%", "{found}");
+    let degraded = sentences(&answer, "degraded");
+    assert!(degraded.iter().any(|it| it.contains("for memory.available it acts before this agent")), "{degraded:?}");
 }
 
 #[test]

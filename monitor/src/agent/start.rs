@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use crate::actions::self_protection;
 use crate::cluster::cached_pods;
+use crate::node::other_killers::OtherKiller;
 use crate::report::node_reporting::publication;
 use crate::report::record::{Record, Start};
 use crate::report::summary::render_page;
@@ -15,7 +16,7 @@ use super::{Agent, Wakeup};
 impl Agent {
     /// Observes once and describes the node: as text on stdout for an interactive reader, else as one log record. Then
     /// gives back the memory that only the start needed.
-    pub fn start(&mut self, text: bool, degradations: &[String]) {
+    pub fn start(&mut self, text: bool, degradations: &[String], others: &[OtherKiller]) {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
@@ -39,6 +40,11 @@ impl Agent {
             fastest_rate: self.sensors.memory.rate().bytes_per_second(),
         };
         self.reporter.report(&Record::Started(&start), Monotonic::now());
+        let memory = self.sensors.memory.sample().map(|sample| sample.meminfo.total);
+        for other in others {
+            let meaning = &other.meaning(&self.config, memory);
+            self.reporter.report(&Record::OtherKiller { other, meaning }, Monotonic::now());
+        }
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
     }

@@ -20,7 +20,7 @@ use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, cpus, fault_rate, namespaces};
+use crate::node::{Hierarchy, MemoryReader, cpus, fault_rate, namespaces, other_killers};
 use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::logging::{self, LogFormat};
 use crate::report::reporter::Outlets;
@@ -236,6 +236,7 @@ async fn serve(
             .push("bearerToken: there is no API server to review tokens: those of the file alone are good".to_owned());
     }
 
+    let others = other_killers::find(&config.proc_root);
     let swap = memory.details().ok().and_then(|details| details.swap_total).unwrap_or(Bytes::ZERO);
     if !swap.is_zero() {
         tracing::warn!(event = "swap_on", swap_total_bytes = swap.0, "{SWAP_ON}");
@@ -282,7 +283,7 @@ async fn serve(
         kept: (kept, remembered),
         reload,
     });
-    agent.start(text, &degradations);
+    agent.start(text, &degradations, &others);
     http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
     let stopped = agent.run().await.context("cannot run the loop");
     agent.end();

@@ -10,6 +10,7 @@ pub mod meminfo;
 pub mod memory;
 pub mod mountinfo;
 pub mod namespaces;
+pub mod other_killers;
 pub mod pinned_file;
 pub mod process_ids;
 pub mod psi_figures;

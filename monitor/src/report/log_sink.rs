@@ -148,6 +148,14 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
             event = "container_runtime",
             "the node has no container runtime: workloads are known by their cgroups"
         ),
+        Record::OtherKiller { other, meaning } => {
+            let (killer, pid, advice) = (other.killer.as_str(), other.pid, meaning.mend.as_str());
+            if meaning.collides {
+                tracing::warn!(event = "other_killer", killer, pid, advice, "{}", meaning.sentence);
+            } else {
+                tracing::info!(event = "other_killer", killer, pid, advice, "{}", meaning.sentence);
+            }
+        }
         Record::ApiServerUp { pods } => tracing::info!(event = "api_server", pods, "the API server answers"),
         Record::PodsRead { pods, age } => {
             let pods_age_seconds = age.map(|age| age.as_secs());

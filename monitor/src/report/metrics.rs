@@ -72,6 +72,8 @@ metrics! {
         evictions: IntCounterVec = "evictions_total"{signal, outcome},
         /// Processes whose oom_score_adj is not the one that their workload's QoS class asks for.
         oom_score_adj_drift: IntGauge = "oom_score_adj_drift",
+        /// 1 for each other program that kills workloads on the node, found at the start: kubelet, systemd-oomd, earlyoom, oomd or nohang.
+        other_killer: IntGaugeVec = "other_killer"{killer},
         /// Events that the kernel side tried to stream; delivered plus lost plus malformed.
         generated: IntCounterVec = "events_generated_total"{event},
         /// Events that reached the agent and were understood.
@@ -224,6 +226,11 @@ impl Metrics {
         }
         self.cluster.observe(report.cluster.as_ref());
         self.cluster.pods(&report.pods);
+    }
+
+    /// Notes another program that kills workloads.
+    pub(super) fn other_killer(&self, killer: &str) {
+        self.node.other_killer.with_label_values(&[killer]).set(1);
     }
 
     /// Counts one wake-up of the loop.

@@ -42,6 +42,7 @@ pub(super) fn count(record: &Record<'_>, metrics: &Metrics) {
         }
         Record::OomScoresAudited(audit) => metrics.scores(audit.newly_drifted as u64, audit.repaired as u64),
         Record::OwnOomScore { .. } => metrics.scores(1, 1),
+        Record::OtherKiller { other, .. } => metrics.other_killer(other.killer.as_str()),
         Record::GarbageCollected(collected) => metrics.runtime.collected(collected),
         _ => {}
     }

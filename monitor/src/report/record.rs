@@ -16,6 +16,7 @@ use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
 use crate::eviction::{MetThreshold, NodeCondition, SignalValue};
 use crate::incidents::model::OomKill;
 use crate::kernel::Event;
+use crate::node::other_killers::{Meaning, OtherKiller};
 use crate::runtime::{Collected, Stopped};
 use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
@@ -95,6 +96,8 @@ pub enum Record<'r> {
     PodStopped(&'r Stopped),
     RuntimeFound { runtime: &'r str, socket: &'r Path },
     RuntimeAbsent,
+    // Another program of the node kills workloads, too; reported at the start.
+    OtherKiller { other: &'r OtherKiller, meaning: &'r Meaning },
     ApiServerUp { pods: usize },
     // The pods of this node are known for the first time, or were read from a file.
     PodsRead { pods: usize, age: Option<Duration> },

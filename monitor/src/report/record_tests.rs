@@ -10,6 +10,7 @@ use super::*;
 use crate::actions::{Action, ReclaimAttempt};
 use crate::eviction::decider::{ArmedBy, EvictionEnd, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
+use crate::node::other_killers::{Acts, Killer, OtherKiller};
 use crate::report::eviction_report::{BenefitReport, ThresholdTrigger, Trigger};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
@@ -158,6 +159,8 @@ fn log_and_metric_of_each_record_agree() {
     let at = Monotonic(3);
     let text = |sample: &str| format!("evictions_total{{outcome=\"{sample}\",signal=\"{}\"}} 1", signal.as_str());
     let scores_restored = crate::actions::Restored { restored: 4, ..Default::default() };
+    let earlyoom = OtherKiller { killer: Killer::Earlyoom, pid: 7, acts: Acts::ByOwnRules };
+    let meaning = earlyoom.meaning(&crate::config::MonitorConfig::default(), None);
     let cases: Vec<Case<'_>> = vec![
         (Record::Ready, "ready", ("message", "the agent listens and samples"), None),
         (Record::ThresholdMet { met: &met, wakeup: "psi", sampled: at }, "threshold_met", ("wakeup", "psi"), None),
@@ -238,6 +241,12 @@ fn log_and_metric_of_each_record_agree() {
             None,
         ),
         (Record::OomScoresRestored(&scores_restored), "oom_scores_restored", ("restored", "4"), None),
+        (
+            Record::OtherKiller { other: &earlyoom, meaning: &meaning },
+            "other_killer",
+            ("killer", "earlyoom"),
+            Some("other_killer{killer=\"earlyoom\"} 1".to_owned()),
+        ),
         (Record::PodsRead { pods: 4, age: None }, "pods", ("pods", "4"), None),
         (Record::EvictionLeft { workload: "w" }, "shutdown", ("workload", "w"), None),
         (Record::RuntimeAbsent, "container_runtime", ("event", "container_runtime"), None),

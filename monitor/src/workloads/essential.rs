@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::node::file_locks;
+use crate::node::other_killers::KUBELET_NAMES;
 use crate::units::Pid;
 
 use super::cgroup_processes;
@@ -37,8 +38,6 @@ const KUBELET_LOCKS: [&str; 2] = ["run/lock/kubelet.lock", "var/lock/kubelet.loc
 /// Names of processes (`comm` has at most 15 characters).
 const RUNTIME_NAMES: [&str; 5] = ["containerd", "crio", "dockerd", "cri-dockerd", "conmon"];
 const SHIM_NAME: &str = "containerd-shim";
-const KUBELET_NAMES: [&str; 9] =
-    ["kubelet", "kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2 server", "rke2 agent"];
 /// As low as the container runtime's own processes. The agent gives no workload outside pods such a value.
 const EXEMPT_SCORE: i16 = -998;
 /// More processes of one workload are not examined. Daemons are its first processes.

@@ -1,6 +1,7 @@
 //! The answer as text: the facts, then the findings with their fixes, worst first.
 
 use crate::incidents::text::text_page::Page;
+use crate::node::other_killers::OtherKillerFact;
 use crate::units::Bytes;
 
 use super::Report;
@@ -111,6 +112,10 @@ fn found(page: &mut Page, facts: &Facts) {
     }
     if let Some(more) = facts.needed.len().checked_sub(MOST_NEEDED).filter(|more| *more > 0) {
         item(page, "", &format!("and {more} more (--output json)"));
+    }
+    for OtherKillerFact { name, pid, thresholds, .. } in &facts.other_killers {
+        let at = thresholds.as_ref().map_or_else(String::new, |at| format!(": {}", at.join(", ")));
+        item(page, "other killer", &format!("{name}, process {pid}{at}"));
     }
     if let Some(pid) = facts.other_instance {
         item(page, "agent", &format!("running, process {pid}"));

@@ -8,7 +8,8 @@ use crate::cluster::Access;
 use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
-use crate::node::meminfo::MemDetails;
+use crate::node::meminfo::{MemDetails, MemInfo};
+use crate::node::other_killers::{self, OtherKillerFact};
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, cpus, namespaces};
 use crate::sensors::counter_error::CounterError;
@@ -73,6 +74,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     // Unreadable files count as empty here: the agent reports them itself.
     let text = |name: &str| std::fs::read_to_string(proc_root.join(name)).unwrap_or_default();
     let (status, meminfo) = (text("self/status"), text("meminfo"));
+    let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
     Facts {
         mode: config.mode.as_str(),
         kernel: KernelFacts {
@@ -87,6 +89,10 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
         capabilities: host_facts::capabilities(&status),
         private_namespaces: namespaces::private(),
+        other_killers: other_killers::find(proc_root)
+            .iter()
+            .map(|other| OtherKillerFact::of(other, other.meaning(config, memory)))
+            .collect(),
         thresholds: threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems),
         filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::eviction::decider::Unarmed;
+use crate::node::other_killers::OtherKillerFact;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,6 +39,8 @@ pub struct Facts {
     pub needed: Vec<Needed>,
     /// The process id of a running agent.
     pub other_instance: Option<i32>,
+    /// Other programs that kill workloads on this machine.
+    pub other_killers: Vec<OtherKillerFact>,
     /// What the thresholds stand for on this machine.
     pub thresholds: Vec<NodeThreshold>,
     /// The configuration file in its usual path, if it was not given: the defaults were examined.

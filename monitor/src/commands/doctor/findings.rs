@@ -10,6 +10,7 @@ use crate::workloads::Protection;
 use super::super::run::{SWAP_ON, namespaces_text};
 use super::facts::{Facts, Filesystem, NodeThreshold, Problem};
 use crate::eviction::decider::Unarmed;
+use crate::node::other_killers::{Meaning, OtherKillerFact};
 
 /// xfs accepts the option at a mount, not at a remount (`man 5 xfs`).
 const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel)";
@@ -72,6 +73,11 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     if let Some(unread) = facts.unread_configuration.as_deref().map(Path::display) {
         let sentence = format!("the defaults were examined: {unread} exists, but was not given");
         add(Severity::Note, "configuration", sentence, Some(&format!("add --config {unread}")));
+    }
+    for OtherKillerFact { meaning: Meaning { sentence, mend, collides }, .. } in &facts.other_killers {
+        // In observe mode nothing collides yet.
+        let severity = if *collides && facts.mode == "enforce" { Severity::Degraded } else { Severity::Note };
+        add(severity, "other killers", sentence.clone(), Some(mend));
     }
     for feature in facts.kernel.features.iter().filter(|feature| !feature.present) {
         let sentence = format!("this kernel has no {} (Linux {}): {}", feature.name, feature.since, feature.otherwise);

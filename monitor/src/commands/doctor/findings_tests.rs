@@ -49,6 +49,7 @@ pub(in super::super) fn capable() -> Facts {
         candidates: "pods",
         needed: Vec::new(),
         other_instance: None,
+        other_killers: Vec::new(),
         thresholds: Vec::new(),
         unread_configuration: None,
         limits_unknown: false,
@@ -217,6 +218,18 @@ fn what_the_node_needs_must_be_recognized_where_it_could_be_evicted() {
     // A machine with neither.
     let plain = Facts { candidates: "everything", kubelet: false, runtimes: Vec::new(), ..capable() };
     assert_eq!(findings(&plain), []);
+}
+
+#[test]
+fn another_killer_at_this_agents_threshold_is_a_degradation_of_enforcing() {
+    for (mode, collides, severity) in
+        [("enforce", true, Severity::Degraded), ("enforce", false, Severity::Note), ("observe", true, Severity::Note)]
+    {
+        let meaning = Meaning { sentence: "s".to_owned(), mend: "m".to_owned(), collides };
+        let other = OtherKillerFact { name: "earlyoom", pid: 7, thresholds: None, meaning };
+        let found = findings(&Facts { mode, other_killers: vec![other], ..capable() });
+        assert_eq!(found.iter().map(|it| it.severity).collect::<Vec<_>>(), [severity], "{mode} {collides}");
+    }
 }
 
 #[test]

@@ -46,7 +46,8 @@ nothing.
    "mode", "kernel", "cgroup", "probes", "oomKillsToldBy", "pressureStallInformation", "kernelLog", "swapBytes", "capabilities",
    "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
    "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
-   "otherInstance", "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}]}
+   "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],
+   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}]}
 
 Each sentence is the one that the agent logs. unsafe: with mode enforce the agent would evict the wrong workload, or none; degraded: the
 agent lacks a capability; note: worth knowing.
