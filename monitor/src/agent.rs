@@ -27,7 +27,7 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 pub use self::parts::Parts;
-pub use self::reload::{Reload, not_acted_on};
+pub use self::reload::Reload;
 pub use self::wakeup::Wakeup;
 
 /// State of the loop.
@@ -50,6 +50,8 @@ struct LastTimes {
     /// When the counters of removed cgroups were dropped.
     let_go: Option<Monotonic>,
     published: Option<Monotonic>,
+    /// When system daemons were found above their reservation.
+    daemons_above: Option<Monotonic>,
 }
 
 impl Agent {

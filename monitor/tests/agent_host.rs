@@ -85,6 +85,44 @@ fn working_set_by_hand() -> u64 {
     usage - line_value(Path::new("/sys/fs/cgroup/memory/memory.stat"), "total_inactive_file")
 }
 
+/// A directory stands for the cgroup tree: 1 GiB is in use, and the pods have all but 512 KiB of their 256 MiB.
+#[test]
+fn the_memory_of_all_pods_and_of_the_daemons_beside_them_is_observed() {
+    let root = tempfile::tempdir().unwrap();
+    let pods = root.path().join("kubepods.slice");
+    fs::create_dir(&pods).unwrap();
+    fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
+    fs::write(root.path().join("memory.stat"), "anon 1073741824\nfile 0\ninactive_file 0\n").unwrap();
+    fs::write(pods.join("memory.max"), "268435456\n").unwrap();
+    fs::write(pods.join("memory.current"), "268959744\n").unwrap();
+    fs::write(pods.join("memory.stat"), "anon 0\ninactive_file 1048576\nactive_file 0\n").unwrap();
+    let config = format!(
+        "cgroupRoot: {}\nevictionHard: {{memory.available: 1Mi}}\nenforceNodeAllocatable: [pods]\nsystemReserved: {{memory: 512Mi}}\n",
+        root.path().display()
+    );
+    let mut agent = Agent::start(&config, "json");
+    let metric = |series: &str| agent.metric(&format!("node_pressure_monitor_{series}"));
+    let signal = "{signal=\"allocatableMemory.available\"}";
+    for (series, expected) in [
+        (format!("signal_available{signal}"), 524_288.0),
+        (format!("signal_capacity{signal}"), 268_435_456.0),
+        ("threshold_met{kind=\"hard\",signal=\"allocatableMemory.available\"}".to_owned(), 1.0),
+        // 1 GiB less 255.5 MiB of pods and 512 MiB that are reserved.
+        ("system_memory_above_reservation_bytes".to_owned(), 268_959_744.0),
+    ] {
+        let found = metric(&series);
+        assert!((found - expected).abs() < 0.5, "{series}: {found}");
+    }
+    agent.wait("\"event\":\"system_above_reservation\"", 0);
+    let summary = agent.get("/summary");
+    assert!(
+        summary.contains("system daemons exceed the 512.0 MiB that are reserved for them by 256.5 MiB"),
+        "{summary}"
+    );
+    fs::write(pods.join("memory.max"), "max\n").unwrap();
+    agent.wait("the cgroup of all pods has no limit", 0);
+}
+
 #[test]
 fn a_running_nohang_is_logged_and_counted_at_the_start() {
     let directory = tempfile::tempdir().unwrap();

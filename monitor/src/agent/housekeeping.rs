@@ -12,6 +12,8 @@ use super::Agent;
 
 /// Interval of full reports that no client requested.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
+/// System daemons that have kept to their reservation for this long are reported again when they exceed it.
+const DAEMONS_WITHIN: Duration = Duration::from_secs(300);
 const SCORE_NOT_SET: &str = "oom_score_adj cannot be set (lowering it needs CAP_SYS_RESOURCE)";
 
 impl Agent {
@@ -33,6 +35,7 @@ impl Agent {
         let reason = self.kept.degradation();
         self.reporter.set_capability(kept_state::CAPABILITY, reason.as_deref(), kept_state::EFFECT, Monotonic::now());
         self.confirm_cluster();
+        self.report_daemons(Monotonic::now());
         let now = Monotonic::now();
         self.reporter.note_counters(&mut self.sensors);
         self.reporter.check_journal(now);
@@ -51,6 +54,17 @@ impl Agent {
         }
         // Runs after the report, which finds the filesystems: a source found for the first time is not a change.
         self.sensors.update_sources();
+    }
+
+    /// Reports that system daemons exceed their reservation, once until they have kept to it for a while.
+    fn report_daemons(&mut self, now: Monotonic) {
+        let Some(daemons) = self.sensors.daemons(&self.config.policy).filter(|daemons| !daemons.above.is_zero()) else {
+            return;
+        };
+        let before = self.last.daemons_above.replace(now);
+        if before.is_none_or(|before| now.since(before) >= DAEMONS_WITHIN) {
+            self.reporter.report(&Record::DaemonsAboveReservation(&daemons), now);
+        }
     }
 
     /// Tidies the ledger and reports its degradation, unless a threshold is near.

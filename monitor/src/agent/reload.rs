@@ -14,7 +14,7 @@ use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
 use crate::report::record::Record;
 use crate::sensors::counter_error::CounterError;
-use crate::units::{Monotonic, Signal, split_degradation};
+use crate::units::{Monotonic, split_degradation};
 
 use super::Agent;
 
@@ -55,25 +55,6 @@ pub(super) fn for_the_loop(mut config: MonitorConfig) -> MonitorConfig {
     // The kubelet's one good sample stands for ten seconds. One of a thousand samples per second does not.
     config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
     config
-}
-
-/// Returns the settings that have no effect: thresholds on signals without a sensor, and reservations that the agent
-/// does not enforce.
-pub fn not_acted_on(policy: &Policy) -> Vec<String> {
-    let thresholds = policy.thresholds.iter().filter(|it| it.signal == Signal::AllocatableMemoryAvailable);
-    let mut reasons: Vec<String> =
-        thresholds.map(|it| format!("threshold {it}: {} is not observed by this version", it.signal)).collect();
-    let reserved = &policy.reservations;
-    for (field, is_set) in [
-        ("systemReserved", !reserved.system.is_empty()),
-        ("kubeReserved", !reserved.kube.is_empty()),
-        ("enforceNodeAllocatable", policy.pods_enforced),
-    ] {
-        if is_set {
-            reasons.push(format!("{field}: not acted on by this version; check-config, rank and simulate use it"));
-        }
-    }
-    reasons
 }
 
 impl Agent {
@@ -183,7 +164,7 @@ impl Agent {
         let error = CounterError::read(&self.config.proc_root);
         let without_effect = |policy: &Policy| {
             let uncertain = error.as_ref().and_then(|error| error.degradation(policy));
-            not_acted_on(policy).into_iter().chain(uncertain).collect::<Vec<_>>()
+            uncertain.into_iter().collect::<Vec<_>>()
         };
         self.reporter.replace_missing(&without_effect(&before.policy), &without_effect(policy), now);
         if let Some(rate) = sampling.fastest_rate.filter(|_| before.sampling.fastest_rate != sampling.fastest_rate) {
@@ -231,33 +212,5 @@ impl Agent {
         self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
         self.decision.forget_reclaim();
         self.reporter.forget_reclaim_dry_runs();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_without_effect_are_listed() {
-        assert_eq!(not_acted_on(&Policy::default()), [""; 0]);
-        let text = "apiVersion: node-pressure-monitor/v1alpha1
-kind: MonitorConfiguration
-evictionHard: {memory.available: 1Gi, nodefs.available: 10%}
-systemReserved: {memory: 1Gi}
-kubeReserved: {}
-enforceNodeAllocatable: [pods]
-";
-        let policy = MonitorConfig::parse("m.yaml", text).unwrap().config.policy;
-        let starts = [
-            "threshold allocatableMemory.available<1Gi: allocatableMemory.available is not observed",
-            "systemReserved: not acted on by this version;",
-            "enforceNodeAllocatable: not acted on by this version;",
-        ];
-        let reasons = not_acted_on(&policy);
-        assert_eq!(reasons.len(), starts.len(), "{reasons:?}");
-        for (line, start) in reasons.iter().zip(starts) {
-            assert!(line.starts_with(start), "{line}");
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
 use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, Restored, ScoreRecord, self_protection};
-use crate::agent::{Agent, Parts, Reload, not_acted_on};
+use crate::agent::{Agent, Parts, Reload};
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::cluster::{Access, Cluster};
 use crate::config::config_watch::Interpret;
@@ -228,7 +228,6 @@ async fn serve(
     if config.mode == Mode::Enforce {
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
     }
-    degradations.extend(not_acted_on(&config.policy));
     degradations.extend(CounterError::read(&config.proc_root).and_then(|error| error.degradation(&config.policy)));
     degradations.extend(private.map(|private| format!("namespaces: {private}")));
     if config.serving.token_review && cluster.reviewer().is_none() {

@@ -5,12 +5,17 @@ use crate::config::Policy;
 use crate::units::{Amount, Quantity};
 use crate::workloads::Summary;
 
-/// Returns by how much the memory outside of pods exceeds `systemReserved` plus `kubeReserved`. Returns `None` if it does not exceed
-/// them, if no memory is reserved, or if the statistics lack a figure.
-pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
+/// Returns the memory in `systemReserved` plus `kubeReserved`, or `None` if none is reserved.
+pub fn reserved_memory(policy: &Policy) -> Option<Amount> {
     let reservations = &policy.reservations;
     let of_memory = reservations.system.iter().chain(&reservations.kube).filter(|(name, _)| name == "memory");
     let reserved: Vec<Amount> = of_memory.map(|(_, quantity): &(String, Quantity)| quantity.amount()).collect();
+    (!reserved.is_empty()).then(|| reserved.iter().copied().sum())
+}
+
+/// Returns by how much the memory outside of pods exceeds `systemReserved` plus `kubeReserved`. Returns `None` if it does not exceed
+/// them, if no memory is reserved, or if the statistics lack a figure.
+pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
     let working_set = |bytes: u64| Amount::from_units(i64::try_from(bytes).unwrap_or(i64::MAX));
     let node = working_set(summary.node.memory?.working_set_bytes?);
     let all_pods = summary.node.system_containers.iter().find(|container| container.name == "pods");
@@ -18,8 +23,8 @@ pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
         Some(bytes) => working_set(bytes),
         None => summary.pods.iter().filter_map(|pod| pod.memory?.working_set_bytes).map(working_set).sum(),
     };
-    let excess = node - pods - reserved.iter().copied().sum();
-    (!reserved.is_empty() && excess > Amount::ZERO).then_some(excess)
+    let excess = node - pods - reserved_memory(policy)?;
+    (excess > Amount::ZERO).then_some(excess)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod mountinfo;
 pub mod namespaces;
 pub mod other_killers;
 pub mod pinned_file;
+pub mod pods_memory;
 pub mod process_ids;
 pub mod psi_figures;
 pub mod psi_trigger;

@@ -18,6 +18,8 @@ const SYSTEM_OOM: &str = "SystemOOM";
 const UNARMED: &str = "EvictionThresholdNotArmed";
 /// The reason when what leaks cannot be evicted.
 const PROTECTED_LEAK: &str = "ProtectedMemoryLeak";
+/// The reason when system daemons exceed their reservation.
+const ABOVE_RESERVATION: &str = "SystemMemoryAboveReservation";
 /// One OOM kill may cost many pods a process each: further pods get no event.
 const MOST_PODS: usize = 16;
 
@@ -59,6 +61,12 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
                 fall / 1_048_576.0
             );
             events.push(EventDraft::node(true, PROTECTED_LEAK, words));
+        }
+        Record::DaemonsAboveReservation(daemons) => {
+            let (above, reserved, largest) = (daemons.above, daemons.reserved, daemons.words());
+            let words =
+                format!("System daemons exceed the {reserved} that are reserved for them by {above}: {largest}");
+            events.push(EventDraft::node(true, ABOVE_RESERVATION, words));
         }
         Record::NoExecuteTaint { news, .. } => {
             let (reason, words) = no_execute(news);

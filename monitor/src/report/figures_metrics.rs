@@ -45,6 +45,9 @@ metrics! {
         available: GaugeVec = "signal_available"{signal},
         /// What percentages of thresholds on the signal are relative to, in the same unit.
         capacity: GaugeVec = "signal_capacity"{signal},
+        /// By how much the memory outside of pods exceeds systemReserved plus kubeReserved, in bytes; 0 when it does not, absent without a
+        /// reservation.
+        daemons_above: GaugeVec = "system_memory_above_reservation_bytes"{},
         /// Always 1; the labels say which filesystem is nodefs, imagefs and containerfs.
         roles: GaugeVec = "filesystem_role_info"{role, device, mountpoint, type},
     }
@@ -64,6 +67,7 @@ impl FiguresMetrics {
         });
         replace(&self.threshold_seconds, thresholds);
         self.observe_filesystems(&report.filesystems);
+        set_known(&self.daemons_above, report.daemons.as_ref().map(|daemons| daemons.above.as_f64()));
         replace(&self.available, report.signals.iter().map(|it| ([it.signal.as_str()], signed(it.available))));
         replace(&self.capacity, report.signals.iter().map(|it| ([it.signal.as_str()], signed(it.capacity))));
         replace(&self.roles, report.roles.iter().map(|it| ([it.role, &it.device, &it.mount_point, &it.kind], 1.0)));
@@ -115,7 +119,7 @@ mod tests {
     use super::*;
     use crate::config::{PressureKind, PressureResource, PressureScope};
     use crate::report::register::Registry;
-    use crate::report::{DiskUsageReport, RoleReport, SignalReport};
+    use crate::report::{DaemonsReport, DiskUsageReport, RoleReport, SignalReport};
     use crate::units::{Bytes, Signal};
 
     fn report() -> FiguresReport {
@@ -168,6 +172,7 @@ mod tests {
                 kind: "ext4".to_owned(),
             }],
             disk_usage: DiskUsageReport::default(),
+            daemons: Some(DaemonsReport { reserved: Bytes(7), above: Bytes(5), largest: Vec::new() }),
         }
     }
 
@@ -203,6 +208,7 @@ mod tests {
             r#"inodes_exhaustion_seconds{device="8:1"} inf"#,
             r#"signal_available{signal="nodefs.inodesFree"} 250"#,
             r#"signal_capacity{signal="nodefs.inodesFree"} 1000"#,
+            "system_memory_above_reservation_bytes 5",
             r#"filesystem_role_info{device="8:1",mountpoint="/data",role="imagefs",type="ext4"} 1"#,
         ] {
             assert!(

@@ -76,6 +76,14 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         Record::ConditionChanged { name, status: false, suppressed, .. } => {
             tracing::info!(event = "condition", condition = name, status = false, suppressed, "{name} is now false");
         }
+        Record::DaemonsAboveReservation(daemons) => tracing::warn!(
+            event = "system_above_reservation",
+            above_bytes = daemons.above.0,
+            reserved_bytes = daemons.reserved.0,
+            largest = daemons.words(),
+            "system daemons exceed the memory that is reserved for them by {}",
+            daemons.above
+        ),
         Record::Reclaim(reclaim) => reclaimed(reclaim),
         Record::NoExecuteTaint { condition, news } => {
             let (reason, words) = no_execute(news);

@@ -44,8 +44,8 @@ use crate::kernel::{Accounts, CgroupCounters, DeviceId, InodeCounters, KswapdCou
 use crate::units::{Bytes, CgroupId};
 
 pub use crate::sensors::figure_report::{
-    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport, PressureReport,
-    RoleReport, SignalReport, SourceReport, SwapReport,
+    DaemonsReport, DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport,
+    PressureReport, RoleReport, SignalReport, SourceReport, SwapReport,
 };
 pub use cluster_metrics::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};

@@ -20,6 +20,7 @@ use crate::node::other_killers::{Meaning, OtherKiller};
 use crate::runtime::{Collected, Stopped};
 use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
+use crate::sensors::figure_report::DaemonsReport;
 pub use crate::sensors::workload_scan::NO_WORKLOAD;
 
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,8 @@ pub enum Record<'r> {
     // A threshold evicts nothing yet.
     ThresholdUnarmed { threshold: &'r Threshold, value: Option<SignalValue>, why: Unarmed },
     ThresholdArmed { threshold: &'r Threshold, by: ArmedBy },
+    // System daemons have begun to exceed their reservation.
+    DaemonsAboveReservation(&'r DaemonsReport),
     // The agent is about to get back a resource that is short, in enforce mode.
     Reclaiming(Resource),
     // An eviction has started; in observe mode, it would have.

@@ -159,6 +159,8 @@ fn log_and_metric_of_each_record_agree() {
     let at = Monotonic(3);
     let text = |sample: &str| format!("evictions_total{{outcome=\"{sample}\",signal=\"{}\"}} 1", signal.as_str());
     let scores_restored = crate::actions::Restored { restored: 4, ..Default::default() };
+    let daemons =
+        crate::report::DaemonsReport { reserved: Bytes(7), above: Bytes(5), largest: vec![("w".to_owned(), Bytes(9))] };
     let earlyoom = OtherKiller { killer: Killer::Earlyoom, pid: 7, acts: Acts::ByOwnRules };
     let meaning = earlyoom.meaning(&crate::config::MonitorConfig::default(), None);
     let cases: Vec<Case<'_>> = vec![
@@ -247,6 +249,7 @@ fn log_and_metric_of_each_record_agree() {
             ("killer", "earlyoom"),
             Some("other_killer{killer=\"earlyoom\"} 1".to_owned()),
         ),
+        (Record::DaemonsAboveReservation(&daemons), "system_above_reservation", ("above_bytes", "5"), None),
         (Record::PodsRead { pods: 4, age: None }, "pods", ("pods", "4"), None),
         (Record::EvictionLeft { workload: "w" }, "shutdown", ("workload", "w"), None),
         (Record::RuntimeAbsent, "container_runtime", ("event", "container_runtime"), None),
@@ -331,6 +334,20 @@ fn a_capability_is_logged_once_when_lost_and_once_when_restored() {
         lines.iter().map(|line| (line["event"].as_str(), line["capability"].as_str())).collect();
     assert_eq!(seen, [("degraded", "vmstat"), ("restored", "vmstat"), ("degraded", "PSI trigger")]);
     assert!(fixture.health.readyz().1.contains("degraded: PSI trigger: no PSI\n"));
+}
+
+#[test]
+fn daemons_above_their_reservation_are_named_in_an_event() {
+    let mut fixture = fixture();
+    let largest = vec![("system.slice/a.service".to_owned(), Bytes(9 << 20))];
+    let daemons = crate::report::DaemonsReport { reserved: Bytes(7 << 20), above: Bytes(5 << 20), largest };
+    fixture.reporter.report(&Record::DaemonsAboveReservation(&daemons), Monotonic(1));
+    let events = fixture.reporter.take_events();
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((event.reason, event.is_warning), ("SystemMemoryAboveReservation", true));
+    let expected =
+        "System daemons exceed the 7.0 MiB that are reserved for them by 5.0 MiB: system.slice/a.service 9.0 MiB";
+    assert_eq!(event.message, expected);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::disk_usage_metrics::disk_usage;
 use super::publications::Publication;
 use super::stats::{Cgroups, CpuHistory};
-use super::summary_figures::{Page, exhaustion, left_out, pressure, roles, sources, swap};
+use super::summary_figures::{Page, daemons, exhaustion, left_out, pressure, roles, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Mode, Semantics, Threshold};
 use crate::kernel::ProbeState;
@@ -37,6 +37,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     memory(&mut page, summary);
     thresholds(&mut page, summary);
     exhaustion(&mut page, summary.node);
+    daemons(&mut page, summary.node);
     roles(&mut page, summary.node);
     pressure(&mut page, summary.node);
     workloads(&mut page, summary.node);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
+use super::{DaemonsReport, ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
 use crate::incidents::text::text_page::{self, WIDTH, clean, columns};
@@ -146,6 +146,18 @@ fn filesystem(report: &FilesystemReport) -> String {
         }
     }
     text
+}
+
+/// Adds whether system daemons keep to what is reserved for them.
+pub(super) fn daemons(page: &mut Page, node: &NodeReport) {
+    let Some(report) = &node.figures.daemons else { return };
+    let DaemonsReport { reserved, above, .. } = report;
+    let text = if above.is_zero() {
+        format!("system daemons are within the {reserved} that are reserved for them")
+    } else {
+        format!("system daemons exceed the {reserved} that are reserved for them by {above}: {}", report.words())
+    };
+    page.wrapped("reserved", &text, 0, 2);
 }
 
 /// Adds the roles of the filesystems. Roles on the same filesystem share a line.

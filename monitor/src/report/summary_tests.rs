@@ -133,6 +133,7 @@ fn figures() -> FiguresReport {
     use PressureScope::{Kubepods, System};
     FiguresReport {
         disk_usage: DiskUsageReport::default(),
+        daemons: None,
         corrections: vec![
             ("hugepages", Bytes::from_mib(64)),
             ("watermarks", Bytes(9 << 19)),
@@ -214,6 +215,23 @@ metrics     http://127.0.0.1:9946/metrics
 ";
     let text = render(Mode::Observe, &node());
     assert_eq!(text, expected, "\n{text}");
+}
+
+#[test]
+fn daemons_above_their_reservation_are_named() {
+    let mut node = node();
+    let largest = vec![("system.slice/a.service".to_owned(), Bytes(9 << 20))];
+    let mut daemons = crate::report::DaemonsReport { reserved: Bytes(7 << 20), above: Bytes(5 << 20), largest };
+    node.figures.daemons = Some(daemons.clone());
+    let text = render(Mode::Observe, &node);
+    assert!(
+        text.contains("reserved    system daemons exceed the 7.0 MiB that are reserved for them by 5.0 MiB"),
+        "{text}"
+    );
+    assert!(text.contains("system.slice/a.service 9.0 MiB"), "{text}");
+    daemons.above = Bytes::ZERO;
+    node.figures.daemons = Some(daemons);
+    assert!(render(Mode::Observe, &node).contains("system daemons are within the 7.0 MiB"));
 }
 
 #[test]

@@ -24,6 +24,9 @@ impl Sensors {
         if is_memory {
             self.note_others_victims(&usages, &config.proc_root);
         }
+        if signal == Signal::AllocatableMemoryAvailable {
+            keep_pods(&mut usages);
+        }
         // A pod of a DaemonSet may be evicted for memory if it leaks. The decider judges that.
         let may_go = |protection: Protection| is_memory && protection == Protection::DaemonSet;
         usages.retain(|usage| usage.workload.protection.is_none_or(may_go));
@@ -84,5 +87,51 @@ impl Sensors {
         let pod = tracked.and_then(|it| it.workload().pod.as_ref());
         let request = pod.map_or(Amount::ZERO, |pod| pod.request(resource, quirks));
         OtherUsage { resource, used, request: Some(request) }
+    }
+}
+
+/// Only a pod's end returns memory below the limit of all pods.
+fn keep_pods(usages: &mut Vec<WorkloadUsage>) {
+    usages.retain(|usage| usage.workload.kind.pod_uid().is_some());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+    use crate::workloads::{Kind, Outlook, PodUid, Preference, QosClass, Workload};
+
+    fn usage(name: &str, kind: Kind) -> WorkloadUsage {
+        let workload = Workload {
+            name: name.to_owned(),
+            id: CgroupId(1),
+            kind,
+            qos: QosClass::BestEffort,
+            request: Bytes::ZERO,
+            preference: Preference::default(),
+            protection: None,
+            only_as_leaker: false,
+            is_unlisted: false,
+            pod: None,
+        };
+        WorkloadUsage {
+            workload: std::sync::Arc::new(workload),
+            working_set: Bytes(1),
+            exact: true,
+            other: None,
+            outlook: Outlook::default(),
+        }
+    }
+
+    #[test]
+    fn candidates_for_the_memory_of_all_pods_are_pods() {
+        let uid = || PodUid("u".to_owned());
+        let mut usages = vec![
+            usage("system.slice/a.service", Kind::Service),
+            usage("kubepods/podu", Kind::Pod(uid())),
+            usage("docker/x", Kind::Container("x".to_owned())),
+        ];
+        keep_pods(&mut usages);
+        assert_eq!(usages.iter().map(|usage| &*usage.workload.name).collect::<Vec<_>>(), ["kubepods/podu"]);
     }
 }

@@ -17,6 +17,8 @@ pub struct FiguresReport {
     pub signals: Vec<SignalReport>,
     pub roles: Vec<RoleReport>,
     pub disk_usage: DiskUsageReport,
+    /// `None` without a reservation.
+    pub daemons: Option<DaemonsReport>,
 }
 
 /// A signal with the value that thresholds are compared with, in the signal's unit.
@@ -26,6 +28,25 @@ pub struct SignalReport {
     pub available: i64,
     /// The value that percentages refer to.
     pub capacity: i64,
+}
+
+/// The memory outside of pods, compared with what is reserved for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonsReport {
+    /// `systemReserved` plus `kubeReserved`.
+    pub reserved: Bytes,
+    /// By how much the reservation is exceeded; zero if it is not.
+    pub above: Bytes,
+    /// The largest workloads outside of pods, while it is exceeded.
+    pub largest: Vec<(String, Bytes)>,
+}
+
+impl DaemonsReport {
+    /// Names the largest workloads with their memory.
+    pub fn words(&self) -> String {
+        let named = self.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
+        named.collect::<Vec<_>>().join(", ")
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! Measures the signals, and reports which capabilities are missing. Sensors return values: they log nothing, and change neither
 //! metrics nor objects of the API server. The loop passes the time of its turn; only a reading takes its own time.
 
+pub mod allocatable_signal;
 mod candidates;
 pub mod capability;
 pub mod control_plane;
 pub mod counter_error;
+mod daemons_memory;
 pub mod disk_measurement;
 pub mod disk_usage_by_role;
 mod dying_workloads;
@@ -52,6 +54,7 @@ use crate::runtime;
 use crate::units::{CgroupId, Monotonic, Signal};
 use crate::workloads::{PodsFile, WorkloadTree};
 
+use self::allocatable_signal::AllocatableSignal;
 use self::capability::Capability;
 use self::control_plane::ControlPlane;
 use self::disk_measurement::{DiskDemand, DiskMeasurement};
@@ -76,6 +79,10 @@ use self::workload_scan::{LIST_AGE, Workloads};
 
 const VMSTAT: Capability = Capability::new("vmstat", "refaults, swap rates and the kernel's own counts are not known");
 const PIDS: Capability = Capability::new(Signal::PidAvailable.as_str(), "the signal is not observed");
+const ALLOCATABLE: Capability = Capability::new(
+    Signal::AllocatableMemoryAvailable.as_str(),
+    "the memory of all pods is not observed: no threshold on it is met, and system daemons are not compared with their reservation",
+);
 const PRESSURE: Capability =
     Capability::new("pressureConditions", "the condition stays as it is until there are figures");
 const INODES: Capability = Capability::new("inodes", "free inodes are not observed");
@@ -147,7 +154,11 @@ impl Sensors {
             counts: KernelCounts::open(proc_root),
             refaulters: Refaulters::default(),
             pressure: PressureConditions::new(proc_root, tree.hierarchy(), &config.pressure_conditions),
-            signals: OtherSignals::new(PidSignal::open(config), filesystems),
+            signals: OtherSignals::new(
+                PidSignal::open(config),
+                AllocatableSignal::new(tree.hierarchy().clone()),
+                filesystems,
+            ),
             inodes: InodeCounts::new(proc_root),
             disk: DiskMeasurement::new(walker),
             oom_kills,
@@ -167,8 +178,8 @@ impl Sensors {
     pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
         let semantics = config.policy.semantics;
         let sample = self.memory.read(semantics)?;
-        let is_pid_armed = armed.iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
-        let new_layout = self.signals.observe(config, is_pid_armed, sample.at);
+        let is_armed = |signal| armed.iter().any(|armed| armed.threshold.signal == signal);
+        let new_layout = self.signals.observe(config, is_armed, sample.at);
         Ok(Observed {
             sampled: sample.at,
             observation: Observation { signals: self.values(semantics).collect() },
@@ -366,6 +377,7 @@ impl Sensors {
             signals: self.signal_reports(policy.semantics),
             roles: self.signals.filesystems.roles(),
             disk_usage: self.disk.report(now),
+            daemons: self.daemons(policy),
         }
     }
 
@@ -399,6 +411,7 @@ impl Sensors {
     pub fn capabilities(&self, mut set: impl FnMut(Capability, Option<&str>)) {
         set(VMSTAT, self.counts.missing());
         set(PIDS, self.signals.pids.missing());
+        set(ALLOCATABLE, self.signals.allocatable.missing());
         set(PRESSURE, self.pressure.missing().as_deref());
         set(INODES, self.inodes.missing());
         set(DISK_USAGE, self.disk.missing());

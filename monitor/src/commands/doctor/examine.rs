@@ -3,18 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
-use crate::agent::not_acted_on;
 use crate::cluster::Access;
 use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::{MemDetails, MemInfo};
 use crate::node::other_killers::{self, OtherKillerFact};
+use crate::node::pods_memory::PodsMemory;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, cpus, namespaces};
+use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
-use crate::units::Bytes;
+use crate::units::{Bytes, Signal};
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
 use super::{candidate_facts, filesystem_facts, host_facts, runtime_facts, threshold_facts};
@@ -50,7 +51,9 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     {
         missing.push(format!("memory.reclaim: {reason}"));
     }
-    missing.extend(not_acted_on(&config.policy));
+    let pods_memory = hierarchy.as_ref().map(|hierarchy| PodsMemory::new(hierarchy.clone()).sample());
+    let without_pods = pods_memory.as_ref().and_then(|sampled| allocatable_signal::missing(&config.policy, sampled));
+    missing.extend(without_pods.map(|reason| format!("{}: {reason}", Signal::AllocatableMemoryAvailable)));
     missing.extend(cpus::online().1);
     missing.extend(CounterError::read(proc_root).and_then(|error| {
         let mut config = config.clone();
@@ -93,7 +96,12 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
             .iter()
             .map(|other| OtherKillerFact::of(other, other.meaning(config, memory)))
             .collect(),
-        thresholds: threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems),
+        thresholds: threshold_facts::thresholds(
+            config,
+            hierarchy.as_ref(),
+            &filesystems,
+            pods_memory.and_then(Result::ok),
+        ),
         filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,
         kubelet,

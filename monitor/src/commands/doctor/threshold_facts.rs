@@ -3,7 +3,9 @@
 use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::decider::{Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
+use crate::node::pods_memory::PodsMemorySample;
 use crate::node::{Hierarchy, MemoryReader, PidReader};
+use crate::sensors::allocatable_signal;
 use crate::units::Signal;
 
 use super::facts::{Filesystem, NodeThreshold};
@@ -13,6 +15,7 @@ pub fn thresholds(
     config: &MonitorConfig,
     hierarchy: Option<&Hierarchy>,
     filesystems: &[Filesystem],
+    pods: Option<PodsMemorySample>,
 ) -> Vec<NodeThreshold> {
     let memory = hierarchy.and_then(|hierarchy| memory(config, hierarchy));
     let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
@@ -25,8 +28,9 @@ pub fn thresholds(
         capacity: whole(capacity),
         at: None,
     };
-    let observation = Observation { signals: values.map(value).collect() };
     let policy = &config.policy;
+    let of_pods = pods.and_then(|sample| allocatable_signal::value(sample, policy));
+    let observation = Observation { signals: values.map(value).chain(of_pods).collect() };
     let resolved = |threshold: &crate::config::Threshold| {
         let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
         let unarmed = at_arrival(policy, threshold, &observation);

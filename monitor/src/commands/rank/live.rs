@@ -64,7 +64,8 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
     let snapshot = view.snapshot.as_deref();
     let mut summary = Summary { node: stats, pods: Vec::new() };
     let (mut pods, mut marks) = (Vec::new(), Marks::default());
-    let usages = ranked(&mut tree, is_of_disk);
+    let is_of_pods = is_of_disk || signal == Signal::AllocatableMemoryAvailable;
+    let usages = ranked(&mut tree, is_of_pods);
     let measured = if is_of_disk { Some(measure(config, &tree, &usages, &specs, snapshot)?) } else { None };
     let roles = Roles::at(|role| samples.iter().find(|sample| sample.role == role).map(|sample| &*sample.place));
     let on_disk = |usage: &WorkloadUsage| {
@@ -180,9 +181,9 @@ fn specs(config: &MonitorConfig) -> PodSpecs {
 
 /// Returns the ranked workloads with their memory. A ranking for a disk holds only pods, because the disk usage of
 /// other workloads stays after they end. Static pods are included; other protected workloads are only noted.
-fn ranked(tree: &mut WorkloadTree, is_of_disk: bool) -> Vec<WorkloadUsage> {
+fn ranked(tree: &mut WorkloadTree, is_of_pods: bool) -> Vec<WorkloadUsage> {
     let mut usages = tree.usages();
-    usages.retain(|usage| !is_of_disk || usage.workload.kind.pod_uid().is_some());
+    usages.retain(|usage| !is_of_pods || usage.workload.kind.pod_uid().is_some());
     let is_shown = |usage: &WorkloadUsage| matches!(usage.workload.protection, None | Some(Protection::StaticPod));
     let (shown, protected): (Vec<_>, Vec<_>) = usages.into_iter().partition(is_shown);
     let is_noted = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);

@@ -7,11 +7,13 @@ use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::Layout;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::pinned_file::FileError;
+use crate::node::pods_memory::PodsMemory;
 use crate::node::statfs::{FsSample, Statfs};
 use crate::node::{Hierarchy, MemoryReader, PidReader};
+use crate::sensors::allocatable_signal;
 use crate::units::{Bytes, Moment, Resource, Signal};
 use crate::workloads::kubelet_summary::{
-    FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, Timestamp,
+    FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, SystemContainerStats, Timestamp,
 };
 
 /// A filesystem that does not answer within this time hangs.
@@ -71,6 +73,7 @@ pub fn statistics(
     let failed = match signal.resource() {
         Resource::Memory => memory(config, hierarchy, time).map(|(memory, swap)| {
             (stats.memory, stats.swap) = (Some(memory), Some(swap));
+            stats.system_containers = pods_memory(config, hierarchy, time).into_iter().collect();
         }),
         Resource::Pids => pids(config, time).map(|pids| stats.rlimit = Some(pids)),
         Resource::EphemeralStorage | Resource::Inodes => Ok(()),
@@ -109,6 +112,18 @@ fn memory(
     let (total, free) = (details.swap_total.unwrap_or(Bytes::ZERO), details.swap_free.unwrap_or(Bytes::ZERO));
     let used = total.saturating_sub(free);
     Ok((memory, SwapStats { swap_available_bytes: Some(free.0), swap_usage_bytes: Some(used.0) }))
+}
+
+/// Returns the memory of all pods, if the node has their cgroup.
+fn pods_memory(config: &MonitorConfig, hierarchy: &Hierarchy, time: Option<Timestamp>) -> Option<SystemContainerStats> {
+    let sample = PodsMemory::new(hierarchy.clone()).sample().ok()?;
+    let value = allocatable_signal::value(sample, &config.policy);
+    // The capacity is what is available plus the working set.
+    let used =
+        value.map_or(sample.working_set().0, |value| value.capacity.wrapping_sub(value.available).cast_unsigned());
+    let available_bytes = value.map(|value| value.available.cast_unsigned());
+    let memory = MemoryStats { time, available_bytes, working_set_bytes: Some(used) };
+    Some(SystemContainerStats { name: "pods".to_owned(), memory: Some(memory) })
 }
 
 fn pids(config: &MonitorConfig, time: Option<Timestamp>) -> Result<RlimitStats, FileError> {
