@@ -55,7 +55,7 @@ use crate::units::{CgroupId, Monotonic, Signal};
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use self::allocatable_signal::AllocatableSignal;
-use self::capability::Capability;
+use self::capability::{ALLOCATABLE, CUT, Capability, DISK_USAGE, INODES, PIDS, PRESSURE, VMSTAT, WORKLOADS};
 use self::control_plane::ControlPlane;
 use self::disk_measurement::{DiskDemand, DiskMeasurement};
 use self::disk_usage_by_role::Roles;
@@ -76,22 +76,6 @@ use self::refaulters::Refaulters;
 use self::signal_slopes::exhaustion;
 use self::sources::{Facts, Sources};
 use self::workload_scan::{LIST_AGE, Workloads};
-
-const VMSTAT: Capability = Capability::new("vmstat", "refaults, swap rates and the kernel's own counts are not known");
-const PIDS: Capability = Capability::new(Signal::PidAvailable.as_str(), "the signal is not observed");
-const ALLOCATABLE: Capability = Capability::new(
-    Signal::AllocatableMemoryAvailable.as_str(),
-    "the memory of all pods is not observed: no threshold on it is met, and system daemons are not compared with their reservation",
-);
-const PRESSURE: Capability =
-    Capability::new("pressureConditions", "the condition stays as it is until there are figures");
-const INODES: Capability = Capability::new("inodes", "free inodes are not observed");
-const DISK_USAGE: Capability = Capability::new("disk_usage", "disk usage is not measured");
-const WORKLOADS: Capability =
-    Capability::new("workloads", "part of the cgroup tree cannot be read: the last known workloads stay known");
-
-const CUT: Capability =
-    Capability::new("cgroups", "the cgroups beyond the limit are not attributed, and none of them is evicted alone");
 
 /// All sensors of the loop.
 #[derive(Debug)]
