@@ -101,6 +101,12 @@ impl Budget {
         self.effects.push((class, now));
     }
 
+    /// Tells whether an eviction of this workload was charged to `class` in the last minute.
+    pub fn has_charged(&self, class: Class, id: CgroupId, now: Monotonic) -> bool {
+        let is_of_it = |charge: &&Charge| charge.class == class && charge.id == id;
+        self.charges.iter().filter(is_of_it).any(|charge| left(charge.at, MINUTE, now).is_some())
+    }
+
     /// Returns the class that the last eviction of this workload was charged to.
     pub fn class_of(&self, id: CgroupId) -> Option<Class> {
         self.charges.iter().rev().find(|charge| charge.id == id).map(|charge| charge.class)

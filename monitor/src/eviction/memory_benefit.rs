@@ -41,6 +41,8 @@ pub struct Need {
 pub struct Row {
     pub place: usize,
     pub gain: f64,
+    /// The candidate uses no more than it requested.
+    pub is_within_request: bool,
     pub outlook: Outlook,
 }
 
@@ -89,19 +91,30 @@ pub struct MemoryBenefit {
 impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
         let mut benefit = Self { need, leak: leak(&rows, need.fall), rows, best: 0.0 };
-        let candidates = benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
-        benefit.best = candidates.map(|row| row.gain).fold(0.0, f64::max);
+        let best = |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.gain).fold(0.0, f64::max);
+        let candidates = || benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
+        let of_first = best(&mut candidates().filter(|row| !benefit.is_deferred(row)));
+        benefit.best = if of_first > 0.0 { of_first } else { best(&mut candidates()) };
         benefit
     }
 
-    /// Returns the place of the victim.
+    /// Returns the place of the victim. A candidate that uses no more than it requested, and does not leak, is deferred: it is evicted only
+    /// when nobody else is left. Its request is a promise.
     pub fn pick(&self) -> Option<usize> {
+        self.pick_among(|row| !self.is_deferred(row)).or_else(|| self.pick_among(|_| true))
+    }
+
+    fn is_deferred(&self, row: &Row) -> bool {
+        row.is_within_request && !self.leaks(row)
+    }
+
+    fn pick_among(&self, is_considered: impl Fn(&Row) -> bool) -> Option<usize> {
+        let rows = || self.rows.iter().filter(|row| is_considered(row));
         let worth = |row: &Row| (row.place, self.worth(row));
         let helps = |worth: Worth| matches!(worth, Worth::Leaks | Worth::Helps(_));
         let is_leaker = |worth: Worth| worth == Worth::Leaks;
-        let first = |admits: &dyn Fn(&Row, Worth) -> bool| {
-            self.rows.iter().find(|row| admits(row, self.worth(row))).map(|row| row.place)
-        };
+        let first =
+            |admits: &dyn Fn(&Row, Worth) -> bool| rows().find(|row| admits(row, self.worth(row))).map(|row| row.place);
         if self.need.leakers != Leakers::AsRanked
             && let Some(leaker) = first(&|_, worth| is_leaker(worth))
         {
@@ -119,7 +132,7 @@ impl MemoryBenefit {
             return Some(helpful);
         }
         // Nobody helps. The victim is the one that buys most time; of equal ones the first of the ranking.
-        let bought = self.rows.iter().map(worth).filter_map(|(place, worth)| match worth {
+        let bought = rows().map(worth).filter_map(|(place, worth)| match worth {
             Worth::TooLittle(time) => Some((place, time)),
             Worth::Leaks | Worth::Helps(_) | Worth::Dwarf(_) | Worth::NotALeaker => None,
         });

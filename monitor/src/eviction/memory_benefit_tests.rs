@@ -20,7 +20,7 @@ fn benefit(need: Need, pods: &[Pod], change: impl Fn(&str, &mut Outlook)) -> Mem
     let row = |(place, (name, gain, growth)): (usize, &Pod)| {
         let mut outlook = Outlook { growth: growth << 20, ..Outlook::default() };
         change(name, &mut outlook);
-        Row { place, gain: f64::from(*gain) * MIB, outlook }
+        Row { place, gain: f64::from(*gain) * MIB, is_within_request: name.starts_with("guaranteed"), outlook }
     };
     MemoryBenefit::of(need, pods.iter().enumerate().map(row).collect())
 }
@@ -57,6 +57,19 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
         ("no fall known: what is missing counts", need(50, None), &[("a", 49, 0), ("b", 50, 0)], Some("b")),
         ("a leaker that is too small", need(50, Some(80)), &[("young", 1, 60), ("large", 900, 0)], Some("large")),
         ("no candidate", need(1, Some(80)), &[], None),
+        (
+            "a pod within its request is evicted last",
+            need(1, Some(80)),
+            &[("a", 12, 0), ("guaranteed", 900, 0)],
+            Some("a"),
+        ),
+        (
+            "a pod within its request that leaks",
+            need(1, Some(80)),
+            &[("a", 12, 0), ("guaranteed", 900, 70)],
+            Some("guaranteed"),
+        ),
+        ("nobody else is left", need(1, Some(80)), &[("guaranteed", 900, 0)], Some("guaranteed")),
     ] {
         assert_eq!(pick(need, pods), expected, "{name}");
     }

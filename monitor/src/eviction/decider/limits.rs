@@ -52,7 +52,12 @@ impl<C: Candidate> Decider<C> {
             };
         };
         let is_enforcing = agent.mode == Mode::Enforce;
-        let may_go = |it: &LimitExceeded| !it.is_stale && (!is_enforcing || self.is_candidate(snapshot, it.id, false));
+        // The volumes of a pod that was evicted stay until the kubelet removes them.
+        let was_evicted = |id| self.memory.budget.has_charged(Class::Limit, id, snapshot.clock());
+        let may_go = |it: &LimitExceeded| {
+            let may_be_evicted = || self.is_candidate(snapshot, it.id, false) && !was_evicted(it.id);
+            !it.is_stale && (!is_enforcing || may_be_evicted())
+        };
         let Some(place) = exceeded.into_iter().position(|it| may_go(&it)) else { return self.wait() };
         if is_enforcing && self.may_start(agent, snapshot, Class::Limit, true).is_err() {
             self.memory.limits_due = Some(snapshot.clock().after(AGAIN));

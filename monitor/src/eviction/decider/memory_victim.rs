@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::{Policy, Semantics};
 use crate::eviction::MetThreshold;
 use crate::eviction::memory_benefit::{Leakers, MemoryBenefit, Need, Row, Worth};
-use crate::eviction::rank::Candidate;
+use crate::eviction::rank::{Candidate, Facts};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
 
 use super::pending::Level;
@@ -76,8 +76,11 @@ impl<C: Candidate> Decider<C> {
         let candidates = self.turn.ranking.iter().map(|ranked| &ranked.candidate).enumerate();
         let rows = candidates.filter(|(place, candidate)| may_go(*place, candidate)).map(|(place, candidate)| {
             let outlook = candidate.outlook();
-            let gain = outlook.gain.map(Amount::from).or(candidate.facts().usage);
-            Row { place, gain: float(gain.unwrap_or(Amount::ZERO)), outlook }
+            let Facts { usage, request, .. } = candidate.facts();
+            let gain = float(outlook.gain.map(Amount::from).or(usage).unwrap_or(Amount::ZERO));
+            let request = request.filter(|request| *request > Amount::ZERO);
+            let is_within_request = request.zip(usage).is_some_and(|(request, usage)| usage <= request);
+            Row { place, gain, is_within_request, outlook }
         });
         let is_unlisted =
             |place: usize| self.turn.ranking.get(place).is_some_and(|ranked| ranked.candidate.is_unlisted());

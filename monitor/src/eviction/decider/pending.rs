@@ -11,8 +11,8 @@ use crate::units::{Bytes, CgroupId, Monotonic};
 const AHEAD: f64 = 0.5;
 /// The memory of a workload that was killed less than this ago counts as coming: its processes need a moment to exit.
 const FRESH: Duration = Duration::from_millis(200);
-/// The wait ends when nothing has come for this long.
-const STALLED: Duration = Duration::from_secs(2);
+/// The wait ends when nothing has come for this long. A kubelet unmounts a pod's tmpfs about two seconds after its processes.
+const STALLED: Duration = Duration::from_secs(3);
 /// The longest wait: for each own victim, and for all victims of others together.
 const LONGEST: Duration = Duration::from_secs(10);
 /// The memory has come back when at most this part of what was expected is left.

@@ -41,19 +41,19 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
     let others = DyingMemory { is_own: false, ..own };
     let growing = DyingMemory { growth: 250 << 20, ..own };
     let populated = DyingMemory { expected: Bytes::ZERO, is_populated: true, ..own };
-    let late = |now: u64| if now < 2_000 - 100 { 400 } else { 0 };
+    let late = |now: u64| if now < 2_500 { 400 } else { 0 };
     let steady = |now: u64| 400 - now / 50;
     for (name, of, level, left, expected) in [
         ("freed at once", own, (90, 1), &(|now: u64| if now < 60 { 400_u64 } else { 0 }) as &dyn Fn(u64) -> u64, 60),
-        ("freed almost 2 s after the processes", own, (90, 1), &late, 1_900),
-        ("nothing comes", own, (90, 1), &|_| 400, 2_000),
+        ("freed 2.5 s after the processes", own, (90, 1), &late, 2_500),
+        ("nothing comes", own, (90, 1), &|_| 400, 3_000),
         ("a twentieth is left", own, (90, 1), &|now: u64| if now < 100 { 400 } else { 20 }, 100),
         ("it comes slowly", own, (90, 1), &steady, 10_000),
         ("it comes slowly to another program's victim", others, (90, 1), &steady, 10_000),
         ("half of the threshold is near: something else leaks", own, (60, 250), &|_| 400, 200),
-        ("the victim itself was what leaked", growing, (60, 250), &|_| 400, 2_000),
+        ("the victim itself was what leaked", growing, (60, 250), &|_| 400, 3_000),
         ("below half, but the memory is coming", own, (40, 10), &|now: u64| 400_u64.saturating_sub(now / 5), 1_900),
-        ("a victim without memory whose processes are left", populated, (90, 1), &|_| 0, 2_000),
+        ("a victim without memory whose processes are left", populated, (90, 1), &|_| 0, 3_000),
     ] {
         assert_eq!(ends(of, level, left), Some(expected), "{name}");
     }
