@@ -139,6 +139,11 @@ impl MemoryBenefit {
         bought.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(place, _)| place)
     }
 
+    /// Returns the bytes per second by which all candidates together grow.
+    pub fn growth_of_all(&self) -> f64 {
+        self.rows.iter().map(growth).filter(|growth| *growth > 0.0).sum()
+    }
+
     pub fn leakers(&self) -> Leakers {
         self.need.leakers
     }

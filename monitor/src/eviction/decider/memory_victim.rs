@@ -113,12 +113,14 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn note_protected_leak(&mut self, snapshot: &Snapshot) {
         let Some(met) = self.acted_on() else { return };
         let (threshold, value) = (met.place, met.value);
-        let needs_leaker = self.turn.memory_benefit.as_ref().is_some_and(|benefit| benefit.leakers() == Leakers::Only);
-        if !needs_leaker {
+        let Some(benefit) = self.turn.memory_benefit.as_ref().filter(|benefit| benefit.leakers() == Leakers::Only)
+        else {
             return;
-        }
+        };
         let fall = self.memory.fall(value, snapshot.clock()).unwrap_or(0.0);
-        let leaks = |(_, growth): &(CgroupId, i64)| signed(*growth) >= fall / 2.0;
+        // The fall may be the average over a time in which something else grew as well.
+        let leaks =
+            |(_, growth): &(CgroupId, i64)| signed(*growth) >= fall / 2.0 || signed(*growth) > benefit.growth_of_all();
         let id = snapshot.protected_growth.filter(leaks).map(|(id, _)| id);
         self.turn.notes.push(Note::ProtectedLeak { threshold, id, fall });
     }
