@@ -8,6 +8,10 @@ use crate::units::Monotonic;
 
 /// A change over a shorter time says more about the kernel's counters, which move in jumps, than about the workloads.
 const SHORTEST: Duration = Duration::from_millis(50);
+/// The counters of the kernel are inexact. A change of the available amount within a second is reduced by this share of the capacity,
+const NOISE_SHARE: f64 = 0.005;
+/// and by at most this much.
+const NOISE: f64 = 8.0 * 1_048_576.0;
 /// The share of the capacity that is assumed to be lost per minute while a threshold is met.
 const LEAST_SHARE_A_MINUTE: f64 = 0.01;
 
@@ -37,7 +41,9 @@ impl Fall {
     /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second. It is at least
     /// one percent of `capacity` per minute. Returns `None` before there are two samples.
     pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<f64> {
-        let falls = [self.short.fall(available, now), self.long.fall(available, now)];
+        let noise = (as_f64(capacity) * NOISE_SHARE).min(NOISE) / self.short.span.as_secs_f64();
+        let short = self.short.fall(available, now).map(|fall| fall - noise);
+        let falls = [short, self.long.fall(available, now)];
         let seen = falls.into_iter().flatten().max_by(f64::total_cmp)?;
         Some(seen.max(as_f64(capacity) * LEAST_SHARE_A_MINUTE / 60.0))
     }
@@ -109,7 +115,8 @@ mod tests {
             ("one sample", &[(0, 5_000)][..], None),
             ("too short a time", &[(0, 5_000), (40, 4_000)], None),
             ("a burst of 100 ms", &[(0, 5_000), (100, 4_900)], Some(1_000)),
-            ("a burst after a calm", &[(0, 5_000), (9_000, 5_000), (10_000, 4_000)], Some(1_000)),
+            ("a burst after a calm", &[(0, 5_000), (9_000, 5_000), (10_000, 4_000)], Some(970)),
+            ("a jump of the counters", &[(0, 5_000), (9_000, 4_995), (10_000, 4_966)], Some(3)),
             ("a pause after a fall", &[(0, 5_000), (8_000, 1_000), (9_500, 1_000)], Some(421)),
             ("a rise: one percent of the capacity a minute", &[(0, 1_000), (500, 3_000)], Some(1)),
             ("samples that are too old", &[(0, 5_000), (60_000, 1_000)], None),

@@ -84,7 +84,11 @@ impl Pending {
                     (progress.left, progress.since) = (dying.left, now);
                 }
                 Some(_) => {}
-                None => self.progress.push(Progress { id: dying.id, left: dying.left, since: now }),
+                None => {
+                    self.progress.push(Progress { id: dying.id, left: dying.left, since: now });
+                    // Before, there was less that could come.
+                    self.left = Self::default().left;
+                }
             }
         }
         self.left.observe(sum(dying), now);
@@ -110,7 +114,7 @@ impl Pending {
                 fresh += dying.left.as_f64() / AHEAD;
             }
         }
-        let coming = self.left.fall(sum(dying), now).unwrap_or(0.0).max(fresh);
+        let coming = self.left.fall(sum(dying), now).unwrap_or(0.0).max(fresh).max(0.0);
         let falls = (level.fall - growth).max(0.0) - coming;
         let is_urgent = falls > 0.0 && level.available - falls * AHEAD <= level.threshold / 2.0;
         (is_waiting && !is_urgent).then_some(left)

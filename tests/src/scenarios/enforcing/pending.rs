@@ -1,6 +1,6 @@
 //! Memory that is on its way back: no second victim for the same shortage.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::{AFTERMATH, Crowd, LIMIT, config, note_evictions};
-use crate::cgroups::{Pod, PodSpec, ROOT};
+use crate::cgroups::{Pod, PodSpec};
 use crate::containers::storage::KUBELET;
 use crate::evidence::meminfo;
 use crate::init::{EXT4, mount_at};
@@ -68,63 +68,6 @@ pub fn late_free(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The `cpu` controller on the way to a pod's cgroup. Dropping it removes the controller.
-#[derive(Debug)]
-struct CpuController {
-    directories: Vec<PathBuf>,
-}
-
-impl CpuController {
-    fn enable(pod: &Pod) -> Result<Self> {
-        let mut parents: Vec<PathBuf> = pod.cgroup.directory().ancestors().skip(1).map(Path::to_owned).collect();
-        parents.retain(|directory| directory.starts_with(ROOT));
-        let controller = Self { directories: parents };
-        for directory in controller.directories.iter().rev() {
-            let path = directory.join("cgroup.subtree_control");
-            fs::write(&path, "+cpu").with_context(|| format!("write {}", path.display()))?;
-        }
-        Ok(controller)
-    }
-}
-
-impl Drop for CpuController {
-    fn drop(&mut self) {
-        for directory in &self.directories {
-            // A controller that stays on changes no limit.
-            let _ = fs::write(directory.join("cgroup.subtree_control"), "-cpu");
-        }
-    }
-}
-
-/// Another process, such as a kubelet, kills a large pod. Its CPU limit makes the exit take seconds.
-pub fn others_victim(stage: &mut Stage<'_>) -> Result<()> {
-    let mut crowd = Crowd::with_ballast(stage, 250)?;
-    crowd.hold_many(stage, "small", (3, 30), PodSpec::best_effort())?;
-    let large_pod = stage.pod("large", PodSpec::burstable(32))?;
-    let cpu = CpuController::enable(&large_pod)?;
-    let limits = large_pod.cgroup.clone();
-    let large = crowd.pod(large_pod, stage, "hold --name large --mib 240")?;
-    stage.wait_resident(&large, 240)?;
-    let agent = stage.agent(&config())?;
-    // This pod needs more memory once, and then no more.
-    let low = crowd.leak(stage, "low", PodSpec::burstable(32), (60, "--fast-until 180 --stop-at 88"))?;
-    let in_time = stage.until(LIMIT, |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 150 * MIB));
-    limits.write("cpu.max", "1000 100000")?;
-    processes::signal(large.pid, libc::SIGKILL);
-    stage.check(in_time, || "the guest did not come near the threshold".to_owned());
-    let met = stage.until(Duration::from_secs(5), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 96 * MIB));
-    stage.check(met, || "the guest did not come under pressure while the pod was dying".to_owned());
-    stage.pause(Duration::from_millis(1500));
-    let dying = stage.reaper.ended(large.pid).is_none();
-    stage.note(format!("after 1.5 s of pressure the large pod is {}", if dying { "dying" } else { "gone" }));
-    limits.write("cpu.max", "max 100000")?;
-    crowd.only_these_die(stage, &agent, &[&large], LIMIT)?;
-    stage.check_alive(&[&low]);
-    stage.stop(&agent);
-    drop(cpu);
-    Ok(())
-}
-
 /// A frozen filesystem: a thread that writes to it waits, and no signal ends it. Dropping it thaws the filesystem.
 #[derive(Debug)]
 struct Frozen {
@@ -152,6 +95,40 @@ impl Drop for Frozen {
         // SAFETY: FITHAW has no memory arguments.
         unsafe { libc::ioctl(self.root.as_raw_fd(), Self::THAW as _, 0) };
     }
+}
+
+/// Another process, such as a kubelet, kills a large pod that takes a while to exit.
+pub fn others_victim(stage: &mut Stage<'_>) -> Result<()> {
+    if !super::super::cache::mounted(EXT4) {
+        stage.skip("no ext4 disk in this guest");
+        return Ok(());
+    }
+    let mut crowd = Crowd::with_ballast(stage, 330)?;
+    crowd.hold_many(stage, "small", (3, 20), PodSpec::best_effort())?;
+    let agent = stage.agent(&config())?;
+    let pod = stage.pod("large", PodSpec::burstable(32))?;
+    let volume = MemoryVolume::mount(&pod)?;
+    let frozen = Frozen::freeze(EXT4)?;
+    let before = meminfo("MemAvailable")?;
+    let work = format!("ramp --name large --rate 200 --to 100 --file {} --write-to {EXT4}/large", volume.file());
+    let large = crowd.pod(pod, stage, &work)?;
+    let is_large = |_: &mut Stage<'_>| meminfo("MemAvailable").is_ok_and(|now| now + 95 * MIB < before);
+    let grown = stage.until(LIMIT, is_large);
+    stage.check(grown, || "the large pod did not grow".to_owned());
+    processes::signal(large.pid, libc::SIGKILL);
+    // This pod needs more memory once, and then no more.
+    let low = crowd.leak(stage, "low", PodSpec::burstable(32), (60, "--fast-until 180 --stop-at 88"))?;
+    let met = stage.until(LIMIT, |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 96 * MIB));
+    stage.check(met, || "the guest did not come under pressure while the pod was dying".to_owned());
+    stage.pause(Duration::from_millis(1500));
+    stage.check(stage_lives(large.pid), || "the large pod could exit: the scenario shows nothing".to_owned());
+    drop(frozen);
+    stage.until(LIMIT, |stage| stage.reaper.ended(large.pid).is_some());
+    drop(volume);
+    crowd.only_these_die(stage, &agent, &[&large], LIMIT)?;
+    stage.check_alive(&[&low]);
+    stage.stop(&agent);
+    Ok(())
 }
 
 /// One thread of the victim waits for a disk, and its memory is shared, which the kernel does not release before the end.
