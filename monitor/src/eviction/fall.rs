@@ -12,40 +12,77 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const NOISE_SHARE: f64 = 0.005;
 /// and by at most this much.
 const NOISE: f64 = 8.0 * 1_048_576.0;
+/// About so many samples are kept.
+const MOST_SAMPLES: usize = 42;
 /// The share of the capacity that is assumed to be lost per minute while a threshold is met.
 const LEAST_SHARE_A_MINUTE: f64 = 0.01;
+/// The most that is assumed so: one percent of a large node in a minute is a fast leak.
+const LEAST: f64 = 8.0 * 1_048_576.0;
 
-/// The recent samples of one signal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fall {
-    short: Window,
-    long: Window,
-}
+/// The stretches of time over which the fall is averaged.
+const SHORT: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(10);
 
-impl Default for Fall {
-    fn default() -> Self {
-        Self {
-            short: Window::of(Duration::from_secs(1), Duration::from_millis(50)),
-            long: Window::of(Duration::from_secs(10), Duration::from_secs(1)),
-        }
-    }
-}
+/// The recent samples of one signal, oldest first: of the last second at most one every 50 ms, before that at most one a second.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Fall(Vec<(Monotonic, i64)>);
 
 impl Fall {
-    /// Takes in one sample.
+    /// Takes in one sample. A sample that follows the last one too soon is left out.
     pub fn observe(&mut self, available: i64, now: Monotonic) {
-        self.short.observe(available, now);
-        self.long.observe(available, now);
+        if self.0.last().is_some_and(|(last, _)| now.since(*last) < SHORTEST) {
+            return;
+        }
+        if self.0.capacity() == 0 {
+            self.0.reserve(MOST_SAMPLES);
+        }
+        let mut kept: Option<Monotonic> = None;
+        self.0.retain(|(at, _)| {
+            let age = now.since(*at);
+            let is_spaced = kept.is_none_or(|kept| at.since(kept) >= SHORT);
+            let is_kept = age < SHORT * 2 && (age <= SHORT || is_spaced) || age < LONG * 2 && is_spaced;
+            kept = if is_kept { Some(*at) } else { kept };
+            is_kept
+        });
+        self.0.push((now, available));
     }
 
-    /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second. It is at least
-    /// one percent of `capacity` per minute. Returns `None` before there are two samples.
-    pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<f64> {
-        let noise = (as_f64(capacity) * NOISE_SHARE).min(NOISE) / self.short.span.as_secs_f64();
-        let short = self.short.fall(available, now).map(|fall| fall - noise);
-        let falls = [short, self.long.fall(available, now)];
-        let seen = falls.into_iter().flatten().max_by(f64::total_cmp)?;
-        Some(seen.max(as_f64(capacity) * LEAST_SHARE_A_MINUTE / 60.0))
+    /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second, and the least that
+    /// is assumed while a threshold is met. Returns `None` before there are two samples.
+    pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<FallNow> {
+        let noise = (as_f64(capacity) * NOISE_SHARE).min(NOISE) / SHORT.as_secs_f64();
+        let short = fall(&self.0, SHORT, available, now).map(|fall| fall - noise);
+        let falls = [short, fall(&self.0, LONG, available, now)];
+        let measured = falls.into_iter().flatten().max_by(f64::total_cmp)?;
+        Some(FallNow { measured, least: (as_f64(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST) })
+    }
+}
+
+/// Returns by how much the value fell per second over the stretch of time: since the newest sample that is at least as old, or else since the
+/// oldest one. It is negative for a rise. Returns `None` if that sample is too recent, or too old to say anything about this stretch.
+fn fall(samples: &[(Monotonic, i64)], span: Duration, value: i64, now: Monotonic) -> Option<f64> {
+    let first = samples.iter().rposition(|(at, _)| now.since(*at) >= span).unwrap_or(0);
+    let mut of_stretch = samples.iter().skip(first);
+    let (then, before) = of_stretch.find(|(at, _)| now.since(*at) <= span * 2)?;
+    let passed = now.since(*then);
+    (passed >= SHORTEST).then(|| as_f64(before.saturating_sub(value)) / passed.as_secs_f64())
+}
+
+/// How fast a signal falls now, in its units per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FallNow {
+    /// Negative for a rise.
+    pub measured: f64,
+    pub least: f64,
+}
+
+impl FallNow {
+    pub const fn assumed(self) -> f64 {
+        self.measured.max(self.least)
+    }
+
+    pub fn is_falling(self) -> bool {
+        self.measured > self.least
     }
 }
 
@@ -74,13 +111,9 @@ impl Window {
         self.samples.push((now, value));
     }
 
-    /// Returns by how much the value fell per second since the first sample. It is negative for a rise. Returns `None` if the first sample
-    /// is too recent, or so old that it says nothing about this stretch of time.
+    /// Returns by how much the value fell per second over this stretch of time. It is negative for a rise.
     pub fn fall(&self, value: i64, now: Monotonic) -> Option<f64> {
-        let is_of_stretch = |(at, _): &&(Monotonic, i64)| now.since(*at) <= self.span * 2;
-        let (then, before) = self.samples.iter().find(is_of_stretch)?;
-        let passed = now.since(*then);
-        (passed >= SHORTEST).then(|| as_f64(before.saturating_sub(value)) / passed.as_secs_f64())
+        fall(&self.samples, self.span, value, now)
     }
 }
 
@@ -106,7 +139,7 @@ mod tests {
         let (now, value) = samples.last().copied()?;
         #[expect(clippy::cast_possible_truncation, reason = "small figures")]
         let rounded = |rate: f64| rate.round() as i64;
-        fall.per_second(value, CAPACITY, at(now)).map(rounded)
+        fall.per_second(value, CAPACITY, at(now)).map(|fall| rounded(fall.assumed()))
     }
 
     #[test]
@@ -129,6 +162,6 @@ mod tests {
     fn few_samples_are_kept() {
         let mut fall = Fall::default();
         (0..100_000).for_each(|millisecond| fall.observe(0, at(millisecond)));
-        assert!(fall.short.samples.len() <= 22 && fall.long.samples.len() <= 12);
+        assert!(fall.0.len() <= 42, "{}", fall.0.len());
     }
 }

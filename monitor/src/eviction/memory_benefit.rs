@@ -7,6 +7,8 @@ use crate::workloads::Outlook;
 
 /// A candidate that gives back less than this fraction of the best candidate's gain, and less than what is missing, is never evicted.
 const OF_BEST: f64 = 10.0;
+/// Nobody leaks while the measured fall is less than this share of the fall that is assumed.
+const MEASURED_SHARE: f64 = 0.25;
 /// A workload leaks if it grows by at least this share of the fall.
 const LEAK_SHARE: f64 = 0.5;
 
@@ -29,6 +31,8 @@ pub struct Need {
     pub missing: f64,
     /// The bytes per second by which the available memory falls; `None` if that is not known.
     pub fall: Option<f64>,
+    /// The same as it was measured, without the least that is assumed. By this who leaks is judged.
+    pub measured: Option<f64>,
     /// The time that an eviction has to buy.
     pub minimum: Duration,
     pub leakers: Leakers,
@@ -90,12 +94,19 @@ pub struct MemoryBenefit {
 
 impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
-        let mut benefit = Self { need, leak: leak(&rows, need.fall), rows, best: 0.0 };
+        let mut benefit = Self { need, leak: leak(&rows, need), rows, best: 0.0 };
         let best = |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.gain).fold(0.0, f64::max);
         let candidates = || benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
         let of_first = best(&mut candidates().filter(|row| !benefit.is_deferred(row)));
         benefit.best = if of_first > 0.0 { of_first } else { best(&mut candidates()) };
         benefit
+    }
+
+    /// Returns the buffer of the rows, empty, for the next pick.
+    pub fn into_buffer(self) -> Vec<Row> {
+        let mut rows = self.rows;
+        rows.clear();
+        rows
     }
 
     /// Returns the place of the victim. A candidate that uses no more than it requested, and does not leak, is deferred: it is evicted only
@@ -141,7 +152,8 @@ impl MemoryBenefit {
 
     /// Returns the bytes per second by which all candidates together grow.
     pub fn growth_of_all(&self) -> f64 {
-        self.rows.iter().map(growth).filter(|growth| *growth > 0.0).sum()
+        let measured = self.rows.iter().filter(|row| row.outlook.is_growth_measured);
+        measured.map(growth).filter(|growth| *growth > 0.0).sum()
     }
 
     pub fn leakers(&self) -> Leakers {
@@ -194,12 +206,17 @@ fn growth(row: &Row) -> f64 {
 
 /// Returns the growth from which on a candidate leaks: half of the fall. If no candidate grows that fast, the fastest ones leak that
 /// together grow by half of the fall. Returns infinity if all together grow less: then something else leaks.
-fn leak(rows: &[Row], fall: Option<f64>) -> f64 {
-    let Some(half) = fall.map(|fall| fall * LEAK_SHARE) else { return f64::INFINITY };
+fn leak(rows: &[Row], need: Need) -> f64 {
+    let (Some(measured), Some(assumed)) = (need.measured, need.fall) else { return f64::INFINITY };
+    if measured <= 0.0 || measured < assumed * MEASURED_SHARE {
+        return f64::INFINITY;
+    }
+    let half = measured * LEAK_SHARE;
     if rows.iter().any(|row| growth(row) >= half) {
         return half;
     }
-    let mut growing: Vec<f64> = rows.iter().map(growth).filter(|growth| *growth > 0.0).collect();
+    let measured = rows.iter().filter(|row| row.outlook.is_growth_measured);
+    let mut growing: Vec<f64> = measured.map(growth).filter(|growth| *growth > 0.0).collect();
     growing.sort_by(|a, b| b.total_cmp(a));
     let mut sum = 0.0;
     let last = growing.into_iter().find(|growth| {

@@ -11,6 +11,7 @@ fn need(missing: u32, fall: Option<u32>) -> Need {
     Need {
         missing: f64::from(missing) * MIB,
         fall: fall.map(|fall| f64::from(fall) * MIB),
+        measured: fall.map(|fall| f64::from(fall) * MIB),
         minimum: Duration::from_secs(10),
         ..Need::default()
     }
@@ -18,7 +19,7 @@ fn need(missing: u32, fall: Option<u32>) -> Need {
 
 fn benefit(need: Need, pods: &[Pod], change: impl Fn(&str, &mut Outlook)) -> MemoryBenefit {
     let row = |(place, (name, gain, growth)): (usize, &Pod)| {
-        let mut outlook = Outlook { growth: growth << 20, ..Outlook::default() };
+        let mut outlook = Outlook { growth: growth << 20, is_growth_measured: true, ..Outlook::default() };
         change(name, &mut outlook);
         Row { place, gain: f64::from(*gain) * MIB, is_within_request: name.starts_with("guaranteed"), outlook }
     };

@@ -6,13 +6,16 @@ use std::time::Duration;
 use crate::config::{MonitorConfig, Quirks};
 use crate::eviction::DiskUsage;
 use crate::node::pinned_file::Buffer;
-use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::{OtherUsage, Protection, Tracked, WorkloadUsage, task_count};
 
 use super::Sensors;
 
 /// Maximum age of the list of workloads at a decision. Usage is always read anew.
 const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
+
+/// A workload that uses less than this fraction of what the largest one uses is no leaker by its size and age.
+const LARGE: u64 = 32;
 
 impl Sensors {
     /// Returns the candidates with their usage of the resource behind `signal`.
@@ -38,11 +41,14 @@ impl Sensors {
     }
 
     fn add_outlook(&self, usages: &mut [WorkloadUsage]) {
-        let tracked: HashMap<CgroupId, &Tracked> =
-            self.workloads.tree().tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
+        let largest = usages.iter().map(|usage| usage.working_set).max().unwrap_or(Bytes::ZERO);
+        // The usages are in the order of the tree.
+        let mut tracked = self.workloads.tree().tracked().iter();
         for usage in usages {
-            let tracked = tracked.get(&usage.workload.id).copied();
-            self.growth.complete(usage, tracked);
+            let of_it = tracked.find(|tracked| tracked.workload().id == usage.workload.id);
+            // The age is read only where the growth matters.
+            let is_large = usage.working_set.saturating_mul(LARGE) >= largest;
+            self.growth.complete(usage, of_it.filter(|_| is_large));
         }
     }
 

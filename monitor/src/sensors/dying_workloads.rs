@@ -32,7 +32,7 @@ impl DyingWorkloads {
         &mut self,
         (tracked, version): (&Tracked, CgroupVersion),
         (expected, growth): (Option<Bytes>, i64),
-        is_own: bool,
+        (is_own, is_whole): (bool, bool),
         now: Monotonic,
     ) {
         let id = tracked.workload().id;
@@ -44,7 +44,8 @@ impl DyingWorkloads {
         let expected = expected.unwrap_or(left);
         // The agent reads what its victim holds before the kill. Of another program's victim only processes may have been killed.
         let held = if is_own { expected } else { left };
-        let memory = DyingMemory { id, expected, left: expected, killed: now, growth, is_own, is_populated: is_own };
+        let (left, is_populated) = (expected, is_own);
+        let memory = DyingMemory { id, expected, left, killed: now, growth, is_own, is_whole, is_populated };
         self.all.push(Dying { memory, held, files });
     }
 

@@ -11,6 +11,10 @@ use crate::workloads::{Outlook, Protection, Tracked, WorkloadTree, WorkloadUsage
 const MEASURED: usize = 32;
 /// The interval of the readings.
 const EVERY: Duration = Duration::from_millis(200);
+/// A threshold that is near for longer than this is near for long. A soft threshold may be met for weeks.
+const LASTING: Duration = Duration::from_secs(60);
+/// The interval of the readings then.
+const SELDOM: Duration = Duration::from_millis(1500);
 /// A growth is the average over this time.
 const SPAN: Duration = Duration::from_secs(1);
 /// The interval at which the largest workloads are chosen anew.
@@ -20,6 +24,8 @@ const CHOSEN_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Growth {
     readings: HashMap<CgroupId, Reading>,
+    /// When the first reading was made.
+    since: Option<Monotonic>,
     read: Option<Monotonic>,
     chosen: Option<Monotonic>,
 }
@@ -34,12 +40,14 @@ struct Reading {
 impl Growth {
     /// Returns whether a reading is due while a threshold is near.
     pub(super) fn is_due(&self, now: Monotonic) -> bool {
-        self.read.is_none_or(|read| now.since(read) >= EVERY)
+        let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
+        self.read.is_none_or(|read| now.since(read) >= if is_lasting { SELDOM } else { EVERY })
     }
 
     /// Reads the largest workloads.
     pub(super) fn read(&mut self, tree: &mut WorkloadTree, now: Monotonic) {
         self.read = Some(now);
+        self.since.get_or_insert(now);
         if self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY) {
             self.chosen = Some(now);
             self.choose(tree);
@@ -71,7 +79,7 @@ impl Growth {
         }
     }
 
-    fn of(&self, id: CgroupId) -> Option<i64> {
+    pub(super) fn of(&self, id: CgroupId) -> Option<i64> {
         self.readings.get(&id)?.growth
     }
 
@@ -90,8 +98,12 @@ impl Growth {
                 signed(usage.outlook.gain.unwrap_or(usage.working_set)) / i64::try_from(age.max(1)).unwrap_or(i64::MAX)
             })
         };
+        let measured = self.of(workload.id);
+        // Where there are readings, a workload without one is not among the largest.
+        let by_age = || by_age().filter(|_| self.readings.values().all(|reading| reading.growth.is_none()));
         usage.outlook = Outlook {
-            growth: self.of(workload.id).or_else(by_age).unwrap_or(0),
+            growth: measured.or_else(by_age).unwrap_or(0),
+            is_growth_measured: measured.is_some(),
             only_as_leaker: is_daemon || workload.only_as_leaker,
             is_daemon,
             is_terminating: workload.pod.as_ref().is_some_and(|pod| pod.metadata.is_being_deleted),

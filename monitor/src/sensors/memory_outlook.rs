@@ -8,8 +8,11 @@ use crate::workloads::{Protection, WorkloadUsage, killed_processes};
 
 use super::Sensors;
 
-/// Before an eviction for memory, so many of the largest workloads are looked at for whether another program has killed them.
+/// Before an eviction for memory, at most so many of the largest workloads are looked at for whether another program has killed them.
 const LOOKED_AT: usize = 8;
+
+/// A workload with less than this fraction of what the largest one uses is not looked at.
+const WORTH: u64 = 4;
 
 impl Sensors {
     /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it.
@@ -40,7 +43,7 @@ impl Sensors {
         let tree = self.workloads.tree();
         let Some(tracked) = tree.find(id) else { return };
         let known = usage.map_or((None, 0), |usage| (usage.outlook.gain, usage.outlook.growth));
-        self.dying.note((tracked, tree.hierarchy().version), known, true, now);
+        self.dying.note((tracked, tree.hierarchy().version), known, (true, true), now);
     }
 
     /// Notes the victims of the kernel's OOM killer that were marked since the last turn.
@@ -55,14 +58,20 @@ impl Sensors {
             let parts = [kill.anon_rss, kill.shmem_rss, kill.pgtables];
             let expected: Bytes = parts.into_iter().flatten().sum();
             let expected = Some(expected).filter(|expected| !expected.is_zero());
-            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), false, now);
+            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), (false, false), now);
         }
     }
 
     /// Notes the largest of `usages` whose processes another program has killed: the kubelet, systemd-oomd, anybody.
     pub(super) fn note_others_victims(&mut self, usages: &[WorkloadUsage], proc_root: &Path) {
         let is_whole = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
-        let mut largest: Vec<&WorkloadUsage> = usages.iter().filter(is_whole).collect();
+        let most = usages.iter().filter(is_whole).map(|usage| usage.working_set).max().unwrap_or(Bytes::ZERO);
+        // What grows is not dying, and what is small is not worth a wait.
+        let may_be_dying = |usage: &&WorkloadUsage| {
+            usage.working_set.saturating_mul(WORTH) >= most
+                && self.growth.of(usage.workload.id).is_none_or(|growth| growth <= 0)
+        };
+        let mut largest: Vec<&WorkloadUsage> = usages.iter().filter(is_whole).filter(may_be_dying).collect();
         let size = |usage: &&WorkloadUsage| std::cmp::Reverse(usage.working_set);
         if largest.len() > LOOKED_AT {
             largest.select_nth_unstable_by_key(LOOKED_AT, size);
@@ -71,7 +80,7 @@ impl Sensors {
         let tree = self.workloads.tree();
         for tracked in largest.iter().filter_map(|usage| tree.find(usage.workload.id)) {
             if killed_processes::is_dying(tracked.directory(), proc_root) {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), false, Monotonic::now());
+                self.dying.note((tracked, tree.hierarchy().version), (None, 0), (false, true), Monotonic::now());
             }
         }
     }

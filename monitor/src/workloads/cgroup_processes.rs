@@ -41,6 +41,22 @@ pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<Lis
     Ok(for_each_below(directory.as_fd(), |child| drop(append(child, pids)))?)
 }
 
+/// Returns at most `at_most` processes of the open cgroup `directory` and of the cgroups below it. Lists no more than that takes.
+pub(super) fn first_processes(directory: impl AsFd, at_most: usize) -> Vec<Pid> {
+    let mut pids = Vec::new();
+    let mut is_enough = |cgroup: BorrowedFd<'_>| {
+        // A cgroup that is removed meanwhile has no processes.
+        drop(append(cgroup, &mut pids));
+        pids.len() >= at_most
+    };
+    if !is_enough(directory.as_fd()) {
+        let children = names(&directory).unwrap_or_default();
+        Below::default().any_of(directory.as_fd(), &children, DEPTH_LIMIT, &mut is_enough);
+    }
+    pids.truncate(at_most);
+    pids
+}
+
 fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()> {
     // The kernel prints 0 for a process of another pid namespace. The agent cannot address that process.
     let text = read(directory, "cgroup.procs")?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::units::Pid;
 
-use super::cgroup_processes::{collect, read};
+use super::cgroup_processes::{first_processes, read};
 
 /// So many processes are looked at: a workload that is killed is killed as a whole.
 const LOOKED_AT: usize = 4;
@@ -16,10 +16,9 @@ const SIGKILL: u64 = 1 << 8;
 
 /// Returns whether the workload with this open cgroup has processes, and all that are looked at are dying.
 pub fn is_dying(directory: impl AsFd, proc_root: &Path) -> bool {
-    let mut pids = Vec::new();
-    let is_listed = collect(directory, &mut pids).is_ok();
-    let mut states = pids.iter().take(LOOKED_AT).filter_map(|pid| is_process_dying(proc_root, *pid));
-    is_listed && states.next() == Some(true) && states.all(|is_dying| is_dying)
+    let pids = first_processes(directory, LOOKED_AT);
+    let mut states = pids.iter().filter_map(|pid| is_process_dying(proc_root, *pid));
+    states.next() == Some(true) && states.all(|is_dying| is_dying)
 }
 
 /// Returns `None` if the process has exited.
@@ -28,10 +27,12 @@ fn is_process_dying(proc_root: &Path, pid: Pid) -> Option<bool> {
     Some(is_exiting(&file("stat")?) || has_sigkill(&file("status")?))
 }
 
-/// Reads the flags in `stat`, the seventh field after the name, which may contain anything.
+/// Reads `stat`: the flags are the seventh field after the name, which may contain anything, and the threads the eighteenth. The main
+/// thread of a program may have ended long before the others.
 fn is_exiting(stat: &str) -> bool {
-    let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & EXITING != 0)
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let field = |place| rest.split(' ').nth(place)?.parse::<u64>().ok();
+    field(6).is_some_and(|flags| flags & EXITING != 0) && field(17).is_some_and(|threads| threads <= 1)
 }
 
 /// Reads the pending signals in `status`: those of the thread, and those of the whole process.
@@ -46,8 +47,9 @@ mod tests {
 
     #[test]
     fn exiting_and_killed_processes_are_dying() {
-        let stat = |flags: u64| format!("7 (a) b) S 1 7 7 0 -1 {flags} 1 2 3");
-        assert!(is_exiting(&stat(0x40_0004)) && !is_exiting(&stat(0x40_0100)) && !is_exiting(""));
+        let stat = |flags: u64, threads| format!("7 (a) b) S 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0");
+        assert!(is_exiting(&stat(0x40_0004, 1)) && !is_exiting(&stat(0x40_0100, 1)) && !is_exiting(""));
+        assert!(!is_exiting(&stat(0x40_0004, 2)), "only the main thread has ended");
         let status =
             |thread: &str, process: &str| format!("Name:\tx\nSigQ:\t0/1\nSigPnd:\t{thread}\nShdPnd:\t{process}\n");
         let (none, kill, term) = ("0000000000000000", "0000000000000100", "0000000000004000");

@@ -159,7 +159,10 @@ impl<C: Candidate> Decider<C> {
 
     pub(super) fn reclaim_candidates(&mut self, rules: Rules<'_>, snapshot: &Snapshot, candidates: Vec<C>) -> Next {
         let hard = self.acted_on().is_some_and(MetThreshold::is_hard);
-        let usable = candidates.into_iter().filter(|candidate| self.is_candidate(snapshot, candidate.cgroup(), hard));
+        let is_usable = |candidate: &C| {
+            !candidate.outlook().only_as_leaker && self.is_candidate(snapshot, candidate.cgroup(), hard)
+        };
+        let usable = candidates.into_iter().filter(is_usable);
         let usable: Vec<Ranked<C>> = usable.map(|candidate| Ranked { candidate }).collect();
         self.turn.ranking = usable;
         self.reclaim_from_furthest(rules, snapshot)

@@ -7,7 +7,7 @@ use crate::config::Mode;
 use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
 use crate::eviction::budget::Class;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE, IMMEDIATE_GRACE_SECONDS};
-use crate::eviction::memory_benefit::Worth;
+use crate::eviction::memory_benefit::{MemoryBenefit, Worth};
 use crate::eviction::rank::Candidate;
 use crate::eviction::{MetThreshold, assess};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
@@ -100,9 +100,7 @@ impl<C: Candidate> Decider<C> {
         self.memory.observe_memory(observation, snapshot.clock());
         // Looking at the candidates may have shown that another program has killed one of them.
         self.memory.pending.observe(&snapshot.dying, snapshot.clock());
-        if let Some(met) = self.acted_on().cloned()
-            && self.awaits_memory(snapshot, &met)
-        {
+        if self.awaits_memory(snapshot) {
             return self.skip_threshold(rules, snapshot);
         }
         self.settle_shortage(snapshot.clock());
@@ -141,7 +139,8 @@ impl<C: Candidate> Decider<C> {
         let hard = self.acted_on().is_none_or(MetThreshold::is_hard);
         let is_observing = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe);
         if Self::weighs_memory(rules, signal) {
-            let benefit = self.memory_benefit(rules, snapshot, |place, candidate| {
+            let buffer = self.turn.memory_benefit.take().map(MemoryBenefit::into_buffer).unwrap_or_default();
+            let benefit = self.memory_benefit(rules, snapshot, buffer, |place, candidate| {
                 !self.turn.tried.contains(&place)
                     && self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_observing)
             });
@@ -196,7 +195,7 @@ impl<C: Candidate> Decider<C> {
         let is_exempt = |candidate: &C| candidate.standing().is_some_and(|standing| standing.is_critical);
         let Some(signal) = self.signal(snapshot) else { return Vec::new() };
         if Self::weighs_memory(rules, signal) {
-            let benefit = self.memory_benefit(rules, snapshot, |_, candidate| !is_exempt(candidate));
+            let benefit = self.memory_benefit(rules, snapshot, Vec::new(), |_, candidate| !is_exempt(candidate));
             let reason = |(place, candidate): (usize, &C)| match benefit.worth_at(place) {
                 None => Some(PassedOver::Exempt),
                 Some(Worth::Leaks | Worth::Helps(_)) => None,
@@ -222,7 +221,7 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
         let mut of_it = snapshot.under_way.iter().filter(|under_way| under_way.id == id);
         let is_leaving = of_it.any(|under_way| !hard || under_way.stage == EvictionStage::Dying);
-        let is_killed = snapshot.dying.iter().any(|dying| dying.id == id);
+        let is_killed = snapshot.dying.iter().any(|dying| dying.id == id && dying.is_whole);
         !is_leaving && !is_killed && !self.memory.exclusions.holds(id, hard, snapshot.clock())
     }
 

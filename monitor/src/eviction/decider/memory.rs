@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Mode;
 use crate::eviction::budget::{Budget, Class};
 use crate::eviction::collection::CollectionMemory;
-use crate::eviction::fall::Fall;
+use crate::eviction::fall::{Fall, FallNow};
 use crate::eviction::{Observation, SignalValue, State as ThresholdState};
 use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
@@ -47,11 +47,19 @@ pub struct Memory {
     /// The amount that was available of each signal when the wait for expected space began.
     pub(super) expected_since: Vec<(Signal, i64)>,
     /// The recent samples of the memory signals.
-    pub(super) falls: Vec<(Signal, Fall)>,
+    pub(super) falls: Falls,
     pub(super) shortages: Shortages,
     pub(super) pending: Pending,
     /// When limits of local storage are checked next.
     pub(super) limits_due: Option<Monotonic>,
+}
+
+/// The recent samples of `memory.available` and of `allocatableMemory.available`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Falls {
+    available: Fall,
+    allocatable: Fall,
 }
 
 impl Memory {
@@ -85,20 +93,16 @@ impl Memory {
     /// Takes in a sample of the memory signals.
     pub(super) fn observe_memory(&mut self, observation: &Observation, now: Monotonic) {
         for value in observation.signals.iter().filter(|value| value.signal.resource() == Resource::Memory) {
-            match self.falls.iter_mut().find(|(signal, _)| *signal == value.signal) {
-                Some((_, fall)) => fall.observe(value.available, now),
-                None => {
-                    let mut fall = Fall::default();
-                    fall.observe(value.available, now);
-                    self.falls.push((value.signal, fall));
-                }
-            }
+            let Falls { available, allocatable } = &mut self.falls;
+            let fall = if value.signal == Signal::MemoryAvailable { available } else { allocatable };
+            fall.observe(value.available, now);
         }
     }
 
     /// Returns by how much the signal falls per second, if that is known.
-    pub(super) fn fall(&self, value: SignalValue, now: Monotonic) -> Option<f64> {
-        let (_, fall) = self.falls.iter().find(|(signal, _)| *signal == value.signal)?;
+    pub(super) fn fall(&self, value: SignalValue, now: Monotonic) -> Option<FallNow> {
+        let Falls { available, allocatable } = &self.falls;
+        let fall = if value.signal == Signal::MemoryAvailable { available } else { allocatable };
         fall.per_second(value.available, value.capacity, now)
     }
 

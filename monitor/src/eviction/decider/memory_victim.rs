@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::config::{Policy, Semantics};
 use crate::eviction::MetThreshold;
+use crate::eviction::fall::FallNow;
 use crate::eviction::memory_benefit::{Leakers, MemoryBenefit, Need, Row, Worth};
 use crate::eviction::rank::{Candidate, Facts};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
@@ -31,20 +32,21 @@ impl<C: Candidate> Decider<C> {
     }
 
     /// Tells whether the next eviction waits for the memory of workloads that were killed.
-    pub(super) fn awaits_memory(&mut self, snapshot: &Snapshot, met: &MetThreshold) -> bool {
-        if met.threshold.signal.resource() != Resource::Memory {
+    pub(super) fn awaits_memory(&mut self, snapshot: &Snapshot) -> bool {
+        let Some(&MetThreshold { place, quantity, value, .. }) = self.acted_on() else { return false };
+        if value.signal.resource() != Resource::Memory {
             return false;
         }
         let now = snapshot.clock();
         let level = Level {
-            available: signed(met.value.available),
-            threshold: float(met.quantity),
-            fall: self.memory.fall(met.value, now).unwrap_or(0.0),
+            available: signed(value.available),
+            threshold: float(quantity),
+            fall: self.memory.fall(value, now).map_or(0.0, FallNow::assumed),
         };
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
         self.retry_at(now.after(POLL));
         if snapshot.dying.iter().any(|dying| now.since(dying.killed) >= REPORTED_AFTER) {
-            self.turn.notes.push(Note::MemoryExpected { threshold: met.place, left });
+            self.turn.notes.push(Note::MemoryExpected { threshold: place, left });
         }
         true
     }
@@ -58,18 +60,20 @@ impl<C: Candidate> Decider<C> {
 
     /// Compares what the last eviction of this shortage has bought with what it promised. Called when another victim is needed.
     pub(super) fn settle_shortage(&mut self, now: Monotonic) {
-        if let Some(signal) = self.acted_on().map(|met| met.threshold.signal)
-            && let Some(shortage) = self.memory.shortages.of(signal)
-        {
-            shortage.settle(now);
+        let Some(value) = self.acted_on().map(|met| met.value) else { return };
+        // Without a fall nothing leaks: what is missing has to come from several.
+        let is_falling = self.memory.fall(value, now).is_some_and(FallNow::is_falling);
+        if let Some(shortage) = self.memory.shortages.of(value.signal) {
+            shortage.settle(is_falling, now);
         }
     }
 
-    /// Returns the judge of the candidates that `may_go`, in the order of the ranking.
+    /// Returns the judge of the candidates that `may_go`, in the order of the ranking. `buffer` is that of the judge before.
     pub(super) fn memory_benefit(
         &self,
         rules: Rules<'_>,
         snapshot: &Snapshot,
+        mut buffer: Vec<Row>,
         may_go: impl Fn(usize, &C) -> bool,
     ) -> MemoryBenefit {
         let need = self.need(rules, snapshot);
@@ -84,7 +88,9 @@ impl<C: Candidate> Decider<C> {
         });
         let is_unlisted =
             |place: usize| self.turn.ranking.get(place).is_some_and(|ranked| ranked.candidate.is_unlisted());
-        start::listed_first(need, rows.collect(), is_unlisted)
+        buffer.reserve(self.turn.ranking.len());
+        buffer.extend(rows);
+        start::listed_first(need, buffer, is_unlisted)
     }
 
     fn need(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Need {
@@ -93,7 +99,8 @@ impl<C: Candidate> Decider<C> {
         let plain = Need { missing: float(missing), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
         let fall = self.memory.fall(met.value, snapshot.clock());
-        let need = Need { fall, terminating_first: met.is_hard(), ..plain };
+        let (measured, fall) = (fall.map(|fall| fall.measured), fall.map(FallNow::assumed));
+        let need = Need { fall, measured, terminating_first: met.is_hard(), ..plain };
         let is_desperate = signed(met.value.available) < float(met.quantity) / 4.0;
         let shortage = self.memory.shortages.get(met.threshold.signal);
         shortage.map_or(need, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
@@ -101,7 +108,8 @@ impl<C: Candidate> Decider<C> {
 
     /// Records an eviction for memory that began.
     pub(super) fn record_memory_eviction(&mut self, rules: Rules<'_>, place: usize, now: Monotonic) {
-        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on()) else { return };
+        // A soft eviction has its effect only after its grace period.
+        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(|met| met.is_hard())) else { return };
         let signal = met.threshold.signal;
         let (leaks, buys) = (self.worth_at(place) == Some(Worth::Leaks), self.turn.buys.unwrap_or_default());
         if let Some(shortage) = self.memory.shortages.of(signal) {
@@ -117,7 +125,7 @@ impl<C: Candidate> Decider<C> {
         else {
             return;
         };
-        let fall = self.memory.fall(value, snapshot.clock()).unwrap_or(0.0);
+        let fall = self.memory.fall(value, snapshot.clock()).map_or(0.0, |fall| fall.measured);
         // The fall may be the average over a time in which something else grew as well.
         let leaks =
             |(_, growth): &(CgroupId, i64)| signed(*growth) >= fall / 2.0 || signed(*growth) > benefit.growth_of_all();
@@ -131,7 +139,7 @@ impl<C: Candidate> Decider<C> {
             let value = self.turn.observation.get(armed.threshold.signal);
             value.filter(|value| value.signal.resource() == Resource::Memory).is_some_and(|value| {
                 let quantity = float(armed.threshold.value.resolve(value.capacity, policy.quirks));
-                let falls = self.memory.fall(value, now).unwrap_or(0.0) * horizon.as_secs_f64();
+                let falls = self.memory.fall(value, now).map_or(0.0, FallNow::assumed) * horizon.as_secs_f64();
                 signed(value.available) - falls < quantity
             })
         })

@@ -125,6 +125,7 @@ impl Scene {
             exact: true,
             outlook: Outlook {
                 growth: (self.growth)(name),
+                is_growth_measured: true,
                 only_as_leaker: (self.is_daemon)(name) || (self.is_service)(name),
                 is_daemon: (self.is_daemon)(name),
                 ..Outlook::default()
@@ -236,6 +237,7 @@ fn dying(id: u64) -> DyingMemory {
         killed: Monotonic(0),
         growth: 0,
         is_own: true,
+        is_whole: true,
         is_populated: true,
     }
 }
@@ -337,18 +339,24 @@ fn the_budget_of_a_minute_bounds_evictions() {
 fn evictions_that_buy_little_end_with_a_report() {
     let mut scene = Scene::memory(50);
     scene.agent.limits.max_per_minute = 10;
-    for second in [0, 3] {
-        assert_eq!(scene.at(second * 1_000).turn(), ["evict large for memory.available"], "{second} s");
+    for (second, available) in [(0, 60), (3, 57)] {
+        let done = scene.see(&[(MEMORY, available)]).at(second * 1_000).turn();
+        assert_eq!(done, ["evict large for memory.available"], "{second} s");
     }
     let reported = ["protected leak", "exhausted"];
-    assert_eq!(scene.at(6_000).turn(), reported, "two evictions bought three seconds each");
+    let done = scene.see(&[(MEMORY, 54)]).at(6_000).turn();
+    assert_eq!(done, reported, "two evictions bought three seconds each");
     scene.growth = |name| if name == "small" { 50 } else { 0 };
-    assert_eq!(scene.at(7_000).turn(), ["evict small for memory.available"], "a leaker is evicted");
+    assert_eq!(
+        scene.see(&[(MEMORY, 53)]).at(7_000).turn(),
+        ["evict small for memory.available"],
+        "a leaker is evicted"
+    );
     scene.growth = |_| 0;
-    assert_eq!(scene.at(9_000).turn(), reported);
+    assert_eq!(scene.see(&[(MEMORY, 51)]).at(9_000).turn(), reported);
     scene.see(&[(MEMORY, 24)]);
     assert_eq!(scene.at(9_500).turn(), ["evict large for memory.available"], "below a quarter of the threshold, once");
-    assert_eq!(scene.at(10_000).turn(), reported);
+    assert_eq!(scene.see(&[(MEMORY, 23)]).at(10_000).turn(), reported);
     scene.see(&[(MEMORY, 500)]);
     scene.at(11_000).turn();
     scene.see(&[(MEMORY, 50)]);

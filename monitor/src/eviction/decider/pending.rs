@@ -35,6 +35,8 @@ pub struct DyingMemory {
     /// The bytes per second by which the workload grew until the kill.
     pub growth: i64,
     pub is_own: bool,
+    /// Whether all of its processes are dying, as far as that was looked at. Then killing it again would not help.
+    pub is_whole: bool,
     /// Whether it has processes.
     pub is_populated: bool,
 }
@@ -76,7 +78,12 @@ pub(super) struct Level {
 impl Pending {
     /// Takes in how much of each expectation is left.
     pub(super) fn observe(&mut self, dying: &[DyingMemory], now: Monotonic) {
+        let known = self.progress.len();
         self.progress.retain(|progress| dying.iter().any(|dying| dying.id == progress.id));
+        if self.progress.len() < known {
+            // What is no longer expected has not come at once.
+            self.left = Self::default().left;
+        }
         for dying in dying {
             let step = Bytes(dying.expected.0 / PROGRESS);
             match self.progress.iter_mut().find(|progress| progress.id == dying.id) {
@@ -91,7 +98,9 @@ impl Pending {
                 }
             }
         }
-        self.left.observe(sum(dying), now);
+        if !dying.is_empty() {
+            self.left.observe(sum(dying), now);
+        }
     }
 
     /// Forgets the wait for victims of others when the shortage has ended.

@@ -16,6 +16,7 @@ fn victim(expected: u64, left: u64) -> DyingMemory {
         killed: at(0),
         growth: 0,
         is_own: true,
+        is_whole: true,
         is_populated: false,
     }
 }

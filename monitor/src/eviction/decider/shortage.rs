@@ -16,13 +16,16 @@ const POOR: u32 = 2;
 
 /// The shortages of memory, by signal.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Shortages(Vec<Shortage>);
+#[serde(default)]
+pub(super) struct Shortages {
+    available: Option<Shortage>,
+    allocatable: Option<Shortage>,
+}
 
 /// One shortage: from the first crossing of a threshold until no threshold on the signal has been met for the transition period.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shortage {
-    signal: Signal,
     /// When a threshold was last met, up to [`NOTED_EVERY`].
     met: Monotonic,
     evictions: u32,
@@ -37,37 +40,49 @@ pub(super) struct Shortage {
 impl Shortages {
     /// Takes in the signals on which a threshold is met.
     pub(super) fn observe(&mut self, met: impl Iterator<Item = Signal>, transition: Duration, now: Monotonic) {
-        self.0.retain(|shortage| now.since(shortage.met) < transition);
+        // A shortage lasts at least as long as a threshold stays met, which is noted now and then.
+        let lasting = transition.max(NOTED_EVERY * 2);
+        for slot in [&mut self.available, &mut self.allocatable] {
+            *slot = slot.filter(|shortage| now.since(shortage.met) < lasting);
+        }
         for signal in met.filter(|signal| signal.resource() == Resource::Memory) {
-            match self.of(signal) {
-                Some(shortage) if now.since(shortage.met) >= (transition / 4).min(NOTED_EVERY) => shortage.met = now,
+            match self.slot(signal) {
+                Some(shortage) if now.since(shortage.met) >= NOTED_EVERY => shortage.met = now,
                 Some(_) => {}
-                None => self.0.push(Shortage::begin(signal, now)),
+                none => *none = Some(Shortage::begin(now)),
             }
         }
     }
 
     pub(super) fn of(&mut self, signal: Signal) -> Option<&mut Shortage> {
-        self.0.iter_mut().find(|shortage| shortage.signal == signal)
+        self.slot(signal).as_mut()
+    }
+
+    const fn slot(&mut self, signal: Signal) -> &mut Option<Shortage> {
+        match signal {
+            Signal::AllocatableMemoryAvailable => &mut self.allocatable,
+            _ => &mut self.available,
+        }
     }
 
     pub(super) fn get(&self, signal: Signal) -> Option<Shortage> {
-        self.0.iter().find(|shortage| shortage.signal == signal).copied()
+        if signal == Signal::AllocatableMemoryAvailable { self.allocatable } else { self.available }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.available.is_none() && self.allocatable.is_none()
     }
 }
 
 impl Shortage {
-    const fn begin(signal: Signal, now: Monotonic) -> Self {
-        Self { signal, met: now, evictions: 0, poor: 0, promise: None, has_used_last_resort: false }
+    const fn begin(now: Monotonic) -> Self {
+        Self { met: now, evictions: 0, poor: 0, promise: None, has_used_last_resort: false }
     }
 
     /// Compares what the last eviction has bought with what it promised. Called when another one is needed.
-    pub(super) fn settle(&mut self, now: Monotonic) {
+    pub(super) fn settle(&mut self, is_falling: bool, now: Monotonic) {
         if let Some((began, promised)) = self.promise.take()
+            && is_falling
             && now.since(began) < promised / 2
         {
             self.poor += 1;
@@ -111,12 +126,12 @@ mod tests {
     /// Returns the shortage after evictions that began at these seconds and promised to buy this many seconds. Another eviction is needed a
     /// second after the last one.
     fn after(evictions: &[(u64, u64)]) -> Shortage {
-        let mut shortage = Shortage::begin(Signal::MemoryAvailable, at(0));
+        let mut shortage = Shortage::begin(at(0));
         for (began, buys) in evictions {
-            shortage.settle(at(*began));
+            shortage.settle(true, at(*began));
             shortage.record((false, Duration::from_secs(*buys)), LEAST, at(*began));
         }
-        shortage.settle(at(evictions.last().map_or(0, |(began, _)| began + 1)));
+        shortage.settle(true, at(evictions.last().map_or(0, |(began, _)| began + 1)));
         shortage
     }
 
@@ -141,7 +156,6 @@ mod tests {
         let (memory, disk) = (Signal::MemoryAvailable, Signal::NodeFsAvailable);
         all.observe([memory, disk].into_iter(), MINUTE, at(0));
         all.of(memory).unwrap().record((false, LEAST), LEAST, at(0));
-        assert!(all.of(disk).is_none());
         for (now, met, evictions) in
             [(59, false, Some(1)), (59, true, Some(1)), (118, false, Some(1)), (119, false, None)]
         {

@@ -37,12 +37,12 @@ impl<C: Candidate> Decider<C> {
             self.turn.notes.push(Note::AwaitsPods { threshold: met.place });
             return false;
         }
-        if self.awaits_memory(snapshot, met) {
+        if self.awaits_memory(snapshot) {
             return false;
         }
         if let Err(refusal) = self.may_start(agent, snapshot, Class::of(signal, hard), is_on_disk) {
             let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
-            self.turn.retry = Some(now.after(left));
+            self.retry_at(now.after(left));
             if let Refusal::Spent(left) = refusal {
                 self.turn.notes.push(Note::BudgetSpent { left });
             }

@@ -26,9 +26,6 @@ impl Pod {
         }
         let volumes = &self.spec.volumes;
         let checks = [
-            // The DaemonSet recreates its pod on the same node, whatever the conditions of the node. An eviction therefore frees
-            // nothing.
-            (*daemon_sets && self.is_of_daemon_set(), Protection::DaemonSet),
             (annotations.iter().any(|wanted| self.carries(wanted)), Protection::Annotation),
             (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
             (priority_at_least.is_some_and(|least| self.priority() >= least), Protection::Priority),
@@ -41,6 +38,9 @@ impl Pod {
                 Protection::PersistentVolume,
             ),
             (*unowned && self.metadata.owners.is_empty(), Protection::Unowned),
+            // The DaemonSet recreates its pod on the same node, whatever the conditions of the node. An eviction therefore frees
+            // little. It is the last reason, because a leak overrides it alone.
+            (*daemon_sets && self.is_of_daemon_set(), Protection::DaemonSet),
         ];
         checks.into_iter().find_map(|(holds, protection)| holds.then_some(protection))
     }
