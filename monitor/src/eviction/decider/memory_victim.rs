@@ -26,7 +26,8 @@ impl<C: Candidate> Decider<C> {
         let crossed = self.armed.iter().zip(&self.turn.assessment.crossed).filter(|(_, crossed)| **crossed);
         let signals = crossed.map(|(armed, _)| armed.threshold.signal);
         self.memory.shortages.observe(signals, rules.policy.pressure_transition_period, now);
-        if self.memory.shortages.is_empty() {
+        let is_short = self.turn.assessment.met.iter().any(|met| met.threshold.signal.resource() == Resource::Memory);
+        if !is_short && self.memory.shortages.is_empty() {
             self.memory.pending.end_shortage();
         }
     }
@@ -103,7 +104,8 @@ impl<C: Candidate> Decider<C> {
         let need = Need { fall, measured, terminating_first: met.is_hard(), ..plain };
         let is_desperate = signed(met.value.available) < float(met.quantity) / 4.0;
         let shortage = self.memory.shortages.get(met.threshold.signal);
-        shortage.map_or(need, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
+        let first = Need { minimum: agent.limits.minimum_gain, ..need };
+        shortage.map_or(first, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
     }
 
     /// Records an eviction for memory that began.
@@ -112,9 +114,7 @@ impl<C: Candidate> Decider<C> {
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(|met| met.is_hard())) else { return };
         let signal = met.threshold.signal;
         let (leaks, buys) = (self.worth_at(place) == Some(Worth::Leaks), self.turn.buys.unwrap_or_default());
-        if let Some(shortage) = self.memory.shortages.of(signal) {
-            shortage.record((leaks, buys), agent.limits.minimum_gain, now);
-        }
+        self.memory.shortages.record(signal, (leaks, buys), agent.limits.minimum_gain, now);
     }
 
     /// Reports that what leaks cannot be evicted, if that is why no victim was found.

@@ -22,7 +22,7 @@ pub(super) struct Shortages {
     allocatable: Option<Shortage>,
 }
 
-/// One shortage: from the first crossing of a threshold until no threshold on the signal has been met for the transition period.
+/// One shortage with an eviction: from the first crossing of a threshold until no threshold on the signal has been met for the transition period.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shortage {
@@ -46,12 +46,17 @@ impl Shortages {
             *slot = slot.filter(|shortage| now.since(shortage.met) < lasting);
         }
         for signal in met.filter(|signal| signal.resource() == Resource::Memory) {
-            match self.slot(signal) {
-                Some(shortage) if now.since(shortage.met) >= NOTED_EVERY => shortage.met = now,
-                Some(_) => {}
-                none => *none = Some(Shortage::begin(now)),
+            if let Some(shortage) = self.slot(signal)
+                && now.since(shortage.met) >= NOTED_EVERY
+            {
+                shortage.met = now;
             }
         }
+    }
+
+    /// Records the first or a further eviction of a shortage. Before an eviction nothing has to be remembered, or written to disk.
+    pub(super) fn record(&mut self, signal: Signal, bought: (bool, Duration), least: Duration, now: Monotonic) {
+        self.slot(signal).get_or_insert(Shortage::begin(now)).record(bought, least, now);
     }
 
     pub(super) fn of(&mut self, signal: Signal) -> Option<&mut Shortage> {
@@ -105,7 +110,7 @@ impl Shortage {
     }
 
     /// Records an eviction that began: whether the victim leaks, and the time that its end buys. It promises at least the minimum.
-    pub(super) fn record(&mut self, (leaks, buys): (bool, Duration), least: Duration, now: Monotonic) {
+    fn record(&mut self, (leaks, buys): (bool, Duration), least: Duration, now: Monotonic) {
         self.promise = Some((now, buys.max(self.minimum(least)).min(LONGEST_PROMISE)));
         self.has_used_last_resort |= self.poor >= POOR && !leaks;
         self.evictions = self.evictions.saturating_add(1);
@@ -155,7 +160,8 @@ mod tests {
         let mut all = Shortages::default();
         let (memory, disk) = (Signal::MemoryAvailable, Signal::NodeFsAvailable);
         all.observe([memory, disk].into_iter(), MINUTE, at(0));
-        all.of(memory).unwrap().record((false, LEAST), LEAST, at(0));
+        assert!(all.is_empty(), "nothing was evicted");
+        all.record(memory, (false, LEAST), LEAST, at(0));
         for (now, met, evictions) in
             [(59, false, Some(1)), (59, true, Some(1)), (118, false, Some(1)), (119, false, None)]
         {
