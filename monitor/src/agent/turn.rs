@@ -341,7 +341,9 @@ impl Agent {
     pub(super) fn watch_growth(&mut self) {
         let now = Monotonic::now();
         let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
-        self.sensors.watch_growth(is_near, now);
+        // Reading the workloads takes longer than a decision, which must not wait for it.
+        let is_urgent = self.is_near();
+        self.sensors.watch_growth(is_near, is_urgent, now);
     }
 
     /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.

@@ -56,6 +56,13 @@ impl Fall {
         let measured = falls.into_iter().flatten().max_by(f64::total_cmp)?;
         Some(FallNow { measured, least: (as_f64(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST) })
     }
+
+    /// Returns by how much the signal fell per second since `then`, if that is long enough ago.
+    pub fn since(&self, then: Monotonic, available: i64, now: Monotonic) -> Option<f64> {
+        let (at, before) = self.0.iter().find(|(at, _)| *at >= then)?;
+        let passed = now.since(*at);
+        (passed >= SHORTEST).then(|| as_f64(before.saturating_sub(available)) / passed.as_secs_f64())
+    }
 }
 
 /// Returns by how much the value fell per second over the stretch of time: since the newest sample that is at least as old, or else since the

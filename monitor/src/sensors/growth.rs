@@ -39,9 +39,14 @@ struct Reading {
 
 impl Growth {
     /// Returns whether a reading is due while a threshold is near.
-    pub(super) fn is_due(&self, now: Monotonic) -> bool {
+    pub(super) fn is_due(&self, is_urgent: bool, now: Monotonic) -> bool {
         let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
-        self.read.is_none_or(|read| now.since(read) >= if is_lasting { SELDOM } else { EVERY })
+        let interval = match (is_lasting, is_urgent) {
+            (true, _) => SELDOM,
+            (false, true) => SPAN,
+            (false, false) => EVERY,
+        };
+        self.read.is_none_or(|read| now.since(read) >= interval)
     }
 
     /// Reads the largest workloads.

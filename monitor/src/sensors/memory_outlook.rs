@@ -15,11 +15,12 @@ const LOOKED_AT: usize = 8;
 const WORTH: u64 = 4;
 
 impl Sensors {
-    /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it.
-    pub fn watch_growth(&mut self, is_near: bool, now: Monotonic) {
+    /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
+    /// a reading of the last second is enough.
+    pub fn watch_growth(&mut self, is_near: bool, is_urgent: bool, now: Monotonic) {
         if !is_near {
             self.growth.forget();
-        } else if self.growth.is_due(now) {
+        } else if self.growth.is_due(is_urgent, now) {
             self.growth.read(self.workloads.tree_mut(), now);
         }
     }

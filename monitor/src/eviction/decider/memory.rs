@@ -12,7 +12,7 @@ use crate::eviction::{Observation, SignalValue, State as ThresholdState};
 use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
 use super::arming::{Arming, Stalls};
-use super::pending::Pending;
+use super::pending::{DyingMemory, Pending};
 use super::shortage::Shortages;
 use super::snapshot::{EvictionEnd, Snapshot};
 
@@ -62,6 +62,15 @@ pub(super) struct Falls {
     allocatable: Fall,
 }
 
+impl Falls {
+    const fn of(&self, signal: Signal) -> &Fall {
+        match signal {
+            Signal::AllocatableMemoryAvailable => &self.allocatable,
+            _ => &self.available,
+        }
+    }
+}
+
 impl Memory {
     /// Takes in the evictions that ended.
     pub(super) fn take_in(&mut self, snapshot: &Snapshot) {
@@ -101,9 +110,18 @@ impl Memory {
 
     /// Returns by how much the signal falls per second, if that is known.
     pub(super) fn fall(&self, value: SignalValue, now: Monotonic) -> Option<FallNow> {
-        let Falls { available, allocatable } = &self.falls;
-        let fall = if value.signal == Signal::MemoryAvailable { available } else { allocatable };
-        fall.per_second(value.available, value.capacity, now)
+        self.falls.of(value.signal).per_second(value.available, value.capacity, now)
+    }
+
+    /// Returns by how much the signal falls per second now that these workloads were killed. Right after a kill it is what fell before, less
+    /// what the victims grew by.
+    pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], now: Monotonic) -> f64 {
+        let killed = dying.iter().map(|dying| dying.killed).max();
+        let since = killed.and_then(|killed| self.falls.of(value.signal).since(killed, value.available, now));
+        let grew: i64 = dying.iter().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+        let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - grew as f64;
+        since.unwrap_or_else(before).max(0.0)
     }
 
     pub(super) fn fail(&mut self, id: CgroupId, now: Monotonic) {
@@ -247,6 +265,32 @@ pub(super) struct Episode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_kill_only_what_falls_since_counts() {
+        let at = |milliseconds: u64| Monotonic(milliseconds * 1_000_000);
+        let value = |available| SignalValue::now(Signal::MemoryAvailable, Bytes(available), Bytes(1_000_000));
+        let mut memory = Memory::default();
+        let mut see = |available, now| {
+            memory.observe_memory(&Observation { signals: vec![value(available)] }, at(now));
+        };
+        (0..=10_u64).for_each(|step| see(300_000 - step * 20_000, step * 100));
+        see(100_000, 1_060);
+        let killed = |growth| DyingMemory {
+            id: CgroupId(1),
+            expected: Bytes(200_000),
+            left: Bytes(200_000),
+            killed: at(1_010),
+            growth,
+            is_own: true,
+            is_whole: true,
+            is_populated: true,
+        };
+        let fall = |growth, now| memory.fall_after(value(100_000), &[killed(growth)], at(now));
+        assert!(fall(0, 1_070) > 150_000.0, "right after the kill, growth unknown");
+        assert!(fall(200_000, 1_070) < 1_000.0, "right after the kill, the victim was what leaked");
+        assert!(fall(0, 1_200).abs() < f64::EPSILON, "nothing has fallen since");
+    }
 
     #[test]
     fn disks_are_measured_less_often_without_a_victim() {

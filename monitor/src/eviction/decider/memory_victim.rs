@@ -42,7 +42,7 @@ impl<C: Candidate> Decider<C> {
         let level = Level {
             available: signed(value.available),
             threshold: float(quantity),
-            fall: self.memory.fall(value, now).map_or(0.0, FallNow::assumed),
+            fall: self.memory.fall_after(value, &snapshot.dying, now),
         };
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
         self.retry_at(now.after(POLL));
@@ -64,7 +64,9 @@ impl<C: Candidate> Decider<C> {
         let Some(value) = self.acted_on().map(|met| met.value) else { return };
         // Without a fall nothing leaks: what is missing has to come from several.
         let is_falling = self.memory.fall(value, now).is_some_and(FallNow::is_falling);
-        if let Some(shortage) = self.memory.shortages.of(value.signal) {
+        if let Some(shortage) = self.memory.shortages.of(value.signal)
+            && value.signal.resource() == Resource::Memory
+        {
             shortage.settle(is_falling, now);
         }
     }
@@ -111,7 +113,8 @@ impl<C: Candidate> Decider<C> {
     /// Records an eviction for memory that began.
     pub(super) fn record_memory_eviction(&mut self, rules: Rules<'_>, place: usize, now: Monotonic) {
         // A soft eviction has its effect only after its grace period.
-        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(|met| met.is_hard())) else { return };
+        let is_counted = |met: &&MetThreshold| met.is_hard() && met.threshold.signal.resource() == Resource::Memory;
+        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(is_counted)) else { return };
         let signal = met.threshold.signal;
         let (leaks, buys) = (self.worth_at(place) == Some(Worth::Leaks), self.turn.buys.unwrap_or_default());
         self.memory.shortages.record(signal, (leaks, buys), agent.limits.minimum_gain, now);

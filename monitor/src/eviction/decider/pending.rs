@@ -71,7 +71,7 @@ impl Default for Pending {
 pub(super) struct Level {
     pub(super) available: f64,
     pub(super) threshold: f64,
-    /// The bytes per second by which the available memory falls.
+    /// The bytes per second by which the available memory falls, without what the victims grew by.
     pub(super) fall: f64,
 }
 
@@ -110,7 +110,7 @@ impl Pending {
 
     /// Returns the bytes that the next eviction waits for, or `None` if it does not wait.
     pub(super) fn waits(&mut self, dying: &[DyingMemory], level: Level, now: Monotonic) -> Option<Bytes> {
-        let (mut left, mut growth, mut fresh) = (Bytes::ZERO, 0.0, 0.0);
+        let (mut left, mut fresh) = (Bytes::ZERO, 0.0);
         let mut is_waiting = false;
         for dying in dying.iter().filter(|dying| dying.is_populated || !dying.is_back()) {
             if !self.is_awaited(dying, now) {
@@ -118,13 +118,12 @@ impl Pending {
             }
             is_waiting = true;
             left = left.saturating_add(dying.left);
-            growth += float(dying.growth.max(0));
             if now.since(dying.killed) < FRESH {
                 fresh += dying.left.as_f64() / AHEAD;
             }
         }
         let coming = self.left.fall(sum(dying), now).unwrap_or(0.0).max(fresh).max(0.0);
-        let falls = (level.fall - growth).max(0.0) - coming;
+        let falls = level.fall - coming;
         let is_urgent = falls > 0.0 && level.available - falls * AHEAD <= level.threshold / 2.0;
         (is_waiting && !is_urgent).then_some(left)
     }
@@ -147,11 +146,6 @@ impl DyingMemory {
 fn sum(dying: &[DyingMemory]) -> i64 {
     let left: Bytes = dying.iter().map(|dying| dying.left).sum();
     i64::try_from(left.0).unwrap_or(i64::MAX)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
-const fn float(value: i64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

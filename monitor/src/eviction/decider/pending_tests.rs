@@ -40,7 +40,6 @@ fn ends(of: DyingMemory, (available, fall): (u64, u64), left: impl Fn(u64) -> u6
 fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
     let own = victim(400, 400);
     let others = DyingMemory { is_own: false, ..own };
-    let growing = DyingMemory { growth: 250 << 20, ..own };
     let populated = DyingMemory { expected: Bytes::ZERO, is_populated: true, ..own };
     let late = |now: u64| if now < 2_500 { 400 } else { 0 };
     let steady = |now: u64| 400 - now / 50;
@@ -52,7 +51,6 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
         ("it comes slowly", own, (90, 1), &steady, 10_000),
         ("it comes slowly to another program's victim", others, (90, 1), &steady, 10_000),
         ("half of the threshold is near: something else leaks", own, (60, 250), &|_| 400, 200),
-        ("the victim itself was what leaked", growing, (60, 250), &|_| 400, 3_000),
         ("below half, but the memory is coming", own, (40, 10), &|now: u64| 400_u64.saturating_sub(now / 5), 1_900),
         ("a victim without memory whose processes are left", populated, (90, 1), &|_| 0, 3_000),
     ] {
