@@ -343,7 +343,7 @@ impl Agent {
         let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
         // Reading the workloads takes longer than a decision, which must not wait for it.
         let is_urgent = self.is_near();
-        self.sensors.watch_growth(is_near, is_urgent, now);
+        self.sensors.watch_growth((is_near, is_urgent), &self.config.proc_root, now);
     }
 
     /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.

@@ -24,9 +24,6 @@ impl Sensors {
         let tree = self.workloads.tree_mut();
         let is_memory = signal.resource() == Resource::Memory;
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };
-        if is_memory {
-            self.note_others_victims(&usages, &config.proc_root);
-        }
         if signal == Signal::AllocatableMemoryAvailable {
             keep_pods(&mut usages);
         }

@@ -8,7 +8,7 @@ use crate::workloads::{Protection, WorkloadUsage, killed_processes};
 
 use super::Sensors;
 
-/// Before an eviction for memory, at most so many of the largest workloads are looked at for whether another program has killed them.
+/// With each reading of the growth, at most so many of the largest workloads are looked at for whether another program has killed them.
 const LOOKED_AT: usize = 8;
 
 /// A workload with less than this fraction of what the largest one uses is not looked at.
@@ -17,11 +17,13 @@ const WORTH: u64 = 4;
 impl Sensors {
     /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
     /// a reading of the last second is enough.
-    pub fn watch_growth(&mut self, is_near: bool, is_urgent: bool, now: Monotonic) {
+    pub fn watch_growth(&mut self, (is_near, is_urgent): (bool, bool), proc_root: &Path, now: Monotonic) {
         if !is_near {
             self.growth.forget();
         } else if self.growth.is_due(is_urgent, now) {
             self.growth.read(self.workloads.tree_mut(), now);
+            let usages = self.workloads.tree_mut().usage_upper_bounds();
+            self.note_others_victims(&usages, proc_root);
         }
     }
 
@@ -64,7 +66,7 @@ impl Sensors {
     }
 
     /// Notes the largest of `usages` whose processes another program has killed: the kubelet, systemd-oomd, anybody.
-    pub(super) fn note_others_victims(&mut self, usages: &[WorkloadUsage], proc_root: &Path) {
+    fn note_others_victims(&mut self, usages: &[WorkloadUsage], proc_root: &Path) {
         let is_whole = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
         let most = usages.iter().filter(is_whole).map(|usage| usage.working_set).max().unwrap_or(Bytes::ZERO);
         // What grows is not dying, and what is small is not worth a wait.
