@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 
 #[path = "support/agent.rs"]
 mod agent;
+#[path = "support/named_process.rs"]
+mod named_process;
 
 use agent::{Agent, PATIENCE, PROGRAM, configuration, free_address};
+use named_process::NamedProcess;
 
 /// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
@@ -126,13 +129,9 @@ fn the_memory_of_all_pods_and_of_the_daemons_beside_them_is_observed() {
 #[test]
 fn a_running_nohang_is_logged_and_counted_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("nohang");
-    fs::copy(fs::canonicalize("/bin/sleep").unwrap(), &program).unwrap();
-    let mut nohang = Command::new(&program).arg("600").spawn().unwrap();
+    let _nohang = NamedProcess::start("nohang", directory.path());
     let agent = Agent::start("evictionHard: {memory.available: 1Mi}\n", "json");
     let (log, value) = (agent.text("err"), agent.metric("node_pressure_monitor_other_killer{killer=\"nohang\"}"));
-    nohang.kill().unwrap();
-    nohang.wait().unwrap();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("\"event\":\"other_killer\"")).collect();
     assert!(lines.iter().any(|line| line.contains("nohang (process ")), "{log}");
     assert!((value - 1.0).abs() < f64::EPSILON);

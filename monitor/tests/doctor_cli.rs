@@ -8,6 +8,11 @@ use std::process::{Command, Output};
 use node_pressure_monitor::commands::instance::InstanceLock;
 use serde_json::Value;
 
+#[path = "support/named_process.rs"]
+mod named_process;
+
+use named_process::NamedProcess;
+
 const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
 
 struct Machine {
@@ -111,12 +116,8 @@ fn a_running_agent_is_found_and_not_disturbed() {
 #[test]
 fn a_running_earlyoom_is_found() {
     let machine = Machine::new();
-    let program = machine.directory.path().join("earlyoom");
-    fs::copy(fs::canonicalize("/bin/sleep").unwrap(), &program).unwrap();
-    let mut earlyoom = Command::new(&program).arg("600").spawn().unwrap();
+    let _earlyoom = NamedProcess::start("earlyoom", machine.directory.path());
     let (_, answer) = machine.json("evictionHard: {memory.available: 10Mi}\nmode: enforce\n");
-    earlyoom.kill().unwrap();
-    earlyoom.wait().unwrap();
     let killers = answer["otherKillers"].as_array().unwrap();
     let found = killers.iter().find(|it| it["name"] == "earlyoom").unwrap();
     assert_eq!(found["thresholds"][0], "memory.available<10%", "{found}");
