@@ -26,6 +26,9 @@ impl<C: Candidate> Decider<C> {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
         self.turn.ranking = Self::order(rules, signal).rank(candidates);
         self.turn.benefit = None;
+        if !Self::weighs_memory(rules, signal) {
+            (self.turn.memory_benefit, self.turn.buys) = (None, None);
+        }
         self.turn.tried.clear();
         self.turn.measured = 0;
         if let Some(next) = self.charge_refaults(rules, snapshot) {

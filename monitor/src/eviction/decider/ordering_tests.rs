@@ -364,6 +364,21 @@ fn evictions_that_buy_little_end_with_a_report() {
 }
 
 #[test]
+fn the_pick_for_memory_says_nothing_of_other_signals() {
+    let mut scene = Scene::with(vec![threshold(PIDS, 100, 0), threshold(MEMORY, 100, 0)], &[(PIDS, 500), (MEMORY, 50)]);
+    scene.agent.limits.max_per_minute = 10;
+    for (second, available) in [(0, 60), (3, 57)] {
+        scene.see(&[(PIDS, 500), (MEMORY, available)]).at(second * 1_000).turn();
+    }
+    let done = scene.see(&[(PIDS, 500), (MEMORY, 54)]).at(6_000).turn();
+    assert_eq!(done, ["protected leak", "exhausted"], "only leakers may be evicted for memory");
+    scene.attempt = |_| Attempt::Failed;
+    let done = scene.see(&[(PIDS, 50), (MEMORY, 500)]).at(7_000).turn();
+    assert_eq!(done, ["evict large for pid.available", "evict small for pid.available", "exhausted"]);
+    assert_eq!(scene.decider.worth_at(0), None);
+}
+
+#[test]
 fn dwarfs_are_passed_over_for_a_leaker() {
     let mut scene = Scene::memory(50);
     let dwarf = |name| (name, QosClass::BestEffort, 3);
