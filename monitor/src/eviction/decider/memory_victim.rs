@@ -64,9 +64,7 @@ impl<C: Candidate> Decider<C> {
         let Some(value) = self.acted_on().map(|met| met.value) else { return };
         // Without a fall nothing leaks: what is missing has to come from several.
         let is_falling = self.memory.fall(value, now).is_some_and(FallNow::is_falling);
-        if let Some(shortage) = self.memory.shortages.of(value.signal)
-            && value.signal.resource() == Resource::Memory
-        {
+        if let Some(shortage) = self.memory.shortages.of(value.signal) {
             shortage.settle(is_falling, now);
         }
     }
@@ -113,8 +111,7 @@ impl<C: Candidate> Decider<C> {
     /// Records an eviction for memory that began.
     pub(super) fn record_memory_eviction(&mut self, rules: Rules<'_>, place: usize, now: Monotonic) {
         // A soft eviction has its effect only after its grace period.
-        let is_counted = |met: &&MetThreshold| met.is_hard() && met.threshold.signal.resource() == Resource::Memory;
-        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(is_counted)) else { return };
+        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(|met| met.is_hard())) else { return };
         let signal = met.threshold.signal;
         let (leaks, buys) = (self.worth_at(place) == Some(Worth::Leaks), self.turn.buys.unwrap_or_default());
         self.memory.shortages.record(signal, (leaks, buys), agent.limits.minimum_gain, now);

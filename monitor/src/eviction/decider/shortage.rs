@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::memory_benefit::{Leakers, Need};
-use crate::units::{Monotonic, Resource, Signal};
+use crate::units::{Monotonic, Signal};
 
 /// A longer promise is not checked.
 const LONGEST_PROMISE: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ const NOTED_EVERY: Duration = Duration::from_secs(10);
 const POOR: u32 = 2;
 
 /// The shortages of memory, by signal.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Shortages {
     available: Option<Shortage>,
@@ -45,8 +45,8 @@ impl Shortages {
         for slot in [&mut self.available, &mut self.allocatable] {
             *slot = slot.filter(|shortage| now.since(shortage.met) < lasting);
         }
-        for signal in met.filter(|signal| signal.resource() == Resource::Memory) {
-            if let Some(shortage) = self.slot(signal)
+        for signal in met {
+            if let Some(shortage) = self.of(signal)
                 && now.since(shortage.met) >= NOTED_EVERY
             {
                 shortage.met = now;
@@ -56,22 +56,26 @@ impl Shortages {
 
     /// Records the first or a further eviction of a shortage. Before an eviction nothing has to be remembered, or written to disk.
     pub(super) fn record(&mut self, signal: Signal, bought: (bool, Duration), least: Duration, now: Monotonic) {
-        self.slot(signal).get_or_insert(Shortage::begin(now)).record(bought, least, now);
-    }
-
-    pub(super) fn of(&mut self, signal: Signal) -> Option<&mut Shortage> {
-        self.slot(signal).as_mut()
-    }
-
-    const fn slot(&mut self, signal: Signal) -> &mut Option<Shortage> {
-        match signal {
-            Signal::AllocatableMemoryAvailable => &mut self.allocatable,
-            _ => &mut self.available,
+        if let Some(slot) = self.slot(signal) {
+            slot.get_or_insert(Shortage::begin(now)).record(bought, least, now);
         }
     }
 
-    pub(super) fn get(&self, signal: Signal) -> Option<Shortage> {
-        if signal == Signal::AllocatableMemoryAvailable { self.allocatable } else { self.available }
+    pub(super) fn of(&mut self, signal: Signal) -> Option<&mut Shortage> {
+        self.slot(signal)?.as_mut()
+    }
+
+    pub(super) fn get(mut self, signal: Signal) -> Option<Shortage> {
+        self.of(signal).copied()
+    }
+
+    /// Returns `None` for a signal that is not about memory.
+    const fn slot(&mut self, signal: Signal) -> Option<&mut Option<Shortage>> {
+        match signal {
+            Signal::MemoryAvailable => Some(&mut self.available),
+            Signal::AllocatableMemoryAvailable => Some(&mut self.allocatable),
+            _ => None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
