@@ -1,5 +1,6 @@
 //! The growth of the largest workloads, which tells who leaks, and the other facts about candidates that the rule of benefit uses.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ const SELDOM: Duration = Duration::from_millis(1500);
 const SPAN: Duration = Duration::from_secs(1);
 /// The interval at which the largest workloads are chosen anew.
 const CHOSEN_EVERY: Duration = Duration::from_secs(1);
+/// After each reading, at most so many workloads are examined for whether another program has killed them.
+const EXAMINED: usize = 8;
+/// A workload with less than this fraction of what the largest one holds is not examined.
+const WORTH: u64 = 4;
 
 /// The readings of the largest workloads. There are readings only while a threshold is near.
 #[derive(Debug, Default)]
@@ -33,6 +38,7 @@ pub struct Growth {
 #[derive(Debug)]
 struct Reading {
     window: Window,
+    gain: Bytes,
     /// Bytes per second, once there are two readings.
     growth: Option<i64>,
 }
@@ -57,12 +63,14 @@ impl Growth {
             self.chosen = Some(now);
             self.choose(tree);
         }
-        for (id, reading) in &mut self.readings {
-            let Some(gain) = tree.measure(*id).and_then(|usage| usage.outlook.gain) else { continue };
+        self.readings.retain(|id, reading| {
+            let Some(gain) = tree.measure(*id).and_then(|usage| usage.outlook.gain) else { return false };
+            reading.gain = gain;
             let (gain, at) = (signed(gain), Monotonic::now());
             reading.growth = reading.window.fall(gain, at).map(|fall| rounded(-fall));
             reading.window.observe(gain, at);
-        }
+            true
+        });
     }
 
     /// Forgets the readings when no threshold is near.
@@ -74,14 +82,27 @@ impl Growth {
         let mut all = tree.usage_upper_bounds();
         all.retain(|usage| usage.workload.protection != Some(Protection::HoldsOthers));
         if all.len() > MEASURED {
-            all.select_nth_unstable_by_key(MEASURED, |usage| std::cmp::Reverse(usage.working_set));
+            all.select_nth_unstable_by_key(MEASURED, |usage| Reverse(usage.working_set));
             all.truncate(MEASURED);
         }
         self.readings.retain(|id, _| all.iter().any(|usage| usage.workload.id == *id));
         for usage in all {
-            let fresh = || Reading { window: Window::of(SPAN, EVERY), growth: None };
+            let fresh = || Reading { window: Window::of(SPAN, EVERY), gain: Bytes::ZERO, growth: None };
             self.readings.entry(usage.workload.id).or_insert_with(fresh);
         }
+    }
+
+    /// Returns the workloads that may be dying, largest first. A workload that grows is not dying, and a small one is not worth a wait.
+    pub(super) fn may_be_dying(&self) -> Vec<CgroupId> {
+        let most = self.readings.values().map(|reading| reading.gain).max().unwrap_or(Bytes::ZERO);
+        let may_be_dying = |reading: &Reading| {
+            reading.gain.saturating_mul(WORTH) >= most && reading.growth.is_none_or(|growth| growth <= 0)
+        };
+        let found = self.readings.iter().filter(|(_, reading)| may_be_dying(reading));
+        let mut found: Vec<_> = found.map(|(id, reading)| (Reverse(reading.gain), *id)).collect();
+        found.sort_unstable();
+        found.truncate(EXAMINED);
+        found.into_iter().map(|(_, id)| id).collect()
     }
 
     pub(super) fn of(&self, id: CgroupId) -> Option<i64> {
@@ -124,4 +145,25 @@ fn signed(bytes: Bytes) -> i64 {
 #[expect(clippy::cast_possible_truncation, reason = "saturating is right")]
 fn rounded(rate: f64) -> i64 {
     rate.round() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_workloads_that_do_not_grow_may_be_dying() {
+        let reading = |(id, (gain, growth)): (u64, (u64, Option<i64>))| {
+            (CgroupId(id), Reading { window: Window::of(SPAN, EVERY), gain: Bytes(gain), growth })
+        };
+        let found = |readings: &[(u64, Option<i64>)]| {
+            let readings = (1..).zip(readings.iter().copied()).map(reading).collect();
+            let growth = Growth { readings, ..Growth::default() };
+            growth.may_be_dying().into_iter().map(|CgroupId(id)| id).collect::<Vec<_>>()
+        };
+        let mixed = [(400, Some(1)), (100, None), (99, None), (200, Some(0)), (300, Some(-5))];
+        assert_eq!(found(&mixed), [5, 4, 2]);
+        assert_eq!(found(&[(400, None); 20]), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(found(&[]).is_empty());
+    }
 }

@@ -8,12 +8,6 @@ use crate::workloads::{Protection, WorkloadUsage, killed_processes};
 
 use super::Sensors;
 
-/// With each reading of the growth, at most so many of the largest workloads are looked at for whether another program has killed them.
-const LOOKED_AT: usize = 8;
-
-/// A workload with less than this fraction of what the largest one uses is not looked at.
-const WORTH: u64 = 4;
-
 impl Sensors {
     /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
     /// a reading of the last second is enough.
@@ -22,8 +16,7 @@ impl Sensors {
             self.growth.forget();
         } else if self.growth.is_due(is_urgent, now) {
             self.growth.read(self.workloads.tree_mut(), now);
-            let usages = self.workloads.tree_mut().usage_upper_bounds();
-            self.note_others_victims(&usages, proc_root);
+            self.note_others_victims(proc_root);
         }
     }
 
@@ -65,23 +58,10 @@ impl Sensors {
         }
     }
 
-    /// Notes the largest of `usages` whose processes another program has killed: the kubelet, systemd-oomd, anybody.
-    fn note_others_victims(&mut self, usages: &[WorkloadUsage], proc_root: &Path) {
-        let is_whole = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
-        let most = usages.iter().filter(is_whole).map(|usage| usage.working_set).max().unwrap_or(Bytes::ZERO);
-        // What grows is not dying, and what is small is not worth a wait.
-        let may_be_dying = |usage: &&WorkloadUsage| {
-            usage.working_set.saturating_mul(WORTH) >= most
-                && self.growth.of(usage.workload.id).is_none_or(|growth| growth <= 0)
-        };
-        let mut largest: Vec<&WorkloadUsage> = usages.iter().filter(is_whole).filter(may_be_dying).collect();
-        let size = |usage: &&WorkloadUsage| std::cmp::Reverse(usage.working_set);
-        if largest.len() > LOOKED_AT {
-            largest.select_nth_unstable_by_key(LOOKED_AT, size);
-            largest.truncate(LOOKED_AT);
-        }
+    /// Notes the workloads whose processes another program has killed, such as the kubelet or systemd-oomd.
+    fn note_others_victims(&mut self, proc_root: &Path) {
         let tree = self.workloads.tree();
-        for tracked in largest.iter().filter_map(|usage| tree.find(usage.workload.id)) {
+        for tracked in self.growth.may_be_dying().into_iter().filter_map(|id| tree.find(id)) {
             if killed_processes::is_dying(tracked.directory(), proc_root) {
                 self.dying.note((tracked, tree.hierarchy().version), (None, 0), (false, true), Monotonic::now());
             }

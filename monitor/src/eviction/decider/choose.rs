@@ -101,7 +101,7 @@ impl<C: Candidate> Decider<C> {
             self.memory.cool_downs.set((signal, met.is_hard()), snapshot.clock(), duration);
         }
         self.memory.observe_memory(observation, snapshot.clock());
-        // Looking at the candidates may have shown that another program has killed one of them.
+        // Meanwhile more memory of killed workloads may have come back.
         self.memory.pending.observe(&snapshot.dying, snapshot.clock());
         if self.awaits_memory(snapshot) {
             return self.skip_threshold(rules, snapshot);

@@ -405,7 +405,7 @@ fn an_eviction_waits_for_the_victims_of_others() {
         ..dying(2)
     };
     scene.see(&[(MEMORY, 90)]).second_dying = vec![others];
-    assert!(scene.at(1_000).turn().is_empty(), "only a look at the candidates shows it");
+    assert!(scene.at(1_000).turn().is_empty(), "the second sample shows it");
     scene.second_dying.clear();
     scene.snapshot.dying = vec![others];
     assert!(scene.at(1_000).turn().is_empty());
