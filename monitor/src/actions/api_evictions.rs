@@ -10,7 +10,7 @@ use crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS;
 use crate::eviction::message;
 use crate::eviction::rank::Ranked;
 use crate::sensors::Sensors;
-use crate::units::{Bytes, Monotonic, Resource};
+use crate::units::{Bytes, Monotonic, Resource, signed};
 use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
 use crate::workloads::{Pod, PodUid, WorkloadUsage, container_memory};
 
@@ -96,7 +96,7 @@ pub(super) fn intent(
     let pod = pods.find(uid)?;
     let (message, annotations) = words(pod, reason, sensors, &config.policy);
     let methods = config.kubernetes.evictions;
-    let seconds = i64::try_from(choice.grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+    let seconds = signed(choice.grace.as_millis().div_ceil(1000));
     let is_limit = matches!(reason, Reason::Limit(_));
     let without_mark = is_limit && config.policy.quirks.has(Quirk::LocalStorageWithoutDisruptionTarget);
     let intent = Intent {

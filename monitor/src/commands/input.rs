@@ -9,7 +9,7 @@ use serde_json::error::Category;
 
 use crate::config::{ConfigWarning, Loaded, MonitorConfig, Policy};
 use crate::report::LoggingError;
-use crate::units::Amount;
+use crate::units::{Amount, signed};
 use crate::workloads::Summary;
 
 use super::instance::LockError;
@@ -176,7 +176,7 @@ pub fn swap_words(summary: &Summary) -> Option<String> {
     let swap = summary.node.swap?;
     let used = swap.swap_usage_bytes.unwrap_or(0);
     let total = used.saturating_add(swap.swap_available_bytes.unwrap_or(0));
-    let bytes = |bytes| Amount::from_units(i64::try_from(bytes).unwrap_or(i64::MAX)).bytes().to_string();
+    let bytes = |bytes| Amount::from_units(signed(bytes)).bytes().to_string();
     (total > 0).then(|| {
         format!(
             "swap is on ({} of {} used), and memory.available is blind to it: the signal excludes swap, and swapped memory leaves the \

@@ -2,7 +2,7 @@
 //! Guaranteed pod.
 
 use crate::config::Policy;
-use crate::units::{Amount, Quantity};
+use crate::units::{Amount, Quantity, signed};
 use crate::workloads::Summary;
 
 /// Returns the memory in `systemReserved` plus `kubeReserved`, or `None` if none is reserved.
@@ -16,7 +16,7 @@ pub fn reserved_memory(policy: &Policy) -> Option<Amount> {
 /// Returns by how much the memory outside of pods exceeds `systemReserved` plus `kubeReserved`. Returns `None` if it does not exceed
 /// them, if no memory is reserved, or if the statistics lack a figure.
 pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
-    let working_set = |bytes: u64| Amount::from_units(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let working_set = |bytes: u64| Amount::from_units(signed(bytes));
     let node = working_set(summary.node.memory?.working_set_bytes?);
     let all_pods = summary.node.system_containers.iter().find(|container| container.name == "pods");
     let pods = match all_pods.and_then(|container| container.memory?.working_set_bytes) {

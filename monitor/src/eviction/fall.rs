@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Monotonic;
+use crate::units::{Monotonic, signed_float};
 
 /// A change over a shorter time says more about the kernel's counters, which move in jumps, than about the workloads.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// The counters of the kernel are inexact. A change of the available amount within a second is reduced by this share of the capacity,
+/// A change of the available amount within a second is reduced by this share of the capacity, because the kernel's counters are inexact.
 const NOISE_SHARE: f64 = 0.005;
-/// and by at most this much.
+/// The most by which such a change is reduced, in bytes.
 const NOISE: f64 = 8.0 * 1_048_576.0;
 /// About so many samples are kept.
 const MOST_SAMPLES: usize = 42;
 /// The share of the capacity that is assumed to be lost per minute while a threshold is met.
 const LEAST_SHARE_A_MINUTE: f64 = 0.01;
-/// The most that is assumed so: one percent of a large node in a minute is a fast leak.
+/// The most that is assumed to be lost, in bytes per second: one percent of a large node in a minute is a fast leak.
 const LEAST: f64 = 8.0 * 1_048_576.0;
 
 /// The stretches of time over which the fall is averaged.
@@ -40,7 +40,7 @@ impl Fall {
         self.0.retain(|(at, _)| {
             let age = now.since(*at);
             let is_spaced = kept.is_none_or(|kept| at.since(kept) >= SHORT);
-            let is_kept = age < SHORT * 2 && (age <= SHORT || is_spaced) || age < LONG * 2 && is_spaced;
+            let is_kept = age <= SHORT || is_spaced && age < LONG * 2;
             kept = if is_kept { Some(*at) } else { kept };
             is_kept
         });
@@ -50,18 +50,16 @@ impl Fall {
     /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second, and the least that
     /// is assumed while a threshold is met. Returns `None` before there are two samples.
     pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<FallNow> {
-        let noise = (as_f64(capacity) * NOISE_SHARE).min(NOISE) / SHORT.as_secs_f64();
+        let noise = (signed_float(capacity) * NOISE_SHARE).min(NOISE) / SHORT.as_secs_f64();
         let short = fall(&self.0, SHORT, available, now).map(|fall| fall - noise);
         let falls = [short, fall(&self.0, LONG, available, now)];
         let measured = falls.into_iter().flatten().max_by(f64::total_cmp)?;
-        Some(FallNow { measured, least: (as_f64(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST) })
+        Some(FallNow { measured, least: (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST) })
     }
 
     /// Returns by how much the signal fell per second since `then`, if that is long enough ago.
     pub fn since(&self, then: Monotonic, available: i64, now: Monotonic) -> Option<f64> {
-        let (at, before) = self.0.iter().find(|(at, _)| *at >= then)?;
-        let passed = now.since(*at);
-        (passed >= SHORTEST).then(|| as_f64(before.saturating_sub(available)) / passed.as_secs_f64())
+        since_sample(self.0.iter().find(|(at, _)| *at >= then)?, available, now)
     }
 }
 
@@ -70,9 +68,13 @@ impl Fall {
 fn fall(samples: &[(Monotonic, i64)], span: Duration, value: i64, now: Monotonic) -> Option<f64> {
     let first = samples.iter().rposition(|(at, _)| now.since(*at) >= span).unwrap_or(0);
     let mut of_stretch = samples.iter().skip(first);
-    let (then, before) = of_stretch.find(|(at, _)| now.since(*at) <= span * 2)?;
+    since_sample(of_stretch.find(|(at, _)| now.since(*at) <= span * 2)?, value, now)
+}
+
+/// Returns by how much the value fell per second since the sample, unless the sample is too recent.
+fn since_sample((then, before): &(Monotonic, i64), value: i64, now: Monotonic) -> Option<f64> {
     let passed = now.since(*then);
-    (passed >= SHORTEST).then(|| as_f64(before.saturating_sub(value)) / passed.as_secs_f64())
+    (passed >= SHORTEST).then(|| signed_float(before.saturating_sub(value)) / passed.as_secs_f64())
 }
 
 /// How fast a signal falls now, in its units per second.
@@ -122,11 +124,6 @@ impl Window {
     pub fn fall(&self, value: i64, now: Monotonic) -> Option<f64> {
         fall(&self.samples, self.span, value, now)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
-const fn as_f64(value: i64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

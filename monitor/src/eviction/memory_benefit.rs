@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::units::signed_float;
 use crate::workloads::Outlook;
 
 /// A candidate that gives back less than this fraction of the best candidate's gain, and less than what is missing, is never evicted.
@@ -199,9 +200,8 @@ impl MemoryBenefit {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
 fn growth(row: &Row) -> f64 {
-    row.outlook.growth as f64
+    signed_float(row.outlook.growth)
 }
 
 /// Returns the growth from which on a candidate leaks: half of the fall. If no candidate grows that fast, the fastest ones leak that

@@ -62,8 +62,7 @@ pub struct SignalValue {
 impl SignalValue {
     /// Returns a value in bytes without a time, which counts as fresh.
     pub fn now(signal: Signal, available: Bytes, capacity: Bytes) -> Self {
-        let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
-        Self { signal, available: signed(available), capacity: signed(capacity), at: None }
+        Self { signal, available: available.signed(), capacity: capacity.signed(), at: None }
     }
 
     /// Returns the available amount as text, with its unit.

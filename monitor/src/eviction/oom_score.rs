@@ -10,9 +10,8 @@ const BEST_EFFORT: i16 = 1000;
 
 /// Returns the value for every process of a workload with this QoS class and memory request, on a node with `capacity` of memory.
 pub fn oom_score_adj(qos: QosClass, request: Bytes, capacity: Bytes, scores: OomScores) -> i16 {
-    let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
-    let node = Node { capacity: signed(capacity), scores, may_exceed: false };
-    i16::try_from(node.adj(qos, node.unrequested(signed(request)))).unwrap_or(BEST_EFFORT)
+    let node = Node { capacity: capacity.signed(), scores, may_exceed: false };
+    i16::try_from(node.adj(qos, node.unrequested(request.signed()))).unwrap_or(BEST_EFFORT)
 }
 
 /// Returns the value for each container of `pod`, then for each init container, on a node with `capacity` bytes of memory.

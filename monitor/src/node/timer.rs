@@ -7,6 +7,8 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::units::signed;
+
 /// A timerfd. tokio's timers round up to whole milliseconds, and wake the thread several times before a distant deadline, which would
 /// be most of an idle agent's work.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl Timer {
         // Zero would disarm the timer.
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX).max(1);
         let value = Timespec {
-            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_sec: signed(nanos / 1_000_000_000),
             tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
         };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };

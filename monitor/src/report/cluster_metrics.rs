@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use prometheus::{GaugeVec, IntCounter, IntGaugeVec};
 
-use super::register::{Registry, follow, metrics, replace, set_known, whole};
+use super::register::{Registry, follow, metrics, replace, set_known};
 use super::summary_figures::Page;
 use crate::cluster::WatchCounts;
-use crate::units::format_go_duration;
+use crate::units::{format_go_duration, signed};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterReport {
@@ -110,7 +110,7 @@ impl ClusterMetrics {
     pub(super) fn observe(&self, report: Option<&ClusterReport>) {
         let metrics = &self.metrics;
         set_known(&metrics.up, report.map(|report| report.down.is_none().into()));
-        set_known(&metrics.pods, report.map(|report| whole(report.pods)));
+        set_known(&metrics.pods, report.map(|report| signed(report.pods)));
         set_known(&metrics.maintenance, report.map(|report| report.maintenance.is_some().into()));
         let Some(report) = report else { return };
         for (gauge, age) in [(&metrics.age, report.pods_age), (&metrics.node_age, report.node_age)] {

@@ -43,8 +43,7 @@ impl Reporter {
         let counts_stalls = state.sensors.counts_stalls();
         self.recorder.set_scale(state.sensors.memory.sample().map(|sample| {
             let capacity = sample.meminfo.total;
-            let of = i64::try_from(capacity.0).unwrap_or(i64::MAX);
-            let threshold = of_memory.map(|threshold| threshold.value.resolve(of, quirks).bytes()).max();
+            let threshold = of_memory.map(|threshold| threshold.value.resolve(capacity.signed(), quirks).bytes()).max();
             MemoryScale { capacity, threshold, counts_stalls }
         }));
     }

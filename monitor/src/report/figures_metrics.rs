@@ -4,7 +4,7 @@ use prometheus::{Counter, CounterVec, GaugeVec};
 
 use super::register::{follow, metrics, replace, set_known};
 use super::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
-use crate::units::float;
+use crate::units::{float, signed_float};
 
 /// The windows over which the kernel averages pressure.
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
@@ -68,8 +68,8 @@ impl FiguresMetrics {
         replace(&self.threshold_seconds, thresholds);
         self.observe_filesystems(&report.filesystems);
         set_known(&self.daemons_above, report.daemons.as_ref().map(|daemons| daemons.above.as_f64()));
-        replace(&self.available, report.signals.iter().map(|it| ([it.signal.as_str()], signed(it.available))));
-        replace(&self.capacity, report.signals.iter().map(|it| ([it.signal.as_str()], signed(it.capacity))));
+        replace(&self.available, report.signals.iter().map(|it| ([it.signal.as_str()], signed_float(it.available))));
+        replace(&self.capacity, report.signals.iter().map(|it| ([it.signal.as_str()], signed_float(it.capacity))));
         replace(&self.roles, report.roles.iter().map(|it| ([it.role, &it.device, &it.mount_point, &it.kind], 1.0)));
     }
 
@@ -103,11 +103,6 @@ impl FiguresMetrics {
         let seconds = filesystems.iter().filter_map(|it| Some(([it.device.as_str()], it.seconds?)));
         replace(&self.inodes_exhaustion, seconds);
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-fn signed(number: i64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

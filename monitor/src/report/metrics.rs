@@ -11,7 +11,7 @@ use super::cluster_metrics::ClusterMetrics;
 use super::configuration_state::ConfigMetrics;
 use super::disk_usage_metrics::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
-use super::register::{Family, Registry, follow, increase, metrics, replace, set_known, whole};
+use super::register::{Family, Registry, follow, increase, metrics, replace, set_known};
 use super::runtime_metrics::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries};
 use super::{IncidentReport, NodeReport, ThresholdReport};
@@ -21,7 +21,7 @@ use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::incidents::Kind;
 use crate::incidents::writer::JournalReport;
 use crate::kernel::{Accounts, EventAccount, EventKind, OomConstraint, ProbeStatistics, Untracked};
-use crate::units::{Bytes, Signal, named_enum};
+use crate::units::{Bytes, Signal, named_enum, signed};
 
 /// OOM kill with unknown constraint.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
@@ -300,11 +300,11 @@ impl NodeMetrics {
             &self.condition,
             report.conditions.iter().map(|(condition, status)| ([&**condition], (*status).into())),
         );
-        replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], whole(class.count))));
+        replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], signed(class.count))));
         replace(&self.probe_attached, report.probes.iter().map(|probe| ([&*probe.name], probe.is_attached().into())));
         replace(&self.capability_missing, report.missing_capabilities.iter().map(|it| ([it.as_str()], 1)));
         replace(&self.signal_source, report.sources.iter().map(|it| ([it.signal, it.source], 1)));
-        self.oom_score_adj_drift.set(whole(report.oom_score_adj_drift));
+        self.oom_score_adj_drift.set(signed(report.oom_score_adj_drift));
     }
 
     fn observe_totals(&self, report: &NodeReport) {
@@ -351,7 +351,7 @@ impl NodeMetrics {
         let JournalReport { bytes, write_failures, dropped, counted, truncations } = journal;
         follow(&self.incidents.with_label_values(&[Kind::OomKill.as_str()]), oom_kills);
         follow(&self.incidents.with_label_values(&[Kind::Eviction.as_str()]), evictions);
-        self.journal_bytes.set(whole(bytes));
+        self.journal_bytes.set(signed(bytes));
         follow(&self.write_failures, write_failures);
         follow(&self.dropped, dropped);
         follow(&self.counted, counted);

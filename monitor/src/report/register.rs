@@ -135,11 +135,6 @@ pub(super) fn set_known<P: Atomic>(gauge: &GenericGaugeVec<P>, value: Option<P::
     replace(gauge, value.map(|value| ([], value)));
 }
 
-/// Returns a count as the value of an integer gauge.
-pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
-    count.try_into().unwrap_or(i64::MAX)
-}
-
 /// Raises a counter to a total kept elsewhere. A lower total means that its source restarted (e.g. a recreated cgroup): the counter then
 /// stays until the total exceeds it.
 pub(super) fn follow<P: Atomic>(counter: &GenericCounter<P>, total: P::T) {

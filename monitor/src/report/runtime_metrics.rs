@@ -2,8 +2,9 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 
-use super::register::{metrics, replace, set_known, whole};
+use super::register::{metrics, replace, set_known};
 use crate::runtime::{CollectEnd, Collected, ContainerState, State, View};
+use crate::units::signed;
 
 const KINDS: [&str; 3] = ["container", "sandbox", "image"];
 
@@ -39,12 +40,12 @@ impl RuntimeMetrics {
         let snapshot = view.snapshot.as_ref();
         let containers = |state: ContainerState| {
             let those = snapshot?.containers.iter().filter(|container| container.state == state);
-            Some(([state.as_str()], whole(those.count())))
+            Some(([state.as_str()], signed(those.count())))
         };
         replace(&self.containers, ContainerState::ALL.into_iter().filter_map(containers));
         let images = |(label, is_used)| {
             let those = snapshot?.images.iter().filter(|image| image.is_used == is_used);
-            Some(([label], whole(those.count())))
+            Some(([label], signed(those.count())))
         };
         replace(&self.images, [("true", true), ("false", false)].into_iter().filter_map(images));
     }

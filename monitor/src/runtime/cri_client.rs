@@ -15,6 +15,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
+use crate::units::signed;
+
 use super::cri;
 
 /// Limit in bytes, as in the kubelet. It is enough for thousands of containers.
@@ -194,7 +196,7 @@ impl Client {
 
     /// Sends SIGTERM, and SIGKILL after the grace period; returns when the container is dead.
     pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
-        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+        let timeout = signed(grace.as_secs());
         let request = Request::new(cri::StopContainerRequest { container_id: id.to_owned(), timeout });
         self.send("/runtime.v1.RuntimeService/StopContainer", request, grace.saturating_add(STOP_TIME)).await
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::runtime_snapshot::{Container, ContainerState, Sandbox, UnixNanos};
-use crate::units::Monotonic;
+use crate::units::{Monotonic, signed};
 
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
@@ -54,7 +54,7 @@ impl Deaths {
 
 pub(super) fn wall_clock() -> UnixNanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixNanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    UnixNanos(signed(since.as_nanos()))
 }
 
 #[cfg(test)]

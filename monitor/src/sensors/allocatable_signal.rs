@@ -6,7 +6,7 @@ use crate::config::{Policy, Quirk, Semantics};
 use crate::eviction::{SignalValue, daemons};
 use crate::node::Hierarchy;
 use crate::node::pods_memory::{PodsMemory, PodsMemorySample};
-use crate::units::{Bytes, Monotonic, Signal};
+use crate::units::{Monotonic, Signal};
 
 /// The age of a figure that no threshold needs, and that is only shown.
 const UNARMED: Duration = Duration::from_secs(5);
@@ -64,15 +64,14 @@ pub fn missing(policy: &Policy, sampled: &Result<PodsMemorySample, String>) -> O
 /// file pages count as available too: the kernel reclaims them before it ends a process for the limit, and an eviction does not count them
 /// as gained.
 pub fn value(sample: PodsMemorySample, policy: &Policy) -> Option<SignalValue> {
-    let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
     let used = match policy.semantics {
         Semantics::Kubelet => sample.working_set(),
         Semantics::Corrected => sample.working_set().saturating_sub(sample.active_file),
     };
     let limit = sample.limit?;
-    let left = signed(limit).saturating_sub(signed(used));
+    let left = limit.signed().saturating_sub(used.signed());
     let available = if policy.quirks.has(Quirk::AvailableUnderflow) { left } else { left.max(0) };
-    Some(SignalValue { signal: Signal::AllocatableMemoryAvailable, available, capacity: signed(limit), at: None })
+    Some(SignalValue { signal: Signal::AllocatableMemoryAvailable, available, capacity: limit.signed(), at: None })
 }
 
 #[cfg(test)]
@@ -82,6 +81,7 @@ mod tests {
     use crate::eviction::deadline::{FallRate, until_next_sample};
     use crate::eviction::{Observation, is_below};
     use crate::node::CgroupVersion;
+    use crate::units::Bytes;
 
     fn policy(semantics: &str) -> Policy {
         let text = format!(

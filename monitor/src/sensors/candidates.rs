@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::Quirks;
 use crate::eviction::DiskUsage;
 use crate::node::pinned_file::Buffer;
-use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal, signed};
 use crate::workloads::{OtherUsage, Protection, Tracked, WorkloadUsage, task_count};
 
 use super::Sensors;
@@ -76,7 +76,7 @@ impl Sensors {
         if resource == Resource::Pids {
             let hierarchy = self.workloads.tree().hierarchy();
             let count = tracked.and_then(|it| task_count::count(it.directory(), name, hierarchy, buffer));
-            let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
+            let used = count.map(|count| Amount::from_units(signed(count)));
             return OtherUsage { resource, used, request: None };
         }
         // A restarted pod keeps its name and cgroup, but not its disk usage. A measurement that hangs is out of date.

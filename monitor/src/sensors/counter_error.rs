@@ -78,8 +78,7 @@ impl CounterError {
                 (self.working_set, Bytes(least.0.saturating_add(self.min.0)))
             }
         };
-        let capacity = i64::try_from(self.capacity.0).unwrap_or(i64::MAX);
-        let amount = |threshold: &Threshold| threshold.value.resolve(capacity, policy.quirks).bytes();
+        let amount = |threshold: &Threshold| threshold.value.resolve(self.capacity.signed(), policy.quirks).bytes();
         let of_memory = policy.thresholds.iter().filter(|threshold| threshold.signal == Signal::MemoryAvailable);
         let lowest = of_memory.min_by_key(|threshold| amount(threshold)).filter(|lowest| amount(lowest) < least)?;
         let mib = least.0.div_ceil(Bytes::MIB);

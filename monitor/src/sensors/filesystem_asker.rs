@@ -7,9 +7,7 @@ use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::{Armed, Layout, Observation, SignalValue, arm, is_below};
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample};
-use crate::units::{Bytes, Monotonic, Resource, Signal};
-
-use super::numbers::float;
+use crate::units::{Bytes, Monotonic, Resource, Signal, signed, signed_float};
 
 /// The shortest wait. statfs for all three roles takes about 20 us, and no disk fills in less than this wait.
 pub(super) const FLOOR: Duration = Duration::from_millis(50);
@@ -50,7 +48,6 @@ impl Answers {
 
 /// Returns the signals of these filesystems. A filesystem without a limit of inodes has no inode signal.
 pub fn values(samples: &[FsSample]) -> Vec<SignalValue> {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut values = Vec::with_capacity(2 * samples.len());
     for FsSample { role, space, inodes, at, .. } in samples {
         let [bytes, files] = signals(*role);
@@ -195,7 +192,7 @@ impl Asker {
         }
         for (signal, rate) in &mut self.rates {
             if let Some((value, at)) = observation.get(*signal).zip(latest.at(*signal)) {
-                rate.observe_units(float(value.available), at);
+                rate.observe_units(signed_float(value.available), at);
             }
         }
         let policy = &self.policy;

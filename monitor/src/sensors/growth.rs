@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::eviction::fall::Window;
-use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic, signed};
 use crate::workloads::{Outlook, Protection, Tracked, WorkloadTree, WorkloadUsage};
 
 /// The number of workloads whose growth is measured.
@@ -66,7 +66,7 @@ impl Growth {
         self.readings.retain(|id, reading| {
             let Some(gain) = tree.measure(*id).and_then(|usage| usage.outlook.gain) else { return false };
             reading.gain = gain;
-            let (gain, at) = (signed(gain), Monotonic::now());
+            let (gain, at) = (gain.signed(), Monotonic::now());
             reading.growth = reading.window.fall(gain, at).map(|fall| rounded(-fall));
             reading.window.observe(gain, at);
             true
@@ -120,9 +120,9 @@ impl Growth {
         let workload = &usage.workload;
         let is_daemon = workload.protection == Some(Protection::DaemonSet);
         let by_age = || {
-            tracked.and_then(Tracked::seconds_since_change).map(|age| {
-                signed(usage.outlook.gain.unwrap_or(usage.working_set)) / i64::try_from(age.max(1)).unwrap_or(i64::MAX)
-            })
+            tracked
+                .and_then(Tracked::seconds_since_change)
+                .map(|age| usage.outlook.gain.unwrap_or(usage.working_set).signed() / signed(age.max(1)))
         };
         let measured = self.of(workload.id);
         // Where there are readings, a workload without one is not among the largest.
@@ -136,10 +136,6 @@ impl Growth {
             ..usage.outlook
         };
     }
-}
-
-fn signed(bytes: Bytes) -> i64 {
-    i64::try_from(bytes.0).unwrap_or(i64::MAX)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "saturating is right")]

@@ -4,8 +4,3 @@
 pub(super) fn page_size() -> u64 {
     u64::try_from(rustix::param::page_size()).unwrap_or(4096)
 }
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-pub(super) fn float(number: i64) -> f64 {
-    number as f64
-}

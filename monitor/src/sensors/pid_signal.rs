@@ -7,9 +7,7 @@ use crate::config::{MonitorConfig, Policy, Threshold};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::{Observation, SignalValue};
 use crate::node::{PidReader, PidSample, cpus};
-use crate::units::{Monotonic, Signal};
-
-use super::numbers::float;
+use crate::units::{Monotonic, Signal, signed, signed_float};
 
 /// The number of process ids that one CPU can use up per second, rounded up. A fork takes about 50 us.
 const FORKS_PER_CPU: f64 = 20_000.0;
@@ -65,7 +63,7 @@ impl PidSignal {
         let sampled = reader.sample();
         self.sample = sampled.as_ref().ok().copied();
         if let Some(sample) = self.sample {
-            self.rate.observe_units(float(value(&sample).available), sample.at);
+            self.rate.observe_units(signed_float(value(&sample).available), sample.at);
         }
         self.missing = sampled.err().map(|error| format!("{error}; there is no such signal"));
     }
@@ -101,7 +99,6 @@ fn is_of_pids(threshold: &Threshold) -> bool {
 }
 
 fn value(sample: &PidSample) -> SignalValue {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     SignalValue {
         signal: Signal::PidAvailable,
         available: signed(sample.available()),
@@ -161,7 +158,7 @@ mod tests {
             let mut ms = 0;
             let left = loop {
                 let sample = PidSample { tasks: tasks(ms), most: 4096, at: Monotonic(ms * 1_000_000) };
-                pids.rate.observe_units(float(value(&sample).available), sample.at);
+                pids.rate.observe_units(signed_float(value(&sample).available), sample.at);
                 pids.sample = Some(sample);
                 if sample.available() < 4096 / 10 {
                     break sample.available();

@@ -7,11 +7,10 @@ use crate::eviction::exhaustion::{Slope, seconds_until};
 use crate::eviction::{Armed, SignalValue};
 use crate::node::filesystem_roles::Role;
 use crate::node::statfs::{FsSample, Place};
-use crate::units::{Amount, Monotonic, Signal};
+use crate::units::{Amount, Monotonic, Signal, signed_float};
 
 use super::figure_report::ExhaustionReport;
 use super::filesystem_asker::{Answers, signals};
-use super::numbers::float;
 
 /// The slopes of the signals other than memory.
 #[derive(Debug, Default)]
@@ -46,7 +45,7 @@ impl Slopes {
                 self.slopes.len() - 1
             });
             if let Some((_, slope)) = self.slopes.get_mut(place) {
-                slope.observe(float(value.available), at);
+                slope.observe(signed_float(value.available), at);
             }
         }
     }

@@ -38,6 +38,11 @@ impl Bytes {
         float(self.0)
     }
 
+    /// Returns the bytes as a signed number, saturating.
+    pub fn signed(self) -> i64 {
+        signed(self.0)
+    }
+
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
@@ -140,6 +145,10 @@ impl Amount {
         i64::try_from(away).unwrap_or(if away < 0 { i64::MIN } else { i64::MAX })
     }
 
+    pub fn as_f64(self) -> f64 {
+        signed_float(self.units())
+    }
+
     /// Returns whole bytes, rounded up, or zero when the amount is negative.
     pub fn bytes(self) -> Bytes {
         Bytes(u64::try_from(self.units()).unwrap_or(0))
@@ -212,6 +221,17 @@ impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Converts a count to a signed number, saturating.
+pub fn signed(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+/// Converts a signed number for gauges and rates. Exact below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and a rate needs no 53 bits")]
+pub const fn signed_float(number: i64) -> f64 {
+    number as f64
 }
 
 /// Converts a count for gauges and rates. Exact below 2^53.

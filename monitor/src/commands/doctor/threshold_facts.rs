@@ -6,7 +6,7 @@ use crate::eviction::{Observation, SignalValue, is_below};
 use crate::node::pods_memory::PodsMemorySample;
 use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::sensors::allocatable_signal;
-use crate::units::Signal;
+use crate::units::{Signal, signed};
 
 use super::facts::{Filesystem, NodeThreshold};
 
@@ -21,11 +21,10 @@ pub fn thresholds(
     let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
     let pids = pids.map(|sample| (Signal::PidAvailable, sample.available(), sample.most));
     let values = filesystems.iter().flat_map(of_filesystem).chain(memory).chain(pids);
-    let whole = |number| i64::try_from(number).unwrap_or(i64::MAX);
     let value = |(signal, available, capacity)| SignalValue {
         signal,
-        available: whole(available),
-        capacity: whole(capacity),
+        available: signed(available),
+        capacity: signed(capacity),
         at: None,
     };
     let policy = &config.policy;

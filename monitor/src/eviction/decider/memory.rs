@@ -9,7 +9,7 @@ use crate::eviction::budget::{Budget, Class};
 use crate::eviction::collection::CollectionMemory;
 use crate::eviction::fall::{Fall, FallNow};
 use crate::eviction::{Observation, SignalValue, State as ThresholdState};
-use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
+use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::arming::{Arming, Stalls};
 use super::pending::{DyingMemory, Pending};
@@ -119,8 +119,7 @@ impl Memory {
         let killed = dying.iter().map(|dying| dying.killed).max();
         let since = killed.and_then(|killed| self.falls.of(value.signal).since(killed, value.available, now));
         let grew: i64 = dying.iter().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
-        let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - grew as f64;
+        let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - signed_float(grew);
         since.unwrap_or_else(before).max(0.0)
     }
 

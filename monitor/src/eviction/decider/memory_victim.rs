@@ -7,7 +7,7 @@ use crate::eviction::MetThreshold;
 use crate::eviction::fall::FallNow;
 use crate::eviction::memory_benefit::{Leakers, MemoryBenefit, Need, Row, Worth};
 use crate::eviction::rank::{Candidate, Facts};
-use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
+use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::Level;
 use super::{Decider, Note, Rules, Snapshot, start};
@@ -40,8 +40,8 @@ impl<C: Candidate> Decider<C> {
         }
         let now = snapshot.clock();
         let level = Level {
-            available: signed(value.available),
-            threshold: float(quantity),
+            available: signed_float(value.available),
+            threshold: quantity.as_f64(),
             fall: self.memory.fall_after(value, &snapshot.dying, now),
         };
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
@@ -82,7 +82,7 @@ impl<C: Candidate> Decider<C> {
         let rows = candidates.filter(|(place, candidate)| may_go(*place, candidate)).map(|(place, candidate)| {
             let outlook = candidate.outlook();
             let Facts { usage, request, .. } = candidate.facts();
-            let gain = float(outlook.gain.map(Amount::from).or(usage).unwrap_or(Amount::ZERO));
+            let gain = outlook.gain.map(Amount::from).or(usage).unwrap_or(Amount::ZERO).as_f64();
             let request = request.filter(|request| *request > Amount::ZERO);
             let is_within_request = request.zip(usage).is_some_and(|(request, usage)| usage <= request);
             Row { place, gain, is_within_request, outlook }
@@ -97,12 +97,12 @@ impl<C: Candidate> Decider<C> {
     fn need(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Need {
         let Some(met) = self.acted_on() else { return Need::default() };
         let missing = met.wanted(rules.policy.quirks) - Amount::from_units(met.value.available);
-        let plain = Need { missing: float(missing), ..Need::default() };
+        let plain = Need { missing: missing.as_f64(), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
         let fall = self.memory.fall(met.value, snapshot.clock());
         let (measured, fall) = (fall.map(|fall| fall.measured), fall.map(FallNow::assumed));
         let need = Need { fall, measured, terminating_first: met.is_hard(), ..plain };
-        let is_desperate = signed(met.value.available) < float(met.quantity) / 4.0;
+        let is_desperate = signed_float(met.value.available) < met.quantity.as_f64() / 4.0;
         let shortage = self.memory.shortages.get(met.threshold.signal);
         let first = Need { minimum: agent.limits.minimum_gain, ..need };
         shortage.map_or(first, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
@@ -127,8 +127,9 @@ impl<C: Candidate> Decider<C> {
         };
         let fall = self.memory.fall(value, snapshot.clock()).map_or(0.0, |fall| fall.measured);
         // The fall may be the average over a time in which something else grew as well.
-        let leaks =
-            |(_, growth): &(CgroupId, i64)| signed(*growth) >= fall / 2.0 || signed(*growth) > benefit.growth_of_all();
+        let leaks = |(_, growth): &(CgroupId, i64)| {
+            signed_float(*growth) >= fall / 2.0 || signed_float(*growth) > benefit.growth_of_all()
+        };
         let id = snapshot.protected_growth.filter(leaks).map(|(id, _)| id);
         self.turn.notes.push(Note::ProtectedLeak { threshold, id, fall });
     }
@@ -138,9 +139,9 @@ impl<C: Candidate> Decider<C> {
         self.armed.iter().any(|armed| {
             let value = self.turn.observation.get(armed.threshold.signal);
             value.filter(|value| value.signal.resource() == Resource::Memory).is_some_and(|value| {
-                let quantity = float(armed.threshold.value.resolve(value.capacity, policy.quirks));
+                let quantity = armed.threshold.value.resolve(value.capacity, policy.quirks).as_f64();
                 let falls = self.memory.fall(value, now).map_or(0.0, FallNow::assumed) * horizon.as_secs_f64();
-                signed(value.available) - falls < quantity
+                signed_float(value.available) - falls < quantity
             })
         })
     }
@@ -149,14 +150,4 @@ impl<C: Candidate> Decider<C> {
     pub fn worth_at(&self, place: usize) -> Option<Worth> {
         self.turn.memory_benefit.as_ref()?.worth_at(place)
     }
-}
-
-/// Returns whole units of the signal.
-fn float(amount: Amount) -> f64 {
-    signed(amount.units())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
-const fn signed(value: i64) -> f64 {
-    value as f64
 }

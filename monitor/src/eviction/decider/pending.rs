@@ -144,8 +144,7 @@ impl DyingMemory {
 }
 
 fn sum(dying: &[DyingMemory]) -> i64 {
-    let left: Bytes = dying.iter().map(|dying| dying.left).sum();
-    i64::try_from(left.0).unwrap_or(i64::MAX)
+    dying.iter().map(|dying| dying.left).sum::<Bytes>().signed()
 }
 
 #[cfg(test)]

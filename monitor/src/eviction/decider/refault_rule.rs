@@ -40,7 +40,7 @@ impl Refaults {
     fn charged(&self, policy: &Policy, met: &MetThreshold) -> Charged {
         let is_corrected = policy.semantics == Semantics::Corrected && met.threshold.signal == Signal::MemoryAvailable;
         let corrected = Amount::from_units(met.value.available);
-        let without = corrected + Amount::from_units(i64::try_from(self.correction.0).unwrap_or(i64::MAX));
+        let without = corrected + Amount::from_units(self.correction.signed());
         // Above its quantity only minimum reclaim holds the threshold, up to its end.
         let met_below = if corrected < met.quantity { met.quantity } else { met.wanted(policy.quirks) };
         if !is_corrected || self.is_zero() || without < met_below {

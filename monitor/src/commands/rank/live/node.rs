@@ -11,7 +11,7 @@ use crate::node::pods_memory::PodsMemory;
 use crate::node::statfs::{FsSample, Statfs};
 use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::sensors::allocatable_signal;
-use crate::units::{Bytes, Moment, Resource, Signal};
+use crate::units::{Bytes, Moment, Resource, Signal, signed};
 use crate::workloads::kubelet_summary::{
     FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, SystemContainerStats, Timestamp,
 };
@@ -128,6 +128,5 @@ fn pods_memory(config: &MonitorConfig, hierarchy: &Hierarchy, time: Option<Times
 
 fn pids(config: &MonitorConfig, time: Option<Timestamp>) -> Result<RlimitStats, FileError> {
     let sample = PidReader::open(&config.proc_root)?.sample()?;
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     Ok(RlimitStats { time, max_pid: Some(signed(sample.most)), running: Some(signed(sample.tasks)) })
 }
