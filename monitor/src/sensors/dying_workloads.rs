@@ -17,6 +17,16 @@ pub struct DyingWorkloads {
     buffer: Buffer,
 }
 
+/// Which program killed a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KilledBy {
+    Agent,
+    /// Another program, which has killed all processes of the workload.
+    Other,
+    /// The kernel's OOM killer. Other processes of the workload may live on.
+    OomKiller,
+}
+
 #[derive(Debug)]
 struct Dying {
     memory: DyingMemory,
@@ -32,7 +42,7 @@ impl DyingWorkloads {
         &mut self,
         (tracked, version): (&Tracked, CgroupVersion),
         (expected, growth): (Option<Bytes>, i64),
-        (is_own, is_whole): (bool, bool),
+        killed_by: KilledBy,
         now: Monotonic,
     ) {
         let id = tracked.workload().id;
@@ -42,6 +52,7 @@ impl DyingWorkloads {
         let Some(files) = tracked.gain_files(version) else { return };
         let left = files.read(&mut self.buffer).unwrap_or(Bytes::ZERO);
         let expected = expected.unwrap_or(left);
+        let (is_own, is_whole) = (killed_by == KilledBy::Agent, killed_by != KilledBy::OomKiller);
         // The agent reads what its victim holds before the kill. Of another program's victim only processes may have been killed.
         let held = if is_own { expected } else { left };
         let (left, is_populated) = (expected, is_own);

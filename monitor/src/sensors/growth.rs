@@ -119,14 +119,13 @@ impl Growth {
     pub(super) fn complete(&self, usage: &mut WorkloadUsage, tracked: Option<&Tracked>) {
         let workload = &usage.workload;
         let is_daemon = workload.protection == Some(Protection::DaemonSet);
-        let by_age = || {
-            tracked
-                .and_then(Tracked::seconds_since_change)
-                .map(|age| usage.outlook.gain.unwrap_or(usage.working_set).signed() / signed(age.max(1)))
-        };
         let measured = self.of(workload.id);
-        // Where there are readings, a workload without one is not among the largest.
-        let by_age = || by_age().filter(|_| self.readings.values().all(|reading| reading.growth.is_none()));
+        let by_age = || {
+            // Where there are readings, a workload without one is not among the largest.
+            let has_readings = self.readings.values().any(|reading| reading.growth.is_some());
+            let age = tracked.filter(|_| !has_readings)?.seconds_since_change()?;
+            Some(usage.outlook.gain.unwrap_or(usage.working_set).signed() / signed(age.max(1)))
+        };
         usage.outlook = Outlook {
             growth: measured.or_else(by_age).unwrap_or(0),
             is_growth_measured: measured.is_some(),

@@ -7,6 +7,7 @@ use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{Protection, WorkloadUsage, killed_processes};
 
 use super::Sensors;
+use super::dying_workloads::KilledBy;
 
 impl Sensors {
     /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
@@ -39,7 +40,7 @@ impl Sensors {
         let tree = self.workloads.tree();
         let Some(tracked) = tree.find(id) else { return };
         let known = usage.map_or((None, 0), |usage| (usage.outlook.gain, usage.outlook.growth));
-        self.dying.note((tracked, tree.hierarchy().version), known, (true, true), now);
+        self.dying.note((tracked, tree.hierarchy().version), known, KilledBy::Agent, now);
     }
 
     /// Notes the victims of the kernel's OOM killer that were marked since the last turn.
@@ -54,7 +55,7 @@ impl Sensors {
             let parts = [kill.anon_rss, kill.shmem_rss, kill.pgtables];
             let expected: Bytes = parts.into_iter().flatten().sum();
             let expected = Some(expected).filter(|expected| !expected.is_zero());
-            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), (false, false), now);
+            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), KilledBy::OomKiller, now);
         }
     }
 
@@ -63,7 +64,7 @@ impl Sensors {
         let tree = self.workloads.tree();
         for tracked in self.growth.may_be_dying().into_iter().filter_map(|id| tree.find(id)) {
             if killed_processes::is_dying(tracked.directory(), proc_root) {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), (false, true), Monotonic::now());
+                self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, Monotonic::now());
             }
         }
     }

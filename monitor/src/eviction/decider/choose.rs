@@ -188,9 +188,11 @@ impl<C: Candidate> Decider<C> {
 
     /// Tells whether the candidate has at least half of the processes of all candidates.
     fn is_fork_bomb(&self, signal: Signal, candidate: &C) -> bool {
-        let usages = self.turn.ranking.iter().filter_map(|ranked| ranked.facts().usage);
-        let all: Amount = usages.sum();
-        signal.resource() == Resource::Pids && candidate.facts().usage.is_some_and(|usage| usage + usage >= all)
+        if signal.resource() != Resource::Pids {
+            return false;
+        }
+        let all: Amount = self.turn.ranking.iter().filter_map(|ranked| ranked.facts().usage).sum();
+        candidate.facts().usage.is_some_and(|usage| usage + usage >= all)
     }
 
     /// Returns for each candidate of the ranking why it would be passed over, if it would.
