@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
-use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, Restored, ScoreRecord, self_protection};
+use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, ScoreRecord, self_protection};
 use crate::agent::{Agent, Parts, Reload};
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::cluster::{Access, Cluster};
@@ -22,6 +22,7 @@ use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, cpus, fault_rate, namespaces, other_killers};
 use crate::report::http::material::{Current, Material, MaterialWatch};
+use crate::report::log_sink::log_restored_scores;
 use crate::report::logging::{self, LogFormat};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
@@ -98,20 +99,9 @@ fn thaw_left_frozen(config: &MonitorConfig) {
 /// Restores the `oom_score_adj` of processes that an earlier agent has changed in enforce mode, if this agent only observes.
 fn restore_scores(config: &MonitorConfig) {
     let mut record = ScoreRecord::beside(&config.lock_file);
-    if config.mode == Mode::Enforce || record.is_empty() {
-        return;
+    if config.mode == Mode::Observe && !record.is_empty() {
+        log_restored_scores(&record.restore(&config.proc_root));
     }
-    let Restored { restored, changed, ended, failed, error } = record.restore(&config.proc_root);
-    let reason = error;
-    tracing::info!(
-        event = "oom_scores_restored",
-        restored,
-        changed,
-        ended,
-        failed,
-        reason,
-        "an earlier agent changed the oom_score_adj of processes: they have their values again"
-    );
 }
 
 /// Opens the ledger, from which the agent finishes the evictions of an earlier agent. Observe mode and disabled methods

@@ -134,18 +134,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
             suppressed,
             "another process changed the agent's own oom_score_adj; the agent has set it again"
         ),
-        Record::OomScoresRestored(restored) => {
-            let ScoresRestored { restored, changed, ended, failed, error } = restored;
-            tracing::info!(
-                event = "oom_scores_restored",
-                restored,
-                changed,
-                ended,
-                failed,
-                reason = error,
-                "processes have the oom_score_adj from before the agent again"
-            );
-        }
+        Record::OomScoresRestored(restored) => log_restored_scores(restored),
         Record::GarbageCollected(collected) => garbage_collected(collected),
         Record::PodStopped(stopped) => pod_stopped(stopped),
         Record::RuntimeFound { runtime, socket } => {
@@ -193,6 +182,20 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         ),
         Record::Reclaiming(_) | Record::OomIncident(_) | Record::OomScoresAudited(_) => {}
     }
+}
+
+/// Logs what became of the processes whose `oom_score_adj` was restored. `run` calls it too, before there is a reporter.
+pub fn log_restored_scores(restored: &ScoresRestored) {
+    let ScoresRestored { restored, changed, ended, failed, error } = restored;
+    tracing::info!(
+        event = "oom_scores_restored",
+        restored,
+        changed,
+        ended,
+        failed,
+        reason = error,
+        "processes have the oom_score_adj from before the agent again"
+    );
 }
 
 fn started(start: &Start<'_>) {
