@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::units::CgroupId;
-use crate::workloads::{Kind, Workload};
+use crate::workloads::{Kind, Workload, fixtures};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
@@ -240,18 +240,7 @@ fn mounts_over_volumes_are_recognized_without_touching() {
 
 #[test]
 fn only_pods_and_containers_are_measured() {
-    let workload = |kind| Workload {
-        name: "a/b".to_owned(),
-        id: CgroupId(1),
-        kind,
-        qos: crate::workloads::QosClass::BestEffort,
-        request: crate::units::Bytes::ZERO,
-        preference: crate::workloads::Preference::None,
-        protection: None,
-        only_as_leaker: false,
-        is_unlisted: false,
-        pod: None,
-    };
+    let workload = |kind| Workload { kind, ..fixtures::workload("a/b") };
     let of = |kind| WorkloadPlaces::of(&workload(kind), Path::new("/sys/fs/cgroup"));
     assert_eq!(of(Kind::Service), None);
     assert_eq!(of(Kind::Container(ID.to_owned())).unwrap().cgroup, Path::new("/sys/fs/cgroup/a/b"));

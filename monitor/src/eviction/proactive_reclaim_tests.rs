@@ -1,8 +1,8 @@
 use super::*;
 use crate::config::{Policy, Threshold, ThresholdValue};
 use crate::eviction::SignalValue;
-use crate::units::{CgroupId, Signal};
-use crate::workloads::{Kind, Outlook, Preference, QosClass, Workload, WorkloadUsage};
+use crate::units::Signal;
+use crate::workloads::{QosClass, Workload, WorkloadUsage, fixtures};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,25 +38,8 @@ fn missing_memory_includes_the_minimum_reclaim() {
 }
 
 fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
-    let workload = Workload {
-        name: name.to_owned(),
-        id: CgroupId(1),
-        kind: Kind::Service,
-        qos: QosClass::Burstable,
-        request: mib(request),
-        preference: Preference::None,
-        protection: None,
-        only_as_leaker: false,
-        is_unlisted: false,
-        pod: None,
-    };
-    WorkloadUsage {
-        workload: workload.into(),
-        working_set: mib(working_set),
-        exact: true,
-        other: None,
-        outlook: Outlook::default(),
-    }
+    let workload = Workload { qos: QosClass::Burstable, request: mib(request), ..fixtures::workload(name) };
+    fixtures::usage(workload, mib(working_set))
 }
 
 #[test]

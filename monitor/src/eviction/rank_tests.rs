@@ -3,28 +3,10 @@ use std::sync::Arc;
 use super::*;
 use crate::eviction::decider::{Answer, Decider, Measure, Next, Pace, Rules, Snapshot};
 use crate::units::{Bytes, CgroupId, Signal};
-use crate::workloads::{Kind, OtherUsage, Outlook, Workload, WorkloadUsage};
+use crate::workloads::{OtherUsage, Workload, WorkloadUsage, fixtures};
 
 fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadUsage {
-    let workload = Workload {
-        name: name.to_owned(),
-        id: CgroupId(1),
-        kind: Kind::Service,
-        qos,
-        request: Bytes(request),
-        preference: Preference::None,
-        protection: None,
-        only_as_leaker: false,
-        is_unlisted: false,
-        pod: None,
-    };
-    WorkloadUsage {
-        workload: workload.into(),
-        working_set: Bytes(working_set),
-        exact: true,
-        other: None,
-        outlook: Outlook::default(),
-    }
+    fixtures::usage(Workload { qos, request: Bytes(request), ..fixtures::workload(name) }, Bytes(working_set))
 }
 
 /// Ranks for memory with the default ranking, `qos`.

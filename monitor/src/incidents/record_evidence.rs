@@ -213,7 +213,7 @@ fn inodes(before: &Counted, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>)
 mod tests {
     use super::*;
     use crate::units::Bytes;
-    use crate::workloads::{Kind, Preference, QosClass, Workload};
+    use crate::workloads::fixtures;
 
     #[test]
     fn missing_lines_of_meminfo_are_unknown() {
@@ -227,25 +227,7 @@ mod tests {
 
     #[test]
     fn the_victim_is_inserted_by_its_usage() {
-        let usage = |name: &str, mib: u64| WorkloadUsage {
-            workload: Workload {
-                name: name.to_owned(),
-                id: CgroupId(1),
-                kind: Kind::Service,
-                qos: QosClass::BestEffort,
-                request: Bytes::ZERO,
-                preference: Preference::default(),
-                protection: None,
-                only_as_leaker: false,
-                is_unlisted: false,
-                pod: None,
-            }
-            .into(),
-            working_set: Bytes::from_mib(mib),
-            exact: true,
-            other: None,
-            outlook: crate::workloads::Outlook::default(),
-        };
+        let usage = |name: &str, mib| fixtures::usage(fixtures::workload(name), Bytes::from_mib(mib));
         let usages: Vec<_> = (0..20).map(|number| usage(&number.to_string(), 100 - number)).collect();
         for (victim, used, expected) in [("19", 99, 2), ("gone", 200, 0), ("3", 97, 3), ("gone", 1, SHOWN)] {
             let mut consumers = consumers(&usages);

@@ -15,6 +15,7 @@ use crate::report::eviction_report::{BenefitReport, ThresholdTrigger, Trigger};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, Publications, Recorder, Reporter, logging};
+use crate::workloads::{Workload, WorkloadUsage, fixtures};
 
 /// Captures the fields of every log line.
 #[derive(Debug, Default, Clone)]
@@ -99,26 +100,9 @@ impl Fixture {
     }
 }
 
-fn usage(name: &str, working_set: u64) -> crate::workloads::WorkloadUsage {
-    let workload = crate::workloads::Workload {
-        name: name.to_owned(),
-        id: crate::units::CgroupId(7),
-        kind: crate::workloads::Kind::Service,
-        qos: crate::workloads::QosClass::BestEffort,
-        request: Bytes::ZERO,
-        preference: crate::workloads::Preference::default(),
-        protection: None,
-        only_as_leaker: false,
-        is_unlisted: false,
-        pod: None,
-    };
-    crate::workloads::WorkloadUsage {
-        workload: workload.into(),
-        working_set: Bytes(working_set),
-        exact: true,
-        other: None,
-        outlook: crate::workloads::Outlook::default(),
-    }
+fn usage(name: &str, working_set: u64) -> WorkloadUsage {
+    let workload = Workload { id: crate::units::CgroupId(7), ..fixtures::workload(name) };
+    fixtures::usage(workload, Bytes(working_set))
 }
 
 fn met() -> MetThreshold {

@@ -101,29 +101,10 @@ fn keep_pods(usages: &mut Vec<WorkloadUsage>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
-    use crate::workloads::{Kind, Outlook, PodUid, Preference, QosClass, Workload};
+    use crate::workloads::{Kind, PodUid, Workload, fixtures};
 
     fn usage(name: &str, kind: Kind) -> WorkloadUsage {
-        let workload = Workload {
-            name: name.to_owned(),
-            id: CgroupId(1),
-            kind,
-            qos: QosClass::BestEffort,
-            request: Bytes::ZERO,
-            preference: Preference::default(),
-            protection: None,
-            only_as_leaker: false,
-            is_unlisted: false,
-            pod: None,
-        };
-        WorkloadUsage {
-            workload: std::sync::Arc::new(workload),
-            working_set: Bytes(1),
-            exact: true,
-            other: None,
-            outlook: Outlook::default(),
-        }
+        fixtures::usage(Workload { kind, ..fixtures::workload(name) }, Bytes(1))
     }
 
     #[test]

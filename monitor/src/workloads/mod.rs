@@ -6,6 +6,8 @@ pub mod cgroup_processes;
 mod cgroup_walk;
 pub mod container_memory;
 pub mod essential;
+#[cfg(test)]
+pub mod fixtures;
 pub mod json_defaults;
 pub mod killed_processes;
 pub mod kubelet_summary;

@@ -364,8 +364,7 @@ fn examine(tracked: &Tracked, essentials: &Essentials, signs: &Signs) -> Option<
 mod tests {
     use super::*;
     use crate::node::CgroupVersion;
-    use crate::units::Bytes;
-    use crate::workloads::{Kind, QosClass};
+    use crate::workloads::fixtures;
 
     #[test]
     fn a_kill_is_reported_once_when_files_are_reopened() {
@@ -383,18 +382,7 @@ mod tests {
             Vec::new(),
         );
         let open = || {
-            let workload = Workload {
-                name: "a.service".to_owned(),
-                id: CgroupId(7),
-                kind: Kind::Service,
-                qos: QosClass::BestEffort,
-                request: Bytes::ZERO,
-                preference: Preference::None,
-                protection: None,
-                only_as_leaker: false,
-                is_unlisted: false,
-                pod: None,
-            };
+            let workload = Workload { id: CgroupId(7), ..fixtures::workload("a.service") };
             let directory = std::fs::File::open(root.path()).unwrap().into();
             vec![Tracked::open(Arc::new(workload), &directory, root.path(), version).unwrap()]
         };

@@ -83,21 +83,11 @@ mod tests {
     use crate::runtime::{PodRef, Stores};
     use crate::units::Monotonic;
     use crate::units::{Amount, Bytes, CgroupId, Signal};
-    use crate::workloads::{Preference, QosClass};
+    use crate::workloads::{QosClass, fixtures};
 
     fn workload(name: &str, kind: Kind) -> Workload {
-        Workload {
-            name: name.to_owned(),
-            id: CgroupId(1),
-            kind,
-            qos: QosClass::Burstable,
-            request: Bytes::from_mib(64),
-            preference: Preference::None,
-            protection: None,
-            only_as_leaker: false,
-            is_unlisted: false,
-            pod: None,
-        }
+        let request = Bytes::from_mib(64);
+        Workload { kind, qos: QosClass::Burstable, request, ..fixtures::workload(name) }
     }
 
     fn of_uid(uid: &str) -> Workload {
