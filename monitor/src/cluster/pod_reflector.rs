@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::units::Monotonic;
-use crate::workloads::json_defaults::{entries, is_present, list, or_default};
-use crate::workloads::pod::{Metadata, Owner, Spec, Status};
+use crate::workloads::json_defaults::{entries, list, or_default};
+use crate::workloads::pod::{Deletion, Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
 
 use super::api_answer::Refusal;
@@ -260,8 +260,7 @@ struct WireMetadata {
     annotations: Vec<(String, String)>,
     #[serde(deserialize_with = "list")]
     owner_references: Vec<Owner>,
-    #[serde(deserialize_with = "is_present")]
-    deletion_timestamp: bool,
+    deletion_timestamp: Option<Deletion>,
 }
 
 impl Wire {
@@ -274,7 +273,7 @@ impl Wire {
             uid,
             annotations: Metadata::kept(annotations, keys),
             owners: metadata.owner_references,
-            is_being_deleted: metadata.deletion_timestamp,
+            deletion: metadata.deletion_timestamp,
         };
         (Pod { metadata, spec, status }.without_forged_source().bounded(), resource_version)
     }

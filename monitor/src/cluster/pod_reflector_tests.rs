@@ -14,7 +14,7 @@ fn a_pod_keeps_the_needed_fields() {
     assert_eq!(pod.annotation("example.com/keep"), Some("true"));
     // A later configuration may name this annotation.
     assert_eq!((pod.annotation("other"), pod.metadata.annotations.len()), (Some("long"), 2));
-    assert!(pod.is_of_daemon_set() && !pod.metadata.is_being_deleted);
+    assert!(pod.is_of_daemon_set() && pod.metadata.deletion.is_none());
 }
 
 #[test]

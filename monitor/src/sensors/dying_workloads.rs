@@ -1,4 +1,5 @@
-//! The memory of workloads that were killed, by the agent or by another program, until it has come back.
+//! The memory of workloads that were killed, by the agent or by another program, until it has come back. A workload whose grace period
+//! ends soon counts as well.
 
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub enum KilledBy {
     Other,
     /// The kernel's OOM killer. Other processes of the workload may live on.
     OomKiller,
+    /// No program has killed it yet. Its grace period ends at this time.
+    EndOfGrace(Monotonic),
 }
 
 #[derive(Debug)]
@@ -37,7 +40,7 @@ struct Dying {
 
 impl DyingWorkloads {
     /// Notes that a workload was killed, with the memory that is expected from it and its growth until then. Without an expectation it is
-    /// what the workload holds now. A workload that is noted already stays as it is.
+    /// what the workload holds now. A workload whose kill is noted already stays as it is.
     pub fn note(
         &mut self,
         (tracked, version): (&Tracked, CgroupVersion),
@@ -46,17 +49,23 @@ impl DyingWorkloads {
         now: Monotonic,
     ) {
         let id = tracked.workload().id;
+        let grace_ends = if let KilledBy::EndOfGrace(ends) = killed_by { Some(ends) } else { None };
+        if grace_ends.is_none() {
+            self.all.retain(|dying| dying.memory.id != id || dying.memory.grace_ends.is_none());
+        }
         if self.all.iter().any(|dying| dying.memory.id == id) {
             return;
         }
         let Some(files) = tracked.gain_files(version) else { return };
         let left = files.read(&mut self.buffer).unwrap_or(Bytes::ZERO);
         let expected = expected.unwrap_or(left);
-        let (is_own, is_whole) = (killed_by == KilledBy::Agent, killed_by != KilledBy::OomKiller);
+        let is_own = killed_by == KilledBy::Agent;
+        let is_whole = matches!(killed_by, KilledBy::Agent | KilledBy::Other);
         // The agent reads what its victim holds before the kill. Of another program's victim only processes may have been killed.
         let held = if is_own { expected } else { left };
         let (left, is_populated) = (expected, is_own);
-        let memory = DyingMemory { id, expected, left, killed: now, growth, is_own, is_whole, is_populated };
+        let memory =
+            DyingMemory { id, expected, left, killed: now, grace_ends, growth, is_own, is_whole, is_populated };
         self.all.push(Dying { memory, held, files });
     }
 

@@ -131,7 +131,7 @@ impl Growth {
             is_growth_measured: measured.is_some(),
             only_as_leaker: is_daemon || workload.only_as_leaker,
             is_daemon,
-            is_terminating: workload.pod.as_ref().is_some_and(|pod| pod.metadata.is_being_deleted),
+            is_terminating: workload.pod.as_ref().is_some_and(|pod| pod.metadata.deletion.is_some()),
             ..usage.outlook
         };
     }

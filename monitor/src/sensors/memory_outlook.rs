@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
+
 use crate::eviction::decider::DyingMemory;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{Protection, WorkloadUsage, killed_processes};
@@ -59,12 +61,22 @@ impl Sensors {
         }
     }
 
-    /// Notes the workloads whose processes another program has killed, such as the kubelet or systemd-oomd.
+    /// Notes the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and those whose grace period
+    /// ends soon.
     fn note_others_victims(&mut self, proc_root: &Path) {
         let tree = self.workloads.tree();
+        let wall = Timestamp::now();
         for tracked in self.growth.may_be_dying().into_iter().filter_map(|id| tree.find(id)) {
-            if killed_processes::is_dying(tracked.directory(), proc_root) {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, Monotonic::now());
+            let now = Monotonic::now();
+            let deletion = tracked.workload().pod.as_ref().and_then(|pod| pod.metadata.deletion);
+            let grace_left = deletion.and_then(|deletion| deletion.grace_left(wall));
+            let by = if killed_processes::is_dying(tracked.directory(), proc_root) {
+                Some(KilledBy::Other)
+            } else {
+                grace_left.map(|left| KilledBy::EndOfGrace(now.after(left)))
+            };
+            if let Some(by) = by {
+                self.dying.note((tracked, tree.hierarchy().version), (None, 0), by, now);
             }
         }
     }

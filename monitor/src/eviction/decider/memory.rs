@@ -116,7 +116,7 @@ impl Memory {
     /// Returns by how much the signal falls per second now that these workloads were killed. Right after a kill it is what fell before, less
     /// what the victims grew by.
     pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], now: Monotonic) -> f64 {
-        let killed = dying.iter().map(|dying| dying.killed).max();
+        let killed = dying.iter().filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.killed).max();
         let since = killed.and_then(|killed| self.falls.of(value.signal).since(killed, value.available, now));
         let grew: i64 = dying.iter().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
         let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - signed_float(grew);
@@ -280,6 +280,7 @@ mod tests {
             expected: Bytes(200_000),
             left: Bytes(200_000),
             killed: at(1_010),
+            grace_ends: None,
             growth,
             is_own: true,
             is_whole: true,

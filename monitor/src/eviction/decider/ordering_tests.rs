@@ -30,6 +30,7 @@ struct Scene {
     growth: fn(&str) -> i64,
     is_daemon: fn(&str) -> bool,
     is_service: fn(&str) -> bool,
+    is_terminating: fn(&str) -> bool,
     standing: fn(&str) -> Standing,
     attempt: fn(&str) -> Attempt,
     runtime: RuntimeFacts,
@@ -82,6 +83,7 @@ impl Scene {
             growth: |_| 0,
             is_daemon: |_| false,
             is_service: |_| false,
+            is_terminating: |_| false,
             standing: |_| Standing::default(),
             attempt: |_| Attempt::Started,
             runtime: RuntimeFacts::None,
@@ -128,6 +130,7 @@ impl Scene {
                 is_growth_measured: true,
                 only_as_leaker: (self.is_daemon)(name) || (self.is_service)(name),
                 is_daemon: (self.is_daemon)(name),
+                is_terminating: (self.is_terminating)(name),
                 ..Outlook::default()
             },
             is_unlisted: false,
@@ -235,6 +238,7 @@ fn dying(id: u64) -> DyingMemory {
         expected: Bytes(400),
         left: Bytes(400),
         killed: Monotonic(0),
+        grace_ends: None,
         growth: 0,
         is_own: true,
         is_whole: true,
@@ -416,6 +420,34 @@ fn an_eviction_waits_for_the_victims_of_others() {
         ["evict small for memory.available"],
         "nothing has come; the one that was killed is no candidate"
     );
+}
+
+#[test]
+fn a_grace_that_ends_soon_is_cut_only_when_the_node_cannot_wait() {
+    for (name, at, available, expected) in [
+        ("inside its grace period", 2_400, 90, &["memory expected"][..]),
+        ("the kubelet kills it", 5_400, 90, &["memory expected"]),
+        ("the kubelet does not kill it", 5_500, 90, &["evict small for memory.available"]),
+        ("half of the threshold is near", 1_100, 60, &["evict small for memory.available"]),
+    ] {
+        let mut scene = Scene::memory(110);
+        scene.is_terminating = |name| name == "small";
+        scene.candidates = vec![("small", QosClass::BestEffort, 5_000), ("large", QosClass::BestEffort, 6_000)];
+        scene.at(0).turn();
+        let bytes = Bytes::from_mib(100);
+        scene.snapshot.dying = vec![DyingMemory {
+            expected: bytes,
+            left: bytes,
+            killed: Monotonic(1_000_000_000),
+            grace_ends: Some(Monotonic(2_500_000_000)),
+            is_own: false,
+            is_whole: false,
+            is_populated: false,
+            ..dying(1)
+        }];
+        assert!(scene.see(&[(MEMORY, 90)]).at(1_000).turn().is_empty(), "{name}");
+        assert_eq!(scene.see(&[(MEMORY, available)]).at(at).turn(), expected, "{name}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ const LITTLE: Bytes = Bytes::from_mib(1);
 /// The memory is coming as long as at least this part of what was expected comes.
 const PROGRESS: u64 = 100;
 
-/// The memory of a workload that was killed, by the agent or by another program.
+/// The memory of a workload that was killed, by the agent or by another program, or whose grace period ends soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DyingMemory {
@@ -31,7 +31,11 @@ pub struct DyingMemory {
     pub expected: Bytes,
     /// The bytes that have not come back.
     pub left: Bytes,
+    /// When it was killed, or when it was noted that its grace period ends.
     pub killed: Monotonic,
+    /// When its grace period ends, if it was not killed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ends: Option<Monotonic>,
     /// The bytes per second by which the workload grew until the kill.
     pub growth: i64,
     pub is_own: bool,
@@ -118,7 +122,7 @@ impl Pending {
             }
             is_waiting = true;
             left = left.saturating_add(dying.left);
-            if now.since(dying.killed) < FRESH {
+            if dying.grace_ends.is_none() && now.since(dying.killed) < FRESH {
                 fresh += dying.left.as_f64() / AHEAD;
             }
         }
@@ -129,8 +133,9 @@ impl Pending {
     }
 
     fn is_awaited(&mut self, dying: &DyingMemory, now: Monotonic) -> bool {
-        let since =
-            self.progress.iter().find(|progress| progress.id == dying.id).map_or(now, |progress| progress.since);
+        let progressed = self.progress.iter().find(|progress| progress.id == dying.id).map(|progress| progress.since);
+        // Nothing can come before the kill. A workload that is noted inside its grace period may be killed later.
+        let since = progressed.unwrap_or(now).max(dying.grace_ends.unwrap_or(dying.killed));
         let began = if dying.is_own { dying.killed } else { *self.others_since.get_or_insert(now) };
         now.since(since) < STALLED && now.since(began) < LONGEST
     }

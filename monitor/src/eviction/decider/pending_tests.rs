@@ -14,6 +14,7 @@ fn victim(expected: u64, left: u64) -> DyingMemory {
         expected: Bytes::from_mib(expected),
         left: Bytes::from_mib(left),
         killed: at(0),
+        grace_ends: None,
         growth: 0,
         is_own: true,
         is_whole: true,
@@ -43,6 +44,8 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
     let populated = DyingMemory { expected: Bytes::ZERO, is_populated: true, ..own };
     let late = |now: u64| if now < 2_500 { 400 } else { 0 };
     let steady = |now: u64| 400 - now / 50;
+    let grace = DyingMemory { grace_ends: Some(at(2_000)), is_own: false, is_whole: false, ..own };
+    let stopped = |now: u64| if now < 2_100 { 400 } else { 0 };
     for (name, of, level, left, expected) in [
         ("freed at once", own, (90, 1), &(|now: u64| if now < 60 { 400_u64 } else { 0 }) as &dyn Fn(u64) -> u64, 60),
         ("freed 2.5 s after the processes", own, (90, 1), &late, 2_500),
@@ -52,6 +55,9 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
         ("it comes slowly to another program's victim", others, (90, 1), &steady, 10_000),
         ("half of the threshold is near: something else leaks", own, (60, 250), &|_| 400, 200),
         ("below half, but the memory is coming", own, (40, 10), &|now: u64| 400_u64.saturating_sub(now / 5), 1_900),
+        ("a pod ends with its grace period", grace, (90, 1), &stopped, 2_100),
+        ("a pod outlives its grace period", grace, (90, 1), &|_| 400, 5_000),
+        ("half of the threshold is near before the grace period ends", grace, (60, 250), &|_| 400, 0),
         ("a victim without memory whose processes are left", populated, (90, 1), &|_| 0, 3_000),
     ] {
         assert_eq!(ends(of, level, left), Some(expected), "{name}");

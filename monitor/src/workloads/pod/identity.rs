@@ -41,13 +41,13 @@ impl Metadata {
 
     /// Returns whether both agree in all annotations that affect decisions.
     fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
-        let Self { name, namespace, uid, annotations, owners, is_being_deleted } = self;
+        let Self { name, namespace, uid, annotations, owners, deletion } = self;
         let deciding = |(key, _): &&(String, String)| Self::decides(key, keys);
         *name == other.name
             && *namespace == other.namespace
             && *uid == other.uid
             && *owners == other.owners
-            && *is_being_deleted == other.is_being_deleted
+            && *deletion == other.deletion
             && annotations.iter().filter(deciding).eq(other.annotations.iter().filter(deciding))
     }
 }

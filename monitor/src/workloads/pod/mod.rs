@@ -1,6 +1,7 @@
 //! Pods as the API prints them.
 
 mod bounds;
+mod deletion;
 mod identity;
 mod object;
 mod owner;
@@ -10,6 +11,7 @@ mod qos;
 mod resource_name;
 mod resources;
 
+pub use deletion::Deletion;
 pub use identity::{Exemption, FullName};
 pub use object::{
     Container, ContainerStatus, EmptyDir, Metadata, Owner, Pod, ResourceList, Resources, Spec, Status, Toleration,

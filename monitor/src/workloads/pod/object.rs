@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::deletion::Deletion;
 use super::resource_name::ResourceName;
 use crate::units::Quantity;
 use crate::workloads::json_defaults::{entries, is_present, list, or_default};
@@ -34,8 +35,8 @@ pub struct Metadata {
     pub annotations: Vec<(String, String)>,
     #[serde(rename = "ownerReferences", deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
-    #[serde(rename = "deletionTimestamp", deserialize_with = "is_present", skip_serializing_if = "is_false")]
-    pub is_being_deleted: bool,
+    #[serde(rename = "deletionTimestamp", skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<Deletion>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
