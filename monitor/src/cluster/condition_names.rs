@@ -13,6 +13,11 @@ const KEY_PREFIX: &str = "node-pressure-monitor/";
 pub const HEARTBEAT: &str = "node-pressure-monitor/heartbeat-seconds";
 /// Condition: the configuration file is in force.
 pub const CONFIGURATION_ACCEPTED: &str = "MonitorConfigurationAccepted";
+/// Condition: what leaks memory cannot be evicted.
+pub const PROTECTED_LEAK: &str = "MonitorProtectedMemoryLeak";
+/// Reasons of [`PROTECTED_LEAK`], when it holds and when it does not.
+pub const LEAK_NOT_EVICTABLE: &str = "MonitorLeakNotEvictable";
+pub const NO_PROTECTED_LEAK: &str = "MonitorNoProtectedLeak";
 /// Reason of a condition whose agent is dead.
 pub const AGENT_STOPPED: &str = "MonitorAgentStopped";
 /// Reason of a condition that was not measured yet.
@@ -59,7 +64,7 @@ pub fn taint_key(kind: &str, authority: Authority) -> Option<String> {
 pub fn is_our_condition(kind: &str, reason: &str) -> bool {
     let own = || kind.strip_prefix(PREFIX).is_some_and(is_standard);
     let standard = || is_standard(kind) && STANDARD_REASONS.contains(&reason);
-    kind == CONFIGURATION_ACCEPTED || own() || standard() || OWN_REASONS.contains(&reason)
+    [CONFIGURATION_ACCEPTED, PROTECTED_LEAK].contains(&kind) || own() || standard() || OWN_REASONS.contains(&reason)
 }
 
 /// The writer of a taint, as far as its key shows.
@@ -109,6 +114,7 @@ mod tests {
         for (kind, reason, expected) in [
             ("MonitorMemoryPressure", "", true),
             (CONFIGURATION_ACCEPTED, "InForce", true),
+            (PROTECTED_LEAK, LEAK_NOT_EVICTABLE, true),
             ("MemoryPressure", "KubeletHasSufficientMemory", false),
             ("MemoryPressure", "NodeHasSufficientMemory", true),
             ("SystemIoPressure", PRESSURE_LASTS, true),

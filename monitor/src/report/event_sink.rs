@@ -54,13 +54,7 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
             events.push(EventDraft::node(true, NodeEvent::REASON, NodeEvent { resource }.message()));
         }
         Record::ProtectedLeak { workload, fall, .. } => {
-            let what = workload
-                .map_or_else(|| "no pod that can be evicted".to_owned(), |name| format!("{name}, which is protected"));
-            let words = format!(
-                "Memory falls by {:.0} MiB/s because of {what}; evictions did not help, and no further pod is evicted for it",
-                fall / 1_048_576.0
-            );
-            events.push(EventDraft::node(true, PROTECTED_LEAK, words));
+            events.push(EventDraft::node(true, PROTECTED_LEAK, protected_leak(workload, fall)));
         }
         Record::DaemonsAboveReservation(daemons) => {
             let (above, reserved, largest) = (daemons.above, daemons.reserved, daemons.words());
@@ -105,6 +99,16 @@ fn oom_kill(kill: &OomKill, events: &mut Vec<EventDraft>) {
         }
         None => events.push(EventDraft::node(true, OOM_KILLING, summary)),
     }
+}
+
+/// Returns the words about a leak that cannot be evicted. `workload` is the protected one that leaks, and `fall` is in bytes per second.
+pub(super) fn protected_leak(workload: Option<&str>, fall: f64) -> String {
+    let what =
+        workload.map_or_else(|| "no pod that can be evicted".to_owned(), |name| format!("{name}, which is protected"));
+    let fall = fall / 1_048_576.0;
+    format!(
+        "Memory falls by {fall:.0} MiB/s because of {what}; evictions did not help, and no further pod is evicted for it"
+    )
 }
 
 /// Returns the pod of a victim by its cgroup.

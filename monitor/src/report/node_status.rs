@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use crate::cluster::condition_names::{CONFIGURATION_ACCEPTED, NO_PRESSURE, NOT_KNOWN_YET, PRESSURE_LASTS, taint_key};
+use crate::cluster::condition_names::{
+    CONFIGURATION_ACCEPTED, LEAK_NOT_EVICTABLE, NO_PRESSURE, NO_PROTECTED_LEAK, NOT_KNOWN_YET, PRESSURE_LASTS,
+    PROTECTED_LEAK, taint_key,
+};
 use crate::cluster::status::{Effect, WantedCondition, WantedTaint, status_patches};
 use crate::cluster::{NodeStatus, State, View};
 use crate::config::kubernetes_options::{Authority, TaintEffect, TaintOptions};
 use crate::config::{KubernetesOptions, Mode};
 use crate::eviction::NodeCondition;
+use crate::eviction::decider::ProtectedLeak;
 use crate::eviction::no_execute::{Held, KnownPods, News};
 use crate::eviction::tolerations::{NO_EXECUTE, Taint};
 use crate::report::configuration_state::ConfigState;
@@ -30,6 +34,8 @@ pub struct StatusFacts<'s> {
 pub struct NodeStatusSink {
     published: Option<Standing>,
     held: [Held; CONDITIONS],
+    /// What leaks and cannot be evicted, with the words of the condition.
+    leak: Option<(ProtectedLeak, String)>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -40,10 +46,18 @@ struct Standing {
     no_execute: [bool; CONDITIONS],
     /// Conditions that follow from PSI.
     pressure: Vec<(String, bool)>,
+    leak: Option<String>,
     configuration: ConfigState,
 }
 
 impl NodeStatusSink {
+    /// Takes in what leaks and cannot be evicted. Composes the words only when that changes.
+    pub fn observe_leak(&mut self, leak: Option<ProtectedLeak>, words: impl FnOnce(ProtectedLeak) -> String) {
+        if self.leak.as_ref().map(|(known, _)| *known) != leak {
+            self.leak = leak.map(|leak| (leak, words(leak)));
+        }
+    }
+
     /// Returns the status if it differs from the published one, and the news to report about `NoExecute` taints.
     pub fn update<'p>(
         &mut self,
@@ -71,6 +85,7 @@ impl NodeStatusSink {
             (published.may_act, published.effect) == (may_act, effect)
                 && (published.conditions, published.no_execute) == (conditions, no_execute)
                 && published.configuration == *configuration
+                && published.leak.as_ref() == self.leak.as_ref().map(|(_, words)| words)
                 && pressure.clone().all(is_known)
                 && known.next().is_none()
         });
@@ -79,7 +94,8 @@ impl NodeStatusSink {
         }
         let pressure = pressure.map(|(name, status)| (name.to_owned(), status)).collect();
         let configuration = configuration.clone();
-        let standing = Standing { may_act, effect, conditions, no_execute, pressure, configuration };
+        let leak = self.leak.as_ref().map(|(_, words)| words.clone());
+        let standing = Standing { may_act, effect, conditions, no_execute, pressure, leak, configuration };
         let status = standing.status();
         self.published = Some(standing);
         (Some(status), news)
@@ -137,6 +153,11 @@ impl Standing {
             };
             with(name, Some(*is_true), reason, message.to_owned())
         }));
+        let (reason, message) = match &self.leak {
+            Some(words) => (LEAK_NOT_EVICTABLE, words.clone()),
+            None => (NO_PROTECTED_LEAK, "no leak of memory is known that cannot be evicted".to_owned()),
+        };
+        status.conditions.push(with(PROTECTED_LEAK, Some(self.leak.is_some()), reason, message));
         status.conditions.push(configuration(&self.configuration));
         status
     }
@@ -189,15 +210,24 @@ mod tests {
             conditions: [Some(Some(memory)), None, None],
             configuration: &configuration,
         };
-        let mut published = |memory, busy| {
+        let mut published = |memory, busy, leak: Option<f64>| {
+            sink.observe_leak(leak.map(|fall| ProtectedLeak { id: None, fall }), |leak| leak.fall.to_string());
             let (status, news) = sink.update(facts(memory), [("Busy", busy)].into_iter(), View::default, Monotonic(0));
             assert!(news.is_empty());
-            status.map(|status| status.conditions.len())
+            status.map(|status| {
+                let of_leak = status.conditions.iter().find(|condition| condition.kind == PROTECTED_LEAK).unwrap();
+                assert!(is_our_condition(&of_leak.kind, &of_leak.reason));
+                (status.conditions.len(), of_leak.status == Some(true), of_leak.message.clone())
+            })
         };
-        assert_eq!(published(false, false), Some(3));
-        assert_eq!(published(false, false), None);
-        assert_eq!(published(true, false), Some(3));
-        assert_eq!(published(true, true), Some(3));
-        assert_eq!(published(true, true), None);
+        let without_leak = Some((4, false, "no leak of memory is known that cannot be evicted".to_owned()));
+        assert_eq!(published(false, false, None), without_leak);
+        assert_eq!(published(false, false, None), None);
+        assert_eq!(published(true, false, None), without_leak);
+        assert_eq!(published(true, true, None), without_leak);
+        assert_eq!(published(true, true, None), None);
+        assert_eq!(published(true, true, Some(5.0)), Some((4, true, "5".to_owned())));
+        assert_eq!(published(true, true, Some(5.0)), None);
+        assert_eq!(published(true, true, None), without_leak, "the shortage has ended");
     }
 }

@@ -242,6 +242,10 @@ impl Reporter {
             conditions: state.known_conditions(),
             configuration,
         };
+        self.status.observe_leak(state.decision.protected_leak(), |leak| {
+            let workload = leak.id.map(|id| state.sensors.workloads.owner(id));
+            event_sink::protected_leak(workload.as_deref(), leak.fall)
+        });
         let pressure = state.sensors.pressure.statuses();
         let (status, news) = self.status.update(facts, pressure, || cluster.view(), now);
         for (condition, news) in &news {

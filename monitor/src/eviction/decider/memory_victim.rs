@@ -10,6 +10,7 @@ use crate::eviction::rank::{Candidate, Facts};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::Level;
+use super::shortage::ProtectedLeak;
 use super::{Decider, Note, Rules, Snapshot, start};
 
 /// The decider asks this often whether the memory of victims has come back.
@@ -132,6 +133,14 @@ impl<C: Candidate> Decider<C> {
         };
         let id = snapshot.protected_growth.filter(leaks).map(|(id, _)| id);
         self.turn.notes.push(Note::ProtectedLeak { threshold, id, fall });
+        if let Some(shortage) = self.memory.shortages.of(value.signal) {
+            shortage.note_protected_leak(ProtectedLeak { id, fall });
+        }
+    }
+
+    /// Returns what leaks in the present shortage of memory and cannot be evicted.
+    pub fn protected_leak(&self) -> Option<ProtectedLeak> {
+        self.memory.shortages.protected_leak()
     }
 
     /// Tells whether a threshold on memory is met, or would be within `horizon` at the present fall.

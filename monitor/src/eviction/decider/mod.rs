@@ -47,6 +47,7 @@ pub use pending::DyingMemory;
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
 pub use refault_rule::Refaults;
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
+pub use shortage::ProtectedLeak;
 pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::memory_benefit::{Leakers, Need};
-use crate::units::{Monotonic, Signal};
+use crate::units::{CgroupId, Monotonic, Signal};
 
 /// A longer promise is not checked.
 const LONGEST_PROMISE: Duration = Duration::from_secs(60);
@@ -22,6 +22,16 @@ pub(super) struct Shortages {
     allocatable: Option<Shortage>,
 }
 
+/// What leaks and cannot be evicted, as it was when that was first seen in a shortage.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProtectedLeak {
+    /// The protected workload; `None` if something else leaks.
+    pub id: Option<CgroupId>,
+    /// The bytes per second by which memory falls.
+    pub fall: f64,
+}
+
 /// One shortage with an eviction: from the first crossing of a threshold until no threshold on the signal has been met for the transition period.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,6 +45,8 @@ pub(super) struct Shortage {
     promise: Option<(Monotonic, Duration)>,
     /// Whether the one eviction was made that is allowed below a quarter of the threshold.
     has_used_last_resort: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    protected_leak: Option<ProtectedLeak>,
 }
 
 impl Shortages {
@@ -61,6 +73,11 @@ impl Shortages {
         }
     }
 
+    /// Returns what leaks and cannot be evicted, until the shortage has ended or a leaker was evicted.
+    pub(super) fn protected_leak(&self) -> Option<ProtectedLeak> {
+        [self.available, self.allocatable].into_iter().flatten().find_map(|shortage| shortage.protected_leak)
+    }
+
     pub(super) fn of(&mut self, signal: Signal) -> Option<&mut Shortage> {
         self.slot(signal)?.as_mut()
     }
@@ -85,7 +102,7 @@ impl Shortages {
 
 impl Shortage {
     const fn begin(now: Monotonic) -> Self {
-        Self { met: now, evictions: 0, poor: 0, promise: None, has_used_last_resort: false }
+        Self { met: now, evictions: 0, poor: 0, promise: None, has_used_last_resort: false, protected_leak: None }
     }
 
     /// Compares what the last eviction has bought with what it promised. Called when another one is needed.
@@ -113,10 +130,20 @@ impl Shortage {
         least.saturating_mul(1 << self.evictions.min(16))
     }
 
+    /// Notes what leaks and cannot be evicted. Its figures stay as they were first, because each change is written to disk and to the node.
+    pub(super) fn note_protected_leak(&mut self, leak: ProtectedLeak) {
+        if self.protected_leak.is_none_or(|known| known.id != leak.id) {
+            self.protected_leak = Some(leak);
+        }
+    }
+
     /// Records an eviction that began: whether the victim leaks, and the time that its end buys. It promises at least the minimum.
     fn record(&mut self, (leaks, buys): (bool, Duration), least: Duration, now: Monotonic) {
         self.promise = Some((now, buys.max(self.minimum(least)).min(LONGEST_PROMISE)));
         self.has_used_last_resort |= self.poor >= POOR && !leaks;
+        if leaks {
+            self.protected_leak = None;
+        }
         self.evictions = self.evictions.saturating_add(1);
     }
 }
@@ -157,6 +184,27 @@ mod tests {
             let need = after(evictions).need(LEAST, is_desperate, Need::default());
             assert_eq!((need.leakers, need.minimum.as_secs()), (leakers, minimum), "{name}");
         }
+    }
+
+    #[test]
+    fn a_protected_leak_lasts_until_the_shortage_has_ended() {
+        let (signal, leak) = (Signal::MemoryAvailable, |fall| ProtectedLeak { id: Some(CgroupId(7)), fall });
+        let mut all = Shortages::default();
+        all.record(signal, (false, LEAST), LEAST, at(0));
+        assert_eq!(all.protected_leak(), None);
+        for fall in [5.0, 6.0] {
+            all.of(signal).unwrap().note_protected_leak(leak(fall));
+        }
+        assert_eq!(all.protected_leak(), Some(leak(5.0)));
+        let kept = serde_json::to_string(&all).unwrap();
+        assert_eq!(serde_json::from_str::<Shortages>(&kept).unwrap(), all, "also over a restart");
+        all.observe(std::iter::empty(), MINUTE, at(59));
+        assert_eq!(all.protected_leak(), Some(leak(5.0)));
+        let mut leaked = all;
+        leaked.record(signal, (true, LEAST), LEAST, at(59));
+        assert_eq!(leaked.protected_leak(), None, "another leaker was found and evicted");
+        all.observe(std::iter::empty(), MINUTE, at(60));
+        assert_eq!(all.protected_leak(), None);
     }
 
     #[test]

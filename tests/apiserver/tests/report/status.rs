@@ -4,10 +4,14 @@ use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition};
-use node_pressure_monitor::cluster::NodeStatus;
 use node_pressure_monitor::cluster::status::Effect;
-use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::cluster::{NodeStatus, View};
 use node_pressure_monitor::config::kubernetes_options::Authority;
+use node_pressure_monitor::config::{KubernetesOptions, Mode};
+use node_pressure_monitor::eviction::decider::ProtectedLeak;
+use node_pressure_monitor::report::ConfigState;
+use node_pressure_monitor::report::node_status::{NodeStatusSink, StatusFacts};
+use node_pressure_monitor::units::Monotonic;
 use serde_json::{Value, json};
 
 use crate::reference::NATIVE_READS;
@@ -61,6 +65,41 @@ async fn a_condition_is_confirmed_while_nothing_changes() {
         1,
         "the agent reads the answer of the PATCH instead of the node"
     );
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn a_protected_leak_is_a_condition_of_the_node() {
+    const LEAK: &str = "MonitorProtectedMemoryLeak";
+    let stage = Stage::new().await.unwrap();
+    others(&stage).await;
+    // The agent composes the status as it does in its loop.
+    let (mut sink, options) = (NodeStatusSink::default(), KubernetesOptions::default());
+    let configuration = ConfigState::started(None, std::time::SystemTime::now());
+    let mut status = |leak: Option<ProtectedLeak>| {
+        let facts = StatusFacts {
+            mode: Mode::Enforce,
+            options: &options,
+            conditions: [Some(Some(true)), None, None],
+            configuration: &configuration,
+        };
+        sink.observe_leak(leak, |leak| format!("memory falls by {} B/s", leak.fall));
+        sink.update(facts, std::iter::empty(), View::default, Monotonic(0)).0.unwrap()
+    };
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    for (leak, word, reason, message) in [
+        (None, "False", "MonitorNoProtectedLeak", "no leak of memory is known that cannot be evicted"),
+        (Some(ProtectedLeak { id: None, fall: 7.0 }), "True", "MonitorLeakNotEvictable", "memory falls by 7 B/s"),
+        (None, "False", "MonitorNoProtectedLeak", "no leak of memory is known that cannot be evicted"),
+    ] {
+        cluster.publish(status(leak));
+        let seen = node(&stage, |node| has(node, LEAK, word)).await;
+        let written = condition(&seen, LEAK);
+        assert_eq!((&written["reason"], &written["message"]), (&json!(reason), &json!(message)));
+        assert!(has(&seen, "KernelDeadlock", "False"), "other conditions stay");
+    }
+    cluster.reload(KubernetesOptions { conditions: Authority::Off, ..KubernetesOptions::default() });
+    node(&stage, |node| condition(node, LEAK).is_null()).await;
     end(stage, cluster).await;
 }
 
