@@ -247,7 +247,7 @@ impl Round {
         let found = Found { value, workload: workload.id };
         self.audit.newly_drifted += usize::from(before.get(&process) != Some(&found));
         if mode == AgentMode::Enforce {
-            let noted = record.map_or(Ok(()), |record| record.note(process, (value, expected), proc_root));
+            let noted = record.map_or(Ok(()), |record| record.note(process, workload.id, (value, expected), proc_root));
             let set = || set(pid, proc_root, &workload.name, tree.hierarchy().version, expected);
             match noted.and_then(|()| set().map_err(|error| error.to_string())) {
                 Ok(was_set) => {

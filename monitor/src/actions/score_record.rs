@@ -1,7 +1,8 @@
 //! The values of `oom_score_adj` that the agent has replaced, in a file: they can be restored after the agent has ended.
 //!
-//! Each line is appended by one write(2) before the value is replaced, and is a process and its two values. The file is beside the lock,
-//! usually on a tmpfs. A line that was cut off is ignored: its process was not touched.
+//! Each line is appended by one write(2) before the value is replaced, and is a process, its two values, and the cgroup of its workload.
+//! The file is beside the lock, usually on a tmpfs. A line that was cut off is ignored, or names values that its process does not have: its
+//! process was not touched.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -12,13 +13,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::units::{Pid, boot_id};
+use crate::units::{CgroupId, Pid, boot_id};
 
 /// Identifies a process over time: a pid is reused, but not within the same clock tick.
 pub(super) type Process = (Pid, u64);
 
 /// Most processes in the record. More are not given a value.
 const MOST: usize = 16_384;
+/// Most of them in one workload. A workload with very many processes must not keep all others out.
+const MOST_OF_WORKLOAD: usize = MOST / 4;
+/// The most changed processes that are named.
+const NAMED: usize = 16;
 /// Bytes; no file of ours is that large.
 const LARGEST: u64 = 4 << 20;
 /// The file is written anew when so many of its lines are out of date.
@@ -31,6 +36,8 @@ const CHECKED: usize = 2;
 struct Values {
     before: i16,
     written: i16,
+    /// `None` in a line without it, as agents before this rule wrote.
+    workload: Option<CgroupId>,
 }
 
 /// The record. It is empty after a reboot.
@@ -41,6 +48,8 @@ pub struct ScoreRecord {
     values: HashMap<Process, Values>,
     /// The same processes, in the order in which they are checked for their end.
     order: VecDeque<Process>,
+    /// The number of recorded processes of each workload.
+    of_workload: HashMap<CgroupId, usize>,
     file: Option<File>,
     lines: usize,
 }
@@ -52,6 +61,8 @@ pub struct Restored {
     pub restored: usize,
     /// Processes that somebody else has given another value since. They are left alone.
     pub changed: usize,
+    /// The first ones of them, with their present values.
+    pub named: Vec<(Pid, i16)>,
     /// Processes that have ended.
     pub ended: usize,
     /// Processes whose value could not be written. They stay in the record.
@@ -63,7 +74,8 @@ pub struct Restored {
 /// What became of one process.
 enum Outcome {
     Restored,
-    Changed,
+    /// The process has this value, which the agent did not write.
+    Changed(i16),
     Ended,
 }
 
@@ -74,8 +86,8 @@ impl ScoreRecord {
         let mut path = lock_file.as_os_str().to_owned();
         path.push(".oom-scores");
         let (path, boot) = (PathBuf::from(path), boot_id());
-        let (values, order) = (HashMap::new(), VecDeque::new());
-        let mut record = Self { path, boot, values, order, file: None, lines: 0 };
+        let (values, order, of_workload) = (HashMap::new(), VecDeque::new(), HashMap::new());
+        let mut record = Self { path, boot, values, order, of_workload, file: None, lines: 0 };
         let mut text = String::new();
         let _unreadable = File::open(&record.path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
         let mut lines = text.lines();
@@ -96,21 +108,32 @@ impl ScoreRecord {
         self.values.is_empty()
     }
 
-    /// Notes that the value of a process is about to be replaced.
+    /// Notes that the value of a process of `workload` is about to be replaced.
     ///
     /// # Errors
     /// When that cannot be noted. The value must then stay as it is.
     pub(super) fn note(
         &mut self,
         process: Process,
+        workload: CgroupId,
         (found, written): (i16, i16),
         proc_root: &Path,
     ) -> Result<(), String> {
         self.forget_ended(proc_root);
         let known = self.values.get(&process).filter(|known| known.written == found);
-        let values = Values { before: known.map_or(found, |known| known.before), written };
-        if self.values.len() >= MOST && !self.values.contains_key(&process) {
-            return Err(format!("{} has the values of {MOST} processes already", self.path.display()));
+        let values = Values { before: known.map_or(found, |known| known.before), written, workload: Some(workload) };
+        if !self.values.contains_key(&process) {
+            let is_full = |count, most, of: &str| {
+                let path = self.path.display();
+                if count < most {
+                    Ok(())
+                } else {
+                    Err(format!("{path} has the values of {most} processes{of} already"))
+                }
+            };
+            is_full(self.values.len(), MOST, "")?;
+            let of_workload = self.of_workload.get(&workload).copied().unwrap_or(0);
+            is_full(of_workload, MOST_OF_WORKLOAD, " of this workload")?;
         }
         self.keep(process, values);
         let appended = match &mut self.file {
@@ -128,8 +151,24 @@ impl ScoreRecord {
     }
 
     fn keep(&mut self, process: Process, values: Values) {
-        if self.values.insert(process, values).is_none() {
-            self.order.push_back(process);
+        match self.values.insert(process, values) {
+            Some(known) => self.discount(known),
+            None => self.order.push_back(process),
+        }
+        if let Some(workload) = values.workload {
+            *self.of_workload.entry(workload).or_default() += 1;
+        }
+    }
+
+    /// Takes a process off the count of its workload.
+    fn discount(&mut self, values: Values) {
+        if let Some(workload) = values.workload
+            && let Some(count) = self.of_workload.get_mut(&workload)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_workload.remove(&workload);
+            }
         }
     }
 
@@ -138,8 +177,8 @@ impl ScoreRecord {
             let Some(process) = self.order.pop_front() else { return };
             if proc_root.join(process.0.0.to_string()).exists() {
                 self.order.push_back(process);
-            } else {
-                self.values.remove(&process);
+            } else if let Some(values) = self.values.remove(&process) {
+                self.discount(values);
             }
         }
     }
@@ -161,10 +200,16 @@ impl ScoreRecord {
         let mut restored = Restored::default();
         let values = std::mem::take(&mut self.values);
         self.order.clear();
+        self.of_workload.clear();
         for (process, values) in values {
             match restore(proc_root, process, values) {
                 Ok(Outcome::Restored) => restored.restored += 1,
-                Ok(Outcome::Changed) => restored.changed += 1,
+                Ok(Outcome::Changed(value)) => {
+                    restored.changed += 1;
+                    if restored.named.len() < NAMED {
+                        restored.named.push((process.0, value));
+                    }
+                }
                 Ok(Outcome::Ended) => restored.ended += 1,
                 Err(errno) => {
                     restored.failed += 1;
@@ -190,16 +235,18 @@ impl ScoreRecord {
     }
 }
 
-fn line((Pid(pid), started): Process, Values { before, written }: Values) -> String {
-    format!("{pid} {started} {before} {written}\n")
+fn line((Pid(pid), started): Process, Values { before, written, workload }: Values) -> String {
+    let workload = workload.map(|CgroupId(id)| format!(" {id}")).unwrap_or_default();
+    format!("{pid} {started} {before} {written}{workload}\n")
 }
 
 /// Parses a line. One that was cut off has fewer fields, or is followed by no other.
 fn parse(line: &str) -> Option<(Process, Values)> {
     let mut fields = line.split(' ');
     let process = (Pid(fields.next()?.parse().ok()?), fields.next()?.parse().ok()?);
-    let values = Values { before: fields.next()?.parse().ok()?, written: fields.next()?.parse().ok()? };
-    fields.next().is_none().then_some((process, values))
+    let (before, written) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let workload = fields.next().map(|field| field.parse().map(CgroupId)).transpose().ok()?;
+    fields.next().is_none().then_some((process, Values { before, written, workload }))
 }
 
 /// Restores one value through the open directory of the process: a reused pid has another directory.
@@ -215,8 +262,9 @@ fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Ou
         if start_time(&read("stat")?) != Some(began) {
             return Ok(Outcome::Ended);
         }
-        if read("oom_score_adj")?.trim().parse() != Ok(values.written) {
-            return Ok(Outcome::Changed);
+        let value = read("oom_score_adj")?.trim().parse().map_err(|_| Errno::INVAL)?;
+        if value != values.written {
+            return Ok(Outcome::Changed(value));
         }
         rustix::io::write(open("oom_score_adj", OFlags::WRONLY)?, values.before.to_string().as_bytes())?;
         Ok(Outcome::Restored)

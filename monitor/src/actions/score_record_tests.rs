@@ -37,7 +37,7 @@ impl Processes {
     /// Gives the process a value as the agent does.
     fn write(&self, record: &mut ScoreRecord, pid: i32, value: i16) {
         let process = (Pid(pid), started(self.root(), Pid(pid)).unwrap());
-        record.note(process, (self.value(pid), value), self.root()).unwrap();
+        record.note(process, CgroupId(1), (self.value(pid), value), self.root()).unwrap();
         self.set(pid, process.1, value);
     }
 }
@@ -62,7 +62,7 @@ fn the_next_agent_restores_what_the_agent_has_changed() {
     drop(record);
     let mut record = processes.record();
     assert_eq!(record.len(), 5);
-    let expected = Restored { restored: 3, changed: 1, ended: 1, ..Restored::default() };
+    let expected = Restored { restored: 3, changed: 1, named: vec![(Pid(14), 200)], ended: 1, ..Restored::default() };
     assert_eq!(record.restore(processes.root()), expected);
     assert_eq!([11, 12, 13, 14, 15, 16].map(|pid| processes.value(pid)), [100, 100, 300, 200, 900, 100]);
     assert!(processes.record().is_empty(), "nothing is restored twice");
@@ -96,11 +96,12 @@ fn the_record_stays_small() {
     let mut record = processes.record();
     for began in 0..u64::try_from(3 * STALE_LINES).unwrap() {
         // None of these processes exists, as in a storm of short ones.
-        record.note((Pid(99), began), (0, 1000), processes.root()).unwrap();
+        record.note((Pid(99), began), CgroupId(1), (0, 1000), processes.root()).unwrap();
     }
     assert!(record.len() <= CHECKED, "{}", record.len());
     let lines = fs::read_to_string(&record.path).unwrap().lines().count();
     assert!(lines <= STALE_LINES + 8, "{lines}");
+    assert!(record.of_workload.values().sum::<usize>() == record.len(), "ended processes give their share back");
 }
 
 #[test]
@@ -109,11 +110,49 @@ fn a_full_record_and_a_failed_write_are_errors() {
     processes.set(11, 1, 0);
     let mut record = processes.record();
     for began in 0..u64::try_from(MOST).unwrap() {
-        record.keep((Pid(11), began), Values { before: 0, written: 1 });
+        record.keep((Pid(11), began), Values { before: 0, written: 1, workload: Some(CgroupId(began)) });
     }
-    let full = record.note((Pid(11), u64::MAX), (0, 1), processes.root());
+    let full = record.note((Pid(11), u64::MAX), CgroupId(1), (0, 1), processes.root());
     assert!(full.unwrap_err().contains("already"));
     let mut record = ScoreRecord::beside(Path::new("/nonexistent/agent.lock"));
-    let error = record.note((Pid(11), 1), (0, 1), processes.root()).unwrap_err();
+    let error = record.note((Pid(11), 1), CgroupId(1), (0, 1), processes.root()).unwrap_err();
     assert!(error.contains("/nonexistent/agent.lock.oom-scores"), "{error}");
+}
+
+#[test]
+fn a_workload_has_a_quarter_of_the_record() {
+    let processes = Processes::new();
+    processes.set(11, 1, 0);
+    processes.set(12, 1, 0);
+    let mut record = processes.record();
+    let (large, other) = (CgroupId(7), CgroupId(8));
+    let note = |record: &mut ScoreRecord, pid, began, workload| {
+        record.note((Pid(pid), began), workload, (0, 1000), processes.root())
+    };
+    for began in 0..u64::try_from(MOST_OF_WORKLOAD).unwrap() {
+        note(&mut record, 11, began, large).unwrap();
+    }
+    let refused = note(&mut record, 11, u64::MAX, large).unwrap_err();
+    assert!(refused.contains("4096 processes of this workload already"), "{refused}");
+    assert_eq!(note(&mut record, 11, 0, large), Ok(()), "a recorded process may get another value");
+    assert_eq!(note(&mut record, 12, 1, other), Ok(()), "the others have the rest");
+    drop(record);
+    let mut next = processes.record();
+    assert_eq!(next.len(), MOST_OF_WORKLOAD + 1);
+    assert!(note(&mut next, 11, u64::MAX, large).is_err(), "also over a restart");
+    fs::remove_dir_all(processes.root().join("11")).unwrap();
+    for began in 0..u64::try_from(MOST_OF_WORKLOAD).unwrap() {
+        note(&mut next, 12, began + 2, other).unwrap_or_default();
+    }
+    assert_eq!(note(&mut next, 12, u64::MAX, large), Ok(()), "ended processes give their share back");
+}
+
+#[test]
+fn a_record_without_workloads_is_still_read() {
+    let processes = Processes::new();
+    processes.set(11, 500, 900);
+    let record = processes.record();
+    fs::write(&record.path, format!("{}\n11 500 100 900\n", record.boot)).unwrap();
+    assert_eq!(processes.record().restore(processes.root()).restored, 1);
+    assert_eq!(processes.value(11), 100);
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::actions::{Restored, ScoreRecord};
+use crate::units::Pid;
 
 use super::input::{self, CommandError};
 use super::instance::InstanceLock;
@@ -23,7 +24,7 @@ pub struct Options {
 
 const HELP: &str = "Run the command as root after the agent has been stopped for good. In enforce mode the agent sets oom_score_adj of processes, \
 and keeps a record of the values from before, beside its lock file. The command sets these values again. A process that has another value than \
-the agent gave it is left alone. The record is emptied. While an agent runs, the command is refused: set mode: observe in the agent's \
+the agent gave it is left alone, and named. The record is emptied. While an agent runs, the command is refused: set mode: observe in the agent's \
 configuration instead, and the agent restores the values itself.
 
 Exit status: 0 the values are restored, or there was nothing to restore; 1 a value cannot be set; 2 wrong usage, or a file that cannot be \
@@ -35,12 +36,21 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let config = given.map(|(_, loaded)| loaded.config).unwrap_or_default();
     let lock_file = options.lock_file.clone().unwrap_or(config.lock_file);
     let _lock = InstanceLock::take(&lock_file)?;
-    let Restored { restored, changed, ended, failed, error } =
-        ScoreRecord::beside(&lock_file).restore(&config.proc_root);
-    let answer = format!(
-        "{restored} processes have their oom_score_adj from before the agent again; {changed} have got another value since and are left \
-         alone; {ended} have ended\n"
-    );
+    let mut record = ScoreRecord::beside(&lock_file);
+    let is_empty = record.is_empty();
+    let Restored { restored, changed, named, ended, failed, error } = record.restore(&config.proc_root);
+    let answer = if is_empty {
+        "no process has an oom_score_adj that the agent set: there is nothing to restore\n".to_owned()
+    } else {
+        let mut named: Vec<String> =
+            named.iter().map(|(Pid(pid), value)| format!("process {pid} has {value}")).collect();
+        named.extend(changed.checked_sub(named.len()).filter(|more| *more > 0).map(|more| format!("and {more} more")));
+        let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+        format!(
+            "{restored} processes have their oom_score_adj from before the agent again; {changed} have got another value since and are \
+             left alone{named}; {ended} have ended\n"
+        )
+    };
     output::answer(|out| out.write_all(answer.as_bytes())).map_err(CommandError::Output)?;
     match error {
         Some(error) => Err(CommandError::Wrong(format!("{failed} processes keep the agent's oom_score_adj: {error}"))),

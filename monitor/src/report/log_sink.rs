@@ -186,7 +186,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
 
 /// Logs what became of the processes whose `oom_score_adj` was restored. `run` calls it too, before there is a reporter.
 pub fn log_restored_scores(restored: &ScoresRestored) {
-    let ScoresRestored { restored, changed, ended, failed, error } = restored;
+    let ScoresRestored { restored, changed, ended, failed, error, .. } = restored;
     tracing::info!(
         event = "oom_scores_restored",
         restored,
