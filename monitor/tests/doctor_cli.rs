@@ -4,9 +4,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use node_pressure_monitor::actions::KeptState;
 use node_pressure_monitor::commands::instance::InstanceLock;
-use serde_json::Value;
+use node_pressure_monitor::config::{Threshold, ThresholdValue, threshold::Percentage};
+use node_pressure_monitor::eviction::decider::Kept;
+use node_pressure_monitor::units::{Bytes, Monotonic, Signal};
+use serde_json::{Value, json};
 
 #[path = "support/named_process.rs"]
 mod named_process;
@@ -111,6 +116,70 @@ fn a_running_agent_is_found_and_not_disturbed() {
     }
     drop(held);
     InstanceLock::take(&machine.lock()).unwrap();
+}
+
+#[test]
+fn what_an_agent_of_this_boot_has_left_is_shown() {
+    let machine = Machine::new();
+    assert_eq!(machine.json("").1["decisions"], Value::Null, "no file");
+    let threshold = |amount: u64| Threshold {
+        signal: Signal::MemoryAvailable,
+        value: ThresholdValue::bytes(Bytes(amount)),
+        grace_period: Duration::ZERO,
+        min_reclaim: None,
+    };
+    let now = Monotonic::now().0;
+    let kept = json!({
+        "arming": {
+            "armed": [{"threshold": threshold(1 << 20), "capacity": 1_u64 << 34}],
+            "waiting": [{"threshold": threshold(1 << 30), "available": 5, "since": now.saturating_sub(90_000_000_000)}],
+        },
+        "budget": {"charges": [{"class": "HardMemory", "id": 7, "at": now}, {"class": "Soft", "id": 8, "at": 0}]},
+    });
+    let (mut state, ..) = KeptState::beside(&machine.lock()).unwrap();
+    state.keep(&serde_json::from_value::<Kept>(kept).unwrap().into_memory());
+    drop(state);
+    let config = "evictionHard: {memory.available: 1Mi}\nevictions: {maxPerMinute: 6}\n";
+    let (_, answer) = machine.json(config);
+    let found = &answer["decisions"];
+    assert_eq!((&found["unused"], &found["armed"]), (&Value::Null, &json!(["hard memory.available<1Mi"])), "{found}");
+    let waiting = &found["waiting"][0];
+    assert_eq!(waiting["threshold"], "hard memory.available<1Gi");
+    // This machine may have been up for less than 90 s.
+    assert!((1..200).contains(&waiting["sinceSeconds"].as_u64().unwrap()), "{waiting}");
+    let spent: Vec<_> = found["budgets"].as_array().unwrap().iter().map(|it| it["spent"].as_u64().unwrap()).collect();
+    assert_eq!(spent, [1, 0, 0, 0], "{found}");
+    let (_, text, _) = machine.doctor(config, &[]);
+    assert!(text.contains("armed: hard memory.available<1Mi\n"), "{text}");
+    assert!(text.contains("not armed: hard memory.available<1Gi, met at its arrival 1m3"), "{text}");
+    assert!(text.contains("evictions left in this minute for hard thresholds on memory: 5 of 6\n"), "{text}");
+
+    // What is armed stays so: an agent that starts now acts on it at once. Most machines have this threshold met.
+    let place = machine.directory.path().display();
+    let config = format!("filesystems: {{nodefs: {place}}}\nevictionHard: {{nodefs.available: 50%}}\n");
+    let is_unarmed =
+        |answer: &Value| sentences(answer, "unsafe").iter().any(|it| it.contains("nodefs.available<50% is met now"));
+    let (_, answer) = machine.json(&config);
+    assert_eq!(is_unarmed(&answer), answer["thresholds"][0]["met"], "{answer}");
+    let half = ThresholdValue::Percentage(Percentage::whole(50));
+    let armed = Threshold { signal: Signal::NodeFsAvailable, value: half, ..threshold(0) };
+    let capacity = &answer["thresholds"][0]["capacity"];
+    let armed = json!({"arming": {"armed": [{"threshold": armed, "capacity": capacity}]}});
+    let (mut state, ..) = KeptState::beside(&machine.lock()).unwrap();
+    state.keep(&serde_json::from_value::<Kept>(armed).unwrap().into_memory());
+    drop(state);
+    assert!(!is_unarmed(&machine.json(&config).1));
+
+    let file = machine.directory.path().join("lock.decisions");
+    for (text, reason) in [("{", "it is damaged"), (r#"{"version": 9}"#, "it has version 9, not 1")] {
+        fs::write(&file, text).unwrap();
+        let (_, answer) = machine.json("");
+        assert!(answer["decisions"]["unused"].as_str().unwrap().starts_with(reason), "{answer}");
+        assert!(sentences(&answer, "note").iter().any(|it| it.contains(reason) && it.contains("is not used")));
+    }
+    let other = r#"{"version": 1, "boot": "b", "writtenMonoNs": 1, "kept": {}}"#;
+    fs::write(&file, other).unwrap();
+    assert!(sentences(&machine.json("").1, "note").iter().any(|it| it.contains("it is of another boot")));
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl KeptState {
         let path = path(lock_file);
         let boot = boot_id();
         let (kept, unused) = match read(&path, &boot, Monotonic::now()) {
-            Ok(kept) => (kept, None),
+            Ok(kept) => (kept.unwrap_or_default(), None),
             Err(reason) => (Kept::default(), Some(format!("{CAPABILITY}: {} is not used: {reason}", path.display()))),
         };
         let shared = Arc::new(Shared::default());
@@ -145,17 +145,26 @@ impl Shared {
     }
 }
 
-fn path(lock_file: &Path) -> PathBuf {
+/// Returns what an agent with this lock file has left in this boot, if there is such a file.
+///
+/// # Errors
+/// The reason for which an agent that starts now does not use the file.
+pub fn left_beside(lock_file: &Path, now: Monotonic) -> Result<Option<Kept>, String> {
+    read(&path(lock_file), &boot_id(), now)
+}
+
+/// Returns the path of the file beside this lock.
+pub fn path(lock_file: &Path) -> PathBuf {
     let mut path = lock_file.as_os_str().to_owned();
     path.push(".decisions");
     path.into()
 }
 
-/// Reads what an agent left in this boot. A file of an earlier boot, and no file, leave nothing.
-fn read(path: &Path, boot: &str, now: Monotonic) -> Result<Kept, String> {
+/// Reads what an agent left in this boot. Returns `None` if there is no file.
+fn read(path: &Path, boot: &str, now: Monotonic) -> Result<Option<Kept>, String> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
     let mut bytes = Vec::new();
@@ -175,7 +184,7 @@ fn read(path: &Path, boot: &str, now: Monotonic) -> Result<Kept, String> {
     if written_mono_ns > now.0 {
         return Err("its time lies in the future".to_owned());
     }
-    Ok(kept)
+    Ok(Some(kept))
 }
 
 fn write(path: &Path, document: &Document) -> io::Result<()> {

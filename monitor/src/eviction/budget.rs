@@ -18,6 +18,17 @@ pub enum Class {
 }
 
 impl Class {
+    pub const ALL: [Self; 4] = [Self::HardMemory, Self::OtherHard, Self::Soft, Self::Limit];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HardMemory => "hard thresholds on memory",
+            Self::OtherHard => "other hard thresholds",
+            Self::Soft => "soft thresholds",
+            Self::Limit => "limits of a pod's own",
+        }
+    }
+
     pub fn of(signal: Signal, is_hard: bool) -> Self {
         match (is_hard, signal.resource()) {
             (false, _) => Self::Soft,
@@ -71,15 +82,27 @@ impl Budget {
         if let Some(left) = effect.and_then(|(_, last)| left(*last, limits.cool_down, now)) {
             return Err(Refusal::CoolDown(left));
         }
-        let charges = self.charges.iter().filter(|charge| charge.class == class);
-        let recent = || charges.clone().filter_map(|charge| left(charge.at, MINUTE, now));
-        let allowed = usize::try_from(limits.max_per_minute).unwrap_or(usize::MAX);
-        let allowed = allowed.saturating_mul(workloads.max(WORKLOADS)) / WORKLOADS;
-        match recent().count().checked_sub(allowed) {
+        match self.recent(class, now).count().checked_sub(allowed(limits, workloads)) {
             // The newest eviction that must become older than a minute before another may start.
-            Some(over) => Err(Refusal::Spent(recent().nth(over).unwrap_or(MINUTE))),
+            Some(over) => Err(Refusal::Spent(self.recent(class, now).nth(over).unwrap_or(MINUTE))),
             None => Ok(()),
         }
+    }
+
+    /// Returns the evictions of `class` in the last minute, and how many are allowed.
+    pub fn figures(
+        &self,
+        limits: &EvictionLimits,
+        (class, workloads): (Class, usize),
+        now: Monotonic,
+    ) -> (usize, usize) {
+        (self.recent(class, now).count(), allowed(limits, workloads))
+    }
+
+    /// Returns for each eviction of the last minute when it becomes older than that.
+    fn recent(&self, class: Class, now: Monotonic) -> impl Iterator<Item = Duration> {
+        let charges = self.charges.iter().filter(move |charge| charge.class == class);
+        charges.filter_map(move |charge| left(charge.at, MINUTE, now))
     }
 
     /// Charges an eviction that began.
@@ -111,6 +134,12 @@ impl Budget {
     pub fn class_of(&self, id: CgroupId) -> Option<Class> {
         self.charges.iter().rev().find(|charge| charge.id == id).map(|charge| charge.class)
     }
+}
+
+/// Returns how many evictions of a class are allowed in a minute on a node with this number of workloads.
+fn allowed(limits: &EvictionLimits, workloads: usize) -> usize {
+    let allowed = usize::try_from(limits.max_per_minute).unwrap_or(usize::MAX);
+    allowed.saturating_mul(workloads.max(WORKLOADS)) / WORKLOADS
 }
 
 fn left(since: Monotonic, period: Duration, now: Monotonic) -> Option<Duration> {

@@ -9,8 +9,9 @@ use crate::workloads::{Essential, Protection, WorkloadTree};
 use super::facts::Needed;
 use super::host_facts;
 
-/// Scans the tree as the agent does. Returns the candidates in force, and the protected workloads outside pods by name.
-pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<(&'static str, Vec<Needed>), String> {
+/// Scans the tree as the agent does. Returns the candidates in force, the protected workloads outside pods by name, and the number of
+/// workloads.
+pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<(&'static str, Vec<Needed>, usize), String> {
     let agent = host_facts::lock_holder(&config.proc_root, &config.lock_file).map(Pid);
     let tree = WorkloadTree::new(hierarchy.clone(), config.proc_root.clone(), config.protected.clone());
     let has_api_server = Access::find(&config.kubernetes).is_some();
@@ -37,5 +38,5 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<(&'static s
     });
     let mut needed: Vec<Needed> = tree.essentials().into_iter().map(by_identity).chain(by_place).collect();
     needed.sort_by(|one, other| (&one.workload, one.protection).cmp(&(&other.workload, other.protection)));
-    Ok((candidates.as_str(), needed))
+    Ok((candidates.as_str(), needed, tree.tracked().len()))
 }

@@ -1,10 +1,13 @@
 //! The answer as text: the facts, then the findings with their fixes, worst first.
 
+use std::time::Duration;
+
 use crate::incidents::text::text_page::Page;
 use crate::node::other_killers::OtherKillerFact;
-use crate::units::Bytes;
+use crate::units::{Bytes, format_go_duration};
 
 use super::Report;
+use super::decision_facts::{BudgetLeft, Decisions, WaitingThreshold};
 use super::facts::{Facts, Filesystem, Needed, NodeThreshold};
 use super::findings::{Finding, Severity};
 
@@ -93,6 +96,9 @@ fn found(page: &mut Page, facts: &Facts) {
         };
         item(page, "threshold", &format!("{kind} {threshold}: {} of {} left", amount(*available), amount(*capacity)));
     }
+    if let Some(decisions) = facts.decisions.as_ref().filter(|decisions| decisions.unused.is_none()) {
+        add_decisions(page, decisions);
+    }
     match &facts.runtimes[..] {
         [] => item(page, "runtime", "none found"),
         runtimes => runtimes.iter().for_each(|runtime| {
@@ -119,6 +125,22 @@ fn found(page: &mut Page, facts: &Facts) {
     }
     if let Some(pid) = facts.other_instance {
         item(page, "agent", &format!("running, process {pid}"));
+    }
+}
+
+/// Adds what an agent of this boot has left.
+fn add_decisions(page: &mut Page, Decisions { file, armed, waiting, budgets, .. }: &Decisions) {
+    item(page, "decisions", &format!("of an agent in this boot, in {}", file.display()));
+    for threshold in armed {
+        item(page, "", &format!("armed: {threshold}"));
+    }
+    for WaitingThreshold { threshold, since_seconds } in waiting {
+        let since = format_go_duration(Duration::from_secs(*since_seconds));
+        item(page, "", &format!("not armed: {threshold}, met at its arrival {since} ago"));
+    }
+    for BudgetLeft { cause, spent, allowed } in budgets {
+        let left = allowed.saturating_sub(*spent);
+        item(page, "", &format!("evictions left in this minute for {cause}: {left} of {allowed}"));
     }
 }
 

@@ -18,7 +18,7 @@ use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::{Bytes, Signal};
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
-use super::{candidate_facts, filesystem_facts, host_facts, runtime_facts, threshold_facts};
+use super::{candidate_facts, decision_facts, filesystem_facts, host_facts, runtime_facts, threshold_facts};
 
 /// Collects all facts. `unread` is a configuration file that was not given: the defaults are examined instead.
 pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
@@ -38,7 +38,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     }
     let scanned = hierarchy.as_ref().map(|hierarchy| candidate_facts::find(config, hierarchy)).transpose();
     let scanned = scanned.map_err(|error| problems.push(Problem::fatal("cgroup", error))).ok().flatten();
-    let (candidates, needed) = scanned.unwrap_or((Candidates::Everything.as_str(), Vec::new()));
+    let (candidates, needed, workloads) = scanned.unwrap_or((Candidates::Everything.as_str(), Vec::new(), 0));
+    let (decisions, kept) = decision_facts::find(config, workloads);
     let report = Kernel::check_probes(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
     let oom_kills_told_by = OomKills::open(&report, proc_root, &mut missing).source();
@@ -101,7 +102,9 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
             hierarchy.as_ref(),
             &filesystems,
             pods_memory.and_then(Result::ok),
+            &kept,
         ),
+        decisions,
         filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,
         kubelet,

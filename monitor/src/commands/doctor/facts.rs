@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::decision_facts::Decisions;
 use crate::eviction::decider::Unarmed;
 use crate::node::other_killers::OtherKillerFact;
 
@@ -43,6 +44,8 @@ pub struct Facts {
     pub other_killers: Vec<OtherKillerFact>,
     /// What the thresholds stand for on this machine.
     pub thresholds: Vec<NodeThreshold>,
+    /// What an agent of this boot has left: the state that an agent that starts now goes on from.
+    pub decisions: Option<Decisions>,
     /// The configuration file in its usual path, if it was not given: the defaults were examined.
     #[serde(skip)]
     pub unread_configuration: Option<PathBuf>,

@@ -91,6 +91,13 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         let sentence = format!("{}: {} ({})", probe.name, probe.reason, probe.purpose);
         add(Severity::Note, "probes", sentence, None);
     }
+    if let Some((file, reason)) = facts.decisions.as_ref().and_then(|it| Some((it.file.display(), it.unused.as_ref()?)))
+    {
+        let sentence = format!(
+            "decision state: {file} is not used: {reason}; an agent that starts now knows neither what is armed nor what was evicted"
+        );
+        add(Severity::Note, "decision state", sentence, None);
+    }
     if let Some(pid) = facts.other_instance {
         let sentence = format!("another agent runs already (process {pid}); a second one would refuse to start");
         add(Severity::Note, "other agent", sentence, None);

@@ -51,6 +51,7 @@ pub(in super::super) fn capable() -> Facts {
         other_instance: None,
         other_killers: Vec::new(),
         thresholds: Vec::new(),
+        decisions: None,
         unread_configuration: None,
         limits_unknown: false,
         problems: Vec::new(),

@@ -3,6 +3,7 @@
 //! [`examine`] collects [`Facts`], [`findings`] decides from the facts alone what they mean, and [`doctor_text`] renders both.
 
 mod candidate_facts;
+mod decision_facts;
 mod doctor_text;
 mod examine;
 mod facts;
@@ -47,7 +48,9 @@ nothing.
    "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
    "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
    "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],
-   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}]}
+   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}],
+   "decisions": {"file", "unused": TEXT|null, "armed": [TEXT], "waiting": [{"threshold", "sinceSeconds"}],
+                 "budgets": [{"cause", "spent", "allowed"}]}|null}
 
 Each sentence is the one that the agent logs. unsafe: with mode enforce the agent would evict the wrong workload, or none; degraded: the
 agent lacks a capability; note: worth knowing.

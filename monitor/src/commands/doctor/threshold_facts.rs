@@ -1,7 +1,7 @@
 //! What each threshold stands for on this machine, and whether an agent that starts now would act on it.
 
 use crate::config::{MonitorConfig, Semantics};
-use crate::eviction::decider::{Unarmed, at_arrival};
+use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
 use crate::node::pods_memory::PodsMemorySample;
 use crate::node::{Hierarchy, MemoryReader, PidReader};
@@ -16,6 +16,7 @@ pub fn thresholds(
     hierarchy: Option<&Hierarchy>,
     filesystems: &[Filesystem],
     pods: Option<PodsMemorySample>,
+    kept: &Kept,
 ) -> Vec<NodeThreshold> {
     let memory = hierarchy.and_then(|hierarchy| memory(config, hierarchy));
     let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
@@ -32,7 +33,10 @@ pub fn thresholds(
     let observation = Observation { signals: values.map(value).chain(of_pods).collect() };
     let resolved = |threshold: &crate::config::Threshold| {
         let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
+        // What an agent of this boot has armed stays armed.
+        let is_armed = kept.is_armed(threshold, capacity, policy.quirks);
         let unarmed = at_arrival(policy, threshold, &observation);
+        let unarmed = unarmed.filter(|why| !is_armed || matches!(why, Unarmed::Implausible { .. }));
         Some(NodeThreshold {
             threshold: threshold.to_string(),
             kind: threshold.kind(),

@@ -145,7 +145,7 @@ impl Arming {
         let observation = &snapshot.observation;
         let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
         let is_met = is_below(policy, threshold, observation, false);
-        if self.armed.iter().any(|armed| armed.covers(threshold, capacity, policy.quirks)) {
+        if self.covers(threshold, capacity, policy.quirks) {
             // A value that is not met is remembered with the present capacity, unless the capacity is about the same.
             if !is_met {
                 self.arm(threshold, capacity);
@@ -176,6 +176,20 @@ impl Arming {
             self.arm(threshold, capacity);
         }
         Some(by.ok_or(Unarmed::Present { available: at_arrival }))
+    }
+
+    /// Tells whether an agent that goes on from here acts on the threshold when it arrives.
+    pub(super) fn covers(&self, threshold: &Threshold, capacity: i64, quirks: Quirks) -> bool {
+        self.armed.iter().any(|armed| armed.covers(threshold, capacity, quirks))
+    }
+
+    pub(super) fn armed(&self) -> impl Iterator<Item = &Threshold> {
+        self.armed.iter().map(|armed| &armed.threshold)
+    }
+
+    /// Returns the thresholds that were met when they arrived, and when that was.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&Threshold, Monotonic)> {
+        self.waiting.iter().map(|waiting| (&waiting.threshold, waiting.since))
     }
 
     fn arm(&mut self, threshold: &Threshold, capacity: i64) {

@@ -6,7 +6,9 @@ use super::Memory;
 use super::arming::Arming;
 use super::memory::Exclusions;
 use super::shortage::Shortages;
-use crate::eviction::budget::Budget;
+use crate::config::{EvictionLimits, Quirks, Threshold};
+use crate::eviction::budget::{Budget, Class};
+use crate::units::Monotonic;
 
 /// Defines [`Kept`] from fields of [`Memory`]. A field that is to be kept needs only its row.
 macro_rules! kept {
@@ -42,6 +44,27 @@ kept! {
     budget: Budget,
     exclusions: Exclusions,
     shortages: Shortages,
+}
+
+impl Kept {
+    /// Tells whether an agent that goes on from here acts on the threshold when it arrives.
+    pub fn is_armed(&self, threshold: &Threshold, capacity: i64, quirks: Quirks) -> bool {
+        self.arming.covers(threshold, capacity, quirks)
+    }
+
+    pub fn armed(&self) -> impl Iterator<Item = &Threshold> {
+        self.arming.armed()
+    }
+
+    /// Returns the thresholds that are not armed because they were met when they arrived, and when that was.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Threshold, Monotonic)> {
+        self.arming.waiting()
+    }
+
+    /// Returns the evictions of the class in the last minute, and how many are allowed on a node with this number of workloads.
+    pub fn budget(&self, limits: &EvictionLimits, of: (Class, usize), now: Monotonic) -> (usize, usize) {
+        self.budget.figures(limits, of, now)
+    }
 }
 
 #[cfg(test)]
