@@ -163,14 +163,26 @@ impl GainFiles {
 }
 
 /// Returns what the end of a workload with this usage gives back: anonymous, shared and kernel memory. File pages and reclaimable slab count
-/// as available already. `file` and `cache` include shared memory and tmpfs.
+/// as available already. `file` and `cache` include shared memory and tmpfs. File pages that a process has locked (`mlock`) are available
+/// only after its end: they are on the list of unevictable pages, and not on those of file pages.
 fn gain_of(usage: Bytes, stat: &str, version: CgroupVersion) -> Bytes {
-    let [file, shared, slab] = match version {
-        CgroupVersion::V1 => ["total_cache", "total_shmem", "slab_reclaimable"],
-        CgroupVersion::V2 => ["file", "shmem", "slab_reclaimable"],
+    let bytes = |key| keyed_value(stat, key).map(Bytes);
+    let [file, shared, slab, unevictable] = match version {
+        CgroupVersion::V1 => ["total_cache", "total_shmem", "slab_reclaimable", "total_unevictable"],
+        CgroupVersion::V2 => ["file", "shmem", "slab_reclaimable", "unevictable"],
     }
-    .map(|key| Bytes(keyed_value(stat, key).unwrap_or(0)));
-    usage.saturating_sub(file.saturating_sub(shared)).saturating_sub(slab)
+    .map(|key| bytes(key).unwrap_or(Bytes::ZERO));
+    let [inactive, active] = match version {
+        CgroupVersion::V1 => ["total_inactive_file", "total_active_file"],
+        CgroupVersion::V2 => ["inactive_file", "active_file"],
+    }
+    .map(bytes);
+    let file = file.saturating_sub(shared);
+    // Locked anonymous and shared memory is unevictable as well.
+    let locked = inactive.zip(active).map_or(Bytes::ZERO, |(inactive, active)| {
+        file.saturating_sub(inactive.saturating_add(active)).min(unevictable)
+    });
+    usage.saturating_sub(file.saturating_sub(locked)).saturating_sub(slab)
 }
 
 #[cfg(test)]
@@ -183,6 +195,22 @@ mod tests {
             (CgroupVersion::V2, "anon 500\nfile 400\nshmem 100\nslab_reclaimable 50\n", 650),
             (CgroupVersion::V1, "cache 1\nrss 1\ntotal_cache 400\ntotal_rss 600\ntotal_shmem 100\n", 700),
             (CgroupVersion::V2, "anon 1\nfile 4000\n", 0),
+            (
+                CgroupVersion::V2,
+                "anon 500\nfile 450\nshmem 50\ninactive_file 60\nactive_file 40\nunevictable 300\nslab_reclaimable 50\n",
+                850,
+            ),
+            (
+                CgroupVersion::V2,
+                "anon 500\nfile 450\nshmem 50\ninactive_file 300\nactive_file 100\nunevictable 500\n",
+                600,
+            ),
+            (CgroupVersion::V2, "file 450\nshmem 50\ninactive_file 300\nactive_file 90\nunevictable 0\n", 600),
+            (
+                CgroupVersion::V1,
+                "total_cache 400\ntotal_shmem 100\ntotal_inactive_file 0\ntotal_active_file 0\ntotal_unevictable 300\n",
+                1_000,
+            ),
             (CgroupVersion::V2, "", 1_000),
         ] {
             assert_eq!(gain_of(Bytes(1_000), stat, version), Bytes(expected), "{stat}");
