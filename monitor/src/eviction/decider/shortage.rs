@@ -132,7 +132,7 @@ impl Shortage {
 
     /// Notes what leaks and cannot be evicted. Its figures stay as they were first, because each change is written to disk and to the node.
     pub(super) fn note_protected_leak(&mut self, leak: ProtectedLeak) {
-        if self.protected_leak.is_none_or(|known| known.id != leak.id) {
+        if self.protected_leak.is_none_or(|known| leak.id.is_some() && known.id != leak.id) {
             self.protected_leak = Some(leak);
         }
     }
@@ -195,6 +195,7 @@ mod tests {
         for fall in [5.0, 6.0] {
             all.of(signal).unwrap().note_protected_leak(leak(fall));
         }
+        all.of(signal).unwrap().note_protected_leak(ProtectedLeak { id: None, fall: 7.0 });
         assert_eq!(all.protected_leak(), Some(leak(5.0)));
         let kept = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Shortages>(&kept).unwrap(), all, "also over a restart");
