@@ -145,7 +145,7 @@ fn a_restarted_agent_keeps_armed_thresholds_and_its_budget() {
     disk.fill();
     wait_for_action(&mut agent);
 
-    // It is met at the start of the next agent, and armed in this boot.
+    // The threshold is met at the start of the next agent, and armed in this boot.
     stop(&mut agent);
     start_again(&mut agent, &disk);
     wait_for_action(&mut agent);

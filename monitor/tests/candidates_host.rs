@@ -1,4 +1,4 @@
-//! Which workloads are candidates, and whose `oom_score_adj` is restored: real cgroups, processes and sockets of this machine. The test
+//! Checks which workloads are candidates, and whose `oom_score_adj` is restored: real cgroups, processes and sockets of this machine. The test
 //! touches no others.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot be made fails its test")]
 
@@ -99,7 +99,7 @@ fn runtime_and_kubelet_are_found_by_their_sockets_in_any_cgroup() {
     assert!(by(&runtime).is_some_and(|by| by.ends_with("/containerd.sock")), "{named:?}");
     assert_eq!(by(&ordinary), None);
 
-    // It becomes a runtime after the scan: what counts is what it is at the kill.
+    // The service becomes a runtime after the scan. Its state at the kill counts.
     let id = find(&tree, &ordinary).id;
     assert_eq!(tree.essential_now(id), None);
     add_holder(&mut cgroups, &ordinary, socket("crio.sock"));

@@ -1,4 +1,4 @@
-//! What the decider remembers, in a file: an agent that starts in the same boot goes on with the budget, the exclusions and the armed
+//! Keeps the memory of the decider in a file: an agent that starts in the same boot goes on with the budget, the exclusions and the armed
 //! thresholds of the agent before it.
 //!
 //! The file lies beside the lock, usually on a tmpfs: it is of use in one boot only. A thread writes it, because a write may wait for
@@ -55,10 +55,10 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What the loop and the thread exchange.
+/// The orders of the loop to the thread, and the thread's reports.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// What the thread has to write next.
+    /// The state that the thread has to write next.
     pending: Option<Kept>,
     /// Why the file cannot be written now.
     degradation: Option<String>,

@@ -54,12 +54,12 @@ pub struct ScoreRecord {
     lines: usize,
 }
 
-/// What became of the recorded processes.
+/// The outcomes for the recorded processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Restored {
     /// Processes that have the value from before the agent again.
     pub restored: usize,
-    /// Processes that somebody else has given another value since. They are left alone.
+    /// Processes that have got another value since, not from the agent. They are left alone.
     pub changed: usize,
     /// The first ones of them, with their present values.
     pub named: Vec<(Pid, i16)>,
@@ -71,7 +71,7 @@ pub struct Restored {
     pub error: Option<String>,
 }
 
-/// What became of one process.
+/// The outcome for one process.
 enum Outcome {
     Restored,
     /// The process has this value, which the agent did not write.

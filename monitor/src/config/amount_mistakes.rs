@@ -1,4 +1,4 @@
-//! What a person meant by a text that is no quantity, in a sentence.
+//! Guesses the quantity that a wrong text stands for, and says so in a sentence.
 
 use crate::units::QuantityError;
 

@@ -1,4 +1,4 @@
-//! Which workloads may be evicted: `evictions.candidates` and `evictions.services`.
+//! The choice of the workloads that may be evicted: `evictions.candidates` and `evictions.services`.
 
 use super::document_walk::{Fields, Walk};
 use super::patterns::{NamePattern, read_patterns};

@@ -131,7 +131,7 @@ fn whole_file(file_name: &str, reason: impl Into<String>, fix: &str) -> ConfigEr
 /// The `kind` of a Kubernetes object that has files in it.
 const CONFIG_MAP: &str = "ConfigMap";
 
-/// What a document says of its kind.
+/// The kind that a document names.
 #[derive(Debug)]
 struct StatedKind<'n> {
     name: &'n str,

@@ -8,12 +8,12 @@ use crate::workloads::Outlook;
 
 /// A candidate that gives back less than this fraction of the best candidate's gain, and less than what is missing, is never evicted.
 const OF_BEST: f64 = 10.0;
-/// Nobody leaks while the measured fall is less than this share of the fall that is assumed.
+/// No workload leaks while the measured fall is less than this share of the fall that is assumed.
 const MEASURED_SHARE: f64 = 0.25;
 /// A workload leaks if it grows by at least this share of the fall.
 const LEAK_SHARE: f64 = 0.5;
 
-/// Which candidates may be evicted, by whether they leak.
+/// The precedence of candidates that leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Leakers {
     /// A leaker has no precedence.
@@ -25,14 +25,14 @@ pub enum Leakers {
     Only,
 }
 
-/// What an eviction has to reach.
+/// The goal of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Need {
     /// The bytes by which less is available than wanted.
     pub missing: f64,
     /// The bytes per second by which the available memory falls; `None` if that is not known.
     pub fall: Option<f64>,
-    /// The same as it was measured, without the least that is assumed. By this who leaks is judged.
+    /// The same as it was measured, without the least that is assumed. A leaker is found by this fall.
     pub measured: Option<f64>,
     /// The time that an eviction has to buy.
     pub minimum: Duration,
@@ -51,7 +51,7 @@ pub struct Row {
     pub outlook: Outlook,
 }
 
-/// What the end of a candidate is worth.
+/// The worth of a candidate's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Worth {
     /// The candidate grows by a large part of the fall.
@@ -111,7 +111,7 @@ impl MemoryBenefit {
     }
 
     /// Returns the place of the victim. A candidate that uses no more than it requested, and does not leak, is deferred: it is evicted only
-    /// when nobody else is left. Its request is a promise.
+    /// when no other candidate is left. Its request is a promise.
     pub fn pick(&self) -> Option<usize> {
         self.pick_among(|row| !self.is_deferred(row)).or_else(|| self.pick_among(|_| true))
     }
@@ -143,7 +143,7 @@ impl MemoryBenefit {
         if let Some(helpful) = first(&|_, worth| helps(worth)) {
             return Some(helpful);
         }
-        // Nobody helps. The victim is the one that buys most time; of equal ones the first of the ranking.
+        // No candidate helps. The victim is the one that buys most time; of equal ones the first of the ranking.
         let bought = rows().map(worth).filter_map(|(place, worth)| match worth {
             Worth::TooLittle(time) => Some((place, time)),
             Worth::Leaks | Worth::Helps(_) | Worth::Dwarf(_) | Worth::NotALeaker => None,

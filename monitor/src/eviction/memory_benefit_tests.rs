@@ -1,4 +1,4 @@
-//! Checks who is evicted for memory, by the gains and growths of the candidates. All figures are in MiB and MiB per second.
+//! Checks which candidate is evicted for memory, by the gains and growths of the candidates. All figures are in MiB and MiB per second.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
         ("a burst of 3 GiB/s by many", need(1, Some(3_000)), &many, Some("grower")),
         ("a slow leak beside 200 pods", need(1, Some(1)), &calm_many, Some("pod")),
         (
-            "nobody leaks: the one that buys most",
+            "no candidate leaks: the one that buys most",
             need(1, Some(80)),
             &[("a", 3, 0), ("b", 200, 0), ("c", 90, 0)],
             Some("b"),
@@ -70,7 +70,7 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
             &[("a", 12, 0), ("guaranteed", 900, 70)],
             Some("guaranteed"),
         ),
-        ("nobody else is left", need(1, Some(80)), &[("guaranteed", 900, 0)], Some("guaranteed")),
+        ("no other candidate is left", need(1, Some(80)), &[("guaranteed", 900, 0)], Some("guaranteed")),
     ] {
         assert_eq!(pick(need, pods), expected, "{name}");
     }

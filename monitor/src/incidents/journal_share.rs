@@ -19,7 +19,7 @@ const RECENT: usize = 256;
 /// The most workloads and namespaces whose further incidents are counted at once.
 const COUNTED: usize = 256;
 
-/// What the records of incidents are charged to.
+/// An account that the records of incidents are charged to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
     Workload(String),
@@ -77,7 +77,7 @@ impl Account {
     }
 }
 
-/// What is written of an incident.
+/// The part of an incident that is written.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admission {
     Whole,
@@ -300,6 +300,6 @@ mod tests {
         let crowded = |account: &Account| (0, *account == Account::Workload("loop".to_owned()));
         assert!(matches!(shares.admit(&kill(1, "loop", "a/x"), 1, crowded), Admission::Counted { .. }));
         assert_eq!(shares.admit(&kill(2, "other", "a/y"), 1, crowded), Admission::Whole);
-        assert_eq!(shares.admit(&Incident::default(), MAX, crowded), Admission::Whole, "nobody to charge");
+        assert_eq!(shares.admit(&Incident::default(), MAX, crowded), Admission::Whole, "no account to charge");
     }
 }

@@ -1,9 +1,9 @@
 //! `/proc/zoneinfo`: the pages that the kernel reserves, and how inexact its counters may be.
 
-/// What the zones say, in pages.
+/// The figures of all zones, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ZoneInfo {
-    /// What `MemAvailable` excludes because the kernel reserves it (`calculate_totalreserve_pages`): for each zone its high watermark and
+    /// The pages that `MemAvailable` excludes because the kernel reserves them (`calculate_totalreserve_pages`): for each zone its high watermark and
     /// its largest `protection`, the pages withheld from allocations that higher zones can serve, at most the managed pages.
     pub reserved: u64,
     /// The lowest watermarks (`min`). Below them only the kernel's urgent allocations succeed.

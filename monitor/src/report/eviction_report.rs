@@ -53,7 +53,7 @@ impl Trigger<'_> {
     }
 }
 
-/// What the victim's end is worth, and why the candidates before it were passed over. Known for memory under corrected semantics.
+/// The worth of the victim's end, and why the candidates before it were passed over. Known for memory under corrected semantics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BenefitReport {
     pub victim: Option<String>,

@@ -35,7 +35,7 @@ named_enum! {
         /// A dry run of observe mode.
         Observed = "observed",
         NoCandidate = "no_candidate",
-        /// What leaks cannot be evicted, and nobody else is.
+        /// The leaking workload cannot be evicted, and no other one is.
         ProtectedLeak = "protected_leak",
         /// The API server, or a disruption budget, did not allow it.
         Refused = "refused",

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_nobody_needs_is_not_missing() {
+    fn a_figure_that_no_threshold_needs_is_not_missing() {
         let needs = policy("corrected");
         let mut reserves = Policy { thresholds: Vec::new(), ..needs.clone() };
         let absent: Result<PodsMemorySample, String> = Err("no kubepods".to_owned());

@@ -18,7 +18,7 @@ pub struct DyingWorkloads {
     buffer: Buffer,
 }
 
-/// Which program killed a workload.
+/// The program that killed a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KilledBy {
     Agent,
@@ -33,7 +33,7 @@ pub enum KilledBy {
 #[derive(Debug)]
 struct Dying {
     memory: DyingMemory,
-    /// What the workload held when `memory.expected` was expected.
+    /// The memory that the workload held when `memory.expected` was expected.
     held: Bytes,
     files: GainFiles,
 }

@@ -1,4 +1,4 @@
-//! The growth of the largest workloads, which tells who leaks, and the other facts about candidates that the rule of benefit uses.
+//! The growth of the largest workloads, by which leakers are found, and the other facts about candidates that the rule of benefit uses.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What the rule of benefit and the rule of pending memory need to know about workloads.
+//! Facts about workloads for the rule of benefit and the rule of pending memory.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which workload reads file pages back that the kernel dropped.
+//! Finds the workload that reads back file pages that the kernel dropped.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -117,7 +117,7 @@ impl Workloads {
             return;
         }
         let started = Monotonic::now();
-        // What it does not read stays as the last scan found it.
+        // Workloads that it does not read stay as the last scan found them.
         match self.tree.scan_workloads() {
             Ok(changes) => self.appeared.extend(changes.appeared),
             Err(error) => self.missing = Some(error.to_string()),

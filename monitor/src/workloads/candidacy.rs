@@ -1,4 +1,4 @@
-//! Which workloads outside pods can be candidates at all, by the configuration and by name. No I/O.
+//! The workloads outside pods that can be candidates at all, by the configuration and by name. No I/O.
 
 use crate::config::{CandidateOptions, Candidates};
 

@@ -34,7 +34,7 @@ struct Enclosing {
     index: Option<usize>,
 }
 
-/// Which cgroups a walk visits.
+/// The cgroups that a walk visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Everything,
@@ -109,7 +109,7 @@ impl<'t> Walk<'t> {
             buffer,
         };
         let mut children = walk.names(directory, "");
-        // Whatever the limit cuts off, it must not be the pods.
+        // The limit must not cut off the pods.
         children.sort_by_key(|name| !name.to_string_lossy().contains("kubepods"));
         walk.descend(directory, &children, "", None);
         if walk.left == 0 {
@@ -200,7 +200,7 @@ impl<'t> Walk<'t> {
         }
         let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
-        // Anybody could make a cgroup of that name below one that is his own, or in a container.
+        // A user could make a cgroup of that name below one of his own, or in a container.
         let is_trusted = stat.st_uid == 0 && !within.is_some_and(|outer| outer.is_whole);
         self.has_kubepods |= is_trusted && is_kubepods(path);
         let kind = kind(trusted_role(path, stat.st_uid), within);

@@ -55,7 +55,7 @@ pub struct Essentials {
     socket: Option<PathBuf>,
 }
 
-/// What marks a process: the sockets by inode, and the holders of locks.
+/// The marks of a process: the sockets by inode, and the holders of locks.
 #[derive(Debug, Default)]
 pub struct Signs {
     sockets: HashMap<u64, Sign>,

@@ -1,10 +1,10 @@
-//! What the end of a workload would give back, as far as it is known before.
+//! The gain of a workload's end, as far as it is known before.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// What is known about a candidate's memory beyond its place in the ranking.
+/// The facts about a candidate's memory beyond its place in the ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outlook {

@@ -10,7 +10,7 @@ named_enum! {
         Agent = "holds this agent",
         /// The configuration or the built-in list names the workload.
         Named = "named as protected",
-        /// What a user starts in a login session is part of the session.
+        /// A program that a user starts in a login session is part of the session.
         Session = "a login session, or what manages them",
         /// Found by the socket on which the container runtime listens, or as the parent of a container.
         Runtime = "runs containers",

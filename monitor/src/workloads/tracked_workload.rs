@@ -30,7 +30,7 @@ pub struct Tracked {
     pub(super) tree_protection: Option<Protection>,
     /// The owner of the cgroup's directory. A user that owns it has named the cgroups in it.
     pub(super) owner_uid: u32,
-    /// What the node needs the workload for; `None` until its processes are examined.
+    /// The reason why the node needs the workload; `None` until its processes are examined.
     pub(super) essential: Option<Option<Essential>>,
     /// Whether the workload is protected by its name; `None` until the name is looked up.
     pub(super) is_named: Option<bool>,

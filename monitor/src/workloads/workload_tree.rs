@@ -353,7 +353,7 @@ impl WorkloadTree {
     }
 }
 
-/// Returns what the node needs the processes of the workload for.
+/// Returns why the node needs the processes of the workload.
 fn examine(tracked: &Tracked, essentials: &Essentials, signs: &Signs) -> Option<Essential> {
     let mut pids = Vec::new();
     cgroup_processes::collect(tracked.directory(), &mut pids).ok()?;

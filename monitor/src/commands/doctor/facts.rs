@@ -34,15 +34,15 @@ pub struct Facts {
     pub kubelet: bool,
     /// Container runtimes with a socket on this machine.
     pub runtimes: Vec<Runtime>,
-    /// Which workloads can be candidates: `pods` or `everything`.
+    /// The workloads that can be candidates: `pods` or `everything`.
     pub candidates: &'static str,
-    /// What protects the workloads outside pods that the node needs.
+    /// The workloads outside pods that the node needs, and the protection of each.
     pub needed: Vec<Needed>,
     /// The process id of a running agent.
     pub other_instance: Option<i32>,
     /// Other programs that kill workloads on this machine.
     pub other_killers: Vec<OtherKillerFact>,
-    /// What the thresholds stand for on this machine.
+    /// The meaning of the thresholds on this machine.
     pub thresholds: Vec<NodeThreshold>,
     /// What an agent of this boot has left: the state that an agent that starts now goes on from.
     pub decisions: Option<Decisions>,

@@ -1,4 +1,4 @@
-//! What each threshold stands for on this machine, and whether an agent that starts now would act on it.
+//! Resolves each threshold on this machine, and finds out whether an agent that starts now would act on it.
 
 use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::decider::{Kept, Unarmed, at_arrival};

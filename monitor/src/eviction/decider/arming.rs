@@ -39,7 +39,7 @@ struct ArmedThreshold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Waiting {
     threshold: Threshold,
-    /// What was available of the signal when the threshold arrived.
+    /// The available amount of the signal when the threshold arrived.
     available: i64,
     since: Monotonic,
 }
@@ -69,7 +69,7 @@ impl Unarmed {
     }
 }
 
-/// What armed a threshold.
+/// The fact that armed a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArmedBy {
     /// The threshold is not met.

@@ -1,4 +1,4 @@
-//! What the decider remembers over a restart of the agent in the same boot.
+//! The memory of the decider that outlasts a restart of the agent in the same boot.
 
 use serde::{Deserialize, Serialize};
 

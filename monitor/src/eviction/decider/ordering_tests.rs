@@ -40,7 +40,7 @@ struct Scene {
     /// The bytes that the kernel has freed when an attempt at proactive reclaim ends.
     freed: Bytes,
     is_reclaim_refused: bool,
-    /// What the second sample finds dying beside what the first did.
+    /// The workloads that the second sample finds dying, and the first did not.
     second_dying: Vec<DyingMemory>,
     /// The second sample. `None` repeats the first.
     second: Option<Vec<(Signal, i64)>>,

@@ -50,7 +50,7 @@ pub struct DyingMemory {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Pending {
     progress: Vec<Progress>,
-    /// What is left of all expectations together.
+    /// The bytes that are left of all expectations together.
     left: Window,
     /// When the wait for victims of others began.
     others_since: Option<Monotonic>,
@@ -85,7 +85,7 @@ impl Pending {
         let known = self.progress.len();
         self.progress.retain(|progress| dying.iter().any(|dying| dying.id == progress.id));
         if self.progress.len() < known {
-            // What is no longer expected has not come at once.
+            // An expectation that has ended is no memory that has come.
             self.left = Self::default().left;
         }
         for dying in dying {

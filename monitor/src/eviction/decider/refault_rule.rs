@@ -16,20 +16,20 @@ use super::{Decider, Next, Note, Rules, Snapshot};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Refaults {
-    /// What is subtracted from `MemAvailable`.
+    /// The bytes that are subtracted from `MemAvailable`.
     pub correction: Bytes,
     /// The workload with most refaults, candidate or not, and its refaults in the same time. `None` until they were counted twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest: Option<(CgroupId, Bytes)>,
 }
 
-/// Who may be evicted for a threshold.
+/// The workloads that may be evicted for a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Charged {
     /// The threshold is met without the correction too.
-    Everybody,
+    All,
     Only(CgroupId),
-    Nobody,
+    NoWorkload,
 }
 
 impl Refaults {
@@ -44,24 +44,24 @@ impl Refaults {
         // Above its quantity only minimum reclaim holds the threshold, up to its end.
         let met_below = if corrected < met.quantity { met.quantity } else { met.wanted(policy.quirks) };
         if !is_corrected || self.is_zero() || without < met_below {
-            return Charged::Everybody;
+            return Charged::All;
         }
         match self.largest {
             Some((id, own)) if own.0 >= self.correction.0 / 2 => Charged::Only(id),
-            _ => Charged::Nobody,
+            _ => Charged::NoWorkload,
         }
     }
 }
 
 impl<C: Candidate> Decider<C> {
-    /// Leaves only the workload in the ranking that the refaults are charged to, if the threshold is met because of them alone. If nobody
-    /// is left, reports that and proceeds to the next threshold.
+    /// Leaves only the workload in the ranking that the refaults are charged to, if the threshold is met because of them alone. If no
+    /// candidate is left, reports that and proceeds to the next threshold.
     pub(super) fn charge_refaults(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Option<Next> {
         let (agent, met) = (rules.agent()?, self.acted_on()?);
         let only = match snapshot.refaults.charged(rules.policy, met) {
-            Charged::Everybody => return None,
+            Charged::All => return None,
             Charged::Only(id) => Some(id),
-            Charged::Nobody => None,
+            Charged::NoWorkload => None,
         };
         let (kind, threshold) = ((met.threshold.signal, met.is_hard()), met.place);
         self.turn.ranking.retain(|ranked| Some(ranked.candidate.cgroup()) == only);
@@ -98,23 +98,23 @@ mod tests {
 
     #[test]
     fn refaults_are_charged_to_the_workload_that_causes_half_of_them() {
-        use Charged::{Everybody, Nobody, Only};
+        use Charged::{All, NoWorkload, Only};
         let only = Only(CgroupId(7));
         // In MiB, with a threshold of 100.
         for (name, available, reclaim, correction, own, expected) in [
-            ("no refaults", 90, 0, 0, None, Everybody),
-            ("met without the correction too", 50, 0, 40, Some(40), Everybody),
+            ("no refaults", 90, 0, 0, None, All),
+            ("met without the correction too", 50, 0, 40, Some(40), All),
             ("met by the correction alone", 50, 0, 60, Some(60), only),
             ("half of the correction", 50, 0, 60, Some(30), only),
-            ("many workloads refault", 50, 0, 60, Some(29), Nobody),
-            ("not counted yet", 50, 0, 60, None, Nobody),
-            ("exactly at the threshold", 50, 0, 50, Some(1), Nobody),
-            ("held by minimum reclaim", 110, 50, 20, Some(1), Everybody),
-            ("held by minimum reclaim and the correction", 140, 50, 20, Some(1), Nobody),
+            ("many workloads refault", 50, 0, 60, Some(29), NoWorkload),
+            ("not counted yet", 50, 0, 60, None, NoWorkload),
+            ("exactly at the threshold", 50, 0, 50, Some(1), NoWorkload),
+            ("held by minimum reclaim", 110, 50, 20, Some(1), All),
+            ("held by minimum reclaim and the correction", 140, 50, 20, Some(1), NoWorkload),
             ("crossed by the correction, while minimum reclaim is set", 90, 50, 20, Some(20), only),
         ] {
             assert_eq!(charged(Semantics::Corrected, available, reclaim, correction, own), expected, "{name}");
-            assert_eq!(charged(Semantics::Kubelet, available, reclaim, correction, own), Everybody, "{name}");
+            assert_eq!(charged(Semantics::Kubelet, available, reclaim, correction, own), All, "{name}");
         }
     }
 }

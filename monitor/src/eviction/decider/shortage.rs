@@ -9,7 +9,7 @@ use crate::units::{CgroupId, Monotonic, Signal};
 
 /// A longer promise is not checked.
 const LONGEST_PROMISE: Duration = Duration::from_secs(60);
-/// That a threshold is still met is noted this often, because every change is written to disk.
+/// A threshold that stays met is noted this often. Every change is written to disk.
 const NOTED_EVERY: Duration = Duration::from_secs(10);
 /// After this many evictions that bought less than half of what they promised, only leakers are evicted.
 const POOR: u32 = 2;
@@ -22,7 +22,7 @@ pub(super) struct Shortages {
     allocatable: Option<Shortage>,
 }
 
-/// What leaks and cannot be evicted, as it was when that was first seen in a shortage.
+/// A leak that cannot be evicted, as it was when it was first seen in a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProtectedLeak {
@@ -32,7 +32,7 @@ pub struct ProtectedLeak {
     pub fall: f64,
 }
 
-/// One shortage with an eviction: from the first crossing of a threshold until no threshold on the signal has been met for the transition period.
+/// A shortage with an eviction. It lasts until no threshold on the signal has been met for the transition period.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shortage {

@@ -45,7 +45,7 @@ pub struct Eviction {
     pub freed_bytes: Option<i64>,
     pub freed: Option<i64>,
     pub reclaim: Option<Reclaim>,
-    /// What the victim's end is worth, for memory: it leaks, or buys so much time.
+    /// The worth of the victim's end, for memory: the victim leaks, or buys so much time.
     pub benefit: Option<String>,
     /// Why the candidates before the victim were passed over.
     pub passed_over: Option<String>,

@@ -1,4 +1,4 @@
-//! What another killer means together with this agent's mode and thresholds, as sentences. Pure.
+//! Explains in sentences what another killer means beside this agent's mode and thresholds. Pure.
 
 use std::cmp::Ordering;
 

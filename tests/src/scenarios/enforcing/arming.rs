@@ -18,7 +18,7 @@ pub fn reload_would_kill(stage: &mut Stage<'_>) -> Result<()> {
     let mut crowd = Crowd::with_ballast(stage, 380)?;
     crowd.hold(stage, "small", PodSpec::best_effort(), 20)?;
     let leaker = stage.pod("leaker", PodSpec::best_effort())?;
-    // What the leaker frees is more than the distance to the threshold.
+    // The leaker frees more than the distance to the threshold.
     let held = crowd.pod(leaker.clone(), stage, "hold --name leaker --mib 150")?;
     stage.wait_resident(&held, 150)?;
     let available = meminfo("MemAvailable")? / MIB;

@@ -23,7 +23,7 @@ use crate::units::MIB;
 use oracle::{Outcome, Verdict};
 use plan::{Bystander, Episode, Fault, Kind, Leak};
 
-/// MemAvailable in MiB when everybody but the leaks has started.
+/// MemAvailable in MiB when all workloads but the leaks have started.
 const HEADROOM_MIB: u64 = 280;
 const BALLAST: &str = "system.slice/ballast.service";
 /// The log records that stand for a decision against an eviction.
@@ -158,7 +158,7 @@ impl Run {
     }
 }
 
-/// What an episode has made.
+/// The objects that an episode has made.
 #[derive(Debug, Default)]
 struct Scene {
     crowd: Crowd,

@@ -16,7 +16,7 @@ const BALLAST: &str = "system.slice/ballast.service";
 /// MemAvailable at which the leak ends: below a quarter of the threshold, and above what the kernel keeps for itself.
 const FLOOR_MIB: u64 = 17;
 
-/// What leaks is protected. Two pods go in vain, and a third when the kernel's OOM killer is near.
+/// The leaker is protected. Two pods are evicted in vain, and a third when the kernel's OOM killer is near.
 pub fn protected_leak(stage: &mut Stage<'_>) -> Result<()> {
     let mut crowd = Crowd::default();
     // The ballast is no candidate, or it would be the one that helps.

@@ -153,7 +153,7 @@ pub fn undying(stage: &mut Stage<'_>) -> Result<()> {
         })
     });
     stage.check(hit, || "the agent did not kill the largest BestEffort pod".to_owned());
-    // What is missing is now more than a dwarf has.
+    // More memory is now missing than a dwarf has.
     let more = stage.pod("more", PodSpec::guaranteed(96))?;
     crowd.pod(more, stage, "hold --name more --mib 25")?;
     let second = stage.until(Duration::from_secs(12), |stage| crowd.dead(stage).is_ok_and(|dead| !dead.is_empty()));

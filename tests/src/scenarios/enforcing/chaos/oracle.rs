@@ -3,7 +3,7 @@
 use super::plan::{Bystander, Episode, Kind, Leak};
 use crate::cgroups::Qos;
 
-/// What happened in an episode.
+/// The events of an episode.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Labels in the order of their deaths.
@@ -16,7 +16,7 @@ pub struct Outcome {
     pub is_watched: bool,
 }
 
-/// What the agent did wrong in an episode.
+/// The mistakes of the agent in an episode.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub wrong: Vec<String>,

@@ -1,4 +1,4 @@
-//! What one episode of chaos consists of. The seed and the episode's number determine it.
+//! The plan of one episode of chaos. The seed and the episode's number determine it.
 
 use crate::cgroups::{PodSpec, Qos};
 
@@ -64,7 +64,7 @@ pub struct Leak {
     pub is_protected: bool,
 }
 
-/// What goes wrong in addition.
+/// A fault that is caused beside the leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Nothing,
