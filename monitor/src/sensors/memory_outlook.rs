@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::eviction::decider::DyingMemory;
+use crate::eviction::decider::{DyingMemory, Refaults};
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{Protection, WorkloadUsage, killed_processes};
 
@@ -35,6 +35,11 @@ impl Sensors {
         let tracked = self.workloads.tree().tracked().iter();
         let is_protected = |protection: Protection| protection != Protection::DaemonSet;
         self.growth.fastest(tracked.filter(|it| it.workload().protection.is_some_and(is_protected)))
+    }
+
+    /// Returns the refaults that available memory is corrected by.
+    pub fn refaults(&self) -> Refaults {
+        Refaults { correction: self.memory.correction(), largest: self.refaulters.largest() }
     }
 
     /// Notes that the agent has killed a workload. `usage` is what was known about it before.

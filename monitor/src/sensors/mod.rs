@@ -33,6 +33,7 @@ pub mod pod_source;
 pub mod pressure_conditions;
 mod reclaimable;
 mod refaulters;
+mod sensor_reports;
 mod signal_slopes;
 pub mod sources;
 pub mod standing;
@@ -41,7 +42,7 @@ pub mod workload_scan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{MonitorConfig, Policy, ProjectQuotas, Semantics};
+use crate::config::{MonitorConfig, ProjectQuotas, Semantics};
 use crate::disk::Walker;
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Layout, Observation, SignalValue};
@@ -51,17 +52,15 @@ use crate::node::pinned_file::FileError;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::vmstat::VmStat;
 use crate::runtime;
-use crate::units::{CgroupId, Monotonic, Signal};
+use crate::units::{CgroupId, Monotonic};
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use self::allocatable_signal::AllocatableSignal;
-use self::capability::{ALLOCATABLE, CUT, Capability, DISK_USAGE, INODES, PIDS, PRESSURE, VMSTAT, WORKLOADS};
 use self::control_plane::ControlPlane;
 use self::disk_measurement::{DiskDemand, DiskMeasurement};
 use self::disk_usage_by_role::Roles;
 use self::dying_workloads::DyingWorkloads;
 use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
-use self::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SignalReport, SourceReport};
 use self::filesystem_signals::FilesystemSignals;
 use self::growth::Growth;
 use self::inode_counts::InodeCounts;
@@ -73,7 +72,6 @@ use self::pid_signal::PidSignal;
 use self::pod_source::PodSource;
 use self::pressure_conditions::PressureConditions;
 use self::refaulters::Refaulters;
-use self::signal_slopes::exhaustion;
 use self::sources::{Facts, Sources};
 use self::workload_scan::{LIST_AGE, Workloads};
 
@@ -325,10 +323,6 @@ impl Sensors {
         facts.stalls && !facts.deaf
     }
 
-    pub fn source_reports(&self) -> Vec<SourceReport> {
-        sources::reports(self.facts())
-    }
-
     fn facts(&self) -> Facts {
         let has = |name| self.events.report().has(name);
         Facts {
@@ -344,63 +338,5 @@ impl Sensors {
             vmstat: self.counts.is_known(),
             filesystems: self.inodes.is_known(),
         }
-    }
-
-    /// Returns all figures for reports, except memory and the state of thresholds.
-    pub fn figures(&mut self, policy: &Policy, armed: &[Armed], now: Monotonic) -> FiguresReport {
-        if self.counts.is_old(now) {
-            self.read_counts();
-        }
-        self.memory.read_details();
-        FiguresReport {
-            corrections: self.memory.corrections(self.counts.knows_refaults(), now),
-            swap: self.counts.swap(self.memory.details()),
-            pressure: self.pressure.reports(),
-            exhaustion: self.exhaustion(policy, armed),
-            filesystems: self.filesystems(now),
-            signals: self.signal_reports(policy.semantics),
-            roles: self.signals.filesystems.roles(),
-            disk_usage: self.disk.report(now),
-            daemons: self.daemons(policy),
-        }
-    }
-
-    fn filesystems(&mut self, now: Monotonic) -> Vec<FilesystemReport> {
-        let (events, workloads) = (&self.events, &self.workloads);
-        self.inodes.reports(|kind| events.counts_inodes_of(kind), |id| workloads.owner(id).to_string(), now)
-    }
-
-    /// Returns when each signal is exhausted. Omits signals whose slope is not known yet.
-    fn exhaustion(&self, policy: &Policy, armed: &[Armed]) -> Vec<ExhaustionReport> {
-        let report = |value: SignalValue| {
-            let slope = match value.signal {
-                Signal::MemoryAvailable => self.memory.slope(),
-                signal => self.signals.slopes.of(signal)?,
-            };
-            Some(exhaustion(value, -slope.per_second()?, armed, policy.quirks))
-        };
-        self.observation(policy.semantics).iter().flat_map(|it| it.signals.iter().copied()).filter_map(report).collect()
-    }
-
-    fn signal_reports(&self, semantics: Semantics) -> Vec<SignalReport> {
-        let report = |value: SignalValue| SignalReport {
-            signal: value.signal,
-            available: value.available,
-            capacity: value.capacity,
-        };
-        self.values(semantics).map(report).collect()
-    }
-
-    /// Passes each capability of the sensors to `set`. A missing capability has a reason.
-    pub fn capabilities(&self, mut set: impl FnMut(Capability, Option<&str>)) {
-        set(VMSTAT, self.counts.missing());
-        set(PIDS, self.signals.pids.missing());
-        set(ALLOCATABLE, self.signals.allocatable.missing());
-        set(PRESSURE, self.pressure.missing().as_deref());
-        set(INODES, self.inodes.missing());
-        set(DISK_USAGE, self.disk.missing());
-        set(WORKLOADS, self.workloads.missing());
-        set(CUT, self.workloads.cut());
-        self.signals.filesystems.capabilities(set);
     }
 }

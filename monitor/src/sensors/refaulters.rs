@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::eviction::decider::Refaults;
 use crate::eviction::refaulting::faded;
 use crate::units::{Bytes, CgroupId, Monotonic, float};
 use crate::workloads::WorkloadTree;
 
-use super::Sensors;
 use super::numbers::page_size;
 
 /// The shortest time between two counts.
@@ -73,13 +71,6 @@ impl Refaulters {
         )]
         let pages = sum as u64;
         Some((id, Bytes(pages.saturating_mul(page_size()))))
-    }
-}
-
-impl Sensors {
-    /// Returns the refaults that available memory is corrected by.
-    pub fn refaults(&self) -> Refaults {
-        Refaults { correction: self.memory.correction(), largest: self.refaulters.largest() }
     }
 }
 

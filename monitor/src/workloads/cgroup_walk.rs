@@ -11,12 +11,13 @@ use std::time::Duration;
 use rustix::fs::{Access, AtFlags};
 
 use crate::node::CgroupVersion;
-use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
+use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value};
 use crate::units::{Bytes, CgroupId};
 
 use super::candidacy::{is_kubepods, is_user_manager};
 use super::cgroup_path::{QosClass, Role, role};
 use super::cgroup_processes::{self, DEPTH_LIMIT, MOST_IN_ALL, MOST_IN_WORKLOAD, has_processes, is_inhabited, names};
+use super::memory_limits;
 use super::oomd_marks::{self, Preference};
 use super::protection::Protection;
 use super::tracked_workload::Tracked;
@@ -287,7 +288,7 @@ impl<'t> Walk<'t> {
             None => (None, None),
         };
         let full_path = self.root.join(path);
-        let (request, limit) = self.request_and_limit(directory, &full_path)?;
+        let (request, limit) = memory_limits::read(self.version, (directory, &full_path), self.buffer)?;
         // The user of a delegated cgroup can set memory.min and memory.low, so these guarantee nothing.
         let request = if owner_uid == 0 { request } else { Bytes(0) };
         let qos = qos.unwrap_or_else(|| qos_class(request, limit));
@@ -315,34 +316,6 @@ impl<'t> Walk<'t> {
         let mut tracked = Tracked::open(workload, directory, &full_path, self.version)?;
         (tracked.owner_uid, tracked.essential) = (owner_uid, essential);
         Ok(tracked)
-    }
-
-    /// Reads the request and the limit. On v2 the request is the larger of `memory.min` and `memory.low`, and the limit is
-    /// `memory.max`. On v1 the request is the soft limit.
-    fn request_and_limit(&mut self, directory: &OwnedFd, path: &Path) -> Result<(Bytes, Option<Bytes>), FileError> {
-        match self.version {
-            CgroupVersion::V2 => {
-                let min = self.number(directory, path, "memory.min")?;
-                let low = self.number(directory, path, "memory.low")?;
-                let limit = self.number(directory, path, "memory.max")?;
-                // The value "max" in memory.min or memory.low protects all memory.
-                let request = min.zip(low).map_or(u64::MAX, |(min, low)| min.max(low));
-                Ok((Bytes(request), limit.map(Bytes)))
-            }
-            CgroupVersion::V1 => {
-                // v1 prints "no limit" as the largest page count. As in the kubelet, a value above 2^62 is no limit.
-                let set = |number: Option<u64>| number.filter(|number| *number < 1 << 62);
-                let request = set(self.number(directory, path, "memory.soft_limit_in_bytes")?);
-                let limit = set(self.number(directory, path, "memory.limit_in_bytes")?);
-                Ok((Bytes(request.unwrap_or(0)), limit.map(Bytes)))
-            }
-        }
-    }
-
-    fn number(&mut self, directory: &OwnedFd, path: &Path, name: &str) -> Result<Option<u64>, FileError> {
-        let file = PinnedFile::open_at(directory, path, name)?;
-        let text = file.read(self.buffer)?;
-        number_or_max(text).map_err(|what| file.content(what))
     }
 
     /// Returns whether a process is in this cgroup or below it, on v2.

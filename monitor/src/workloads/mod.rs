@@ -12,6 +12,7 @@ pub mod json_defaults;
 pub mod killed_processes;
 pub mod kubelet_summary;
 pub mod membership;
+mod memory_limits;
 mod oom_kill_counter;
 mod oomd_marks;
 mod outlook;

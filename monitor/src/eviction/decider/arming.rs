@@ -9,7 +9,7 @@ use crate::config::{Policy, Quirks, Threshold};
 use crate::eviction::{Armed, NodeCondition, Observation, SignalValue, is_below};
 use crate::units::{Amount, Monotonic};
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 
 /// Thresholds that are remembered. The oldest one is forgotten first.
 const MOST: usize = 64;

@@ -45,11 +45,11 @@ pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
 pub use pending::DyingMemory;
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
-pub use refault_rule::Refaults;
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use shortage::ProtectedLeak;
 pub use snapshot::{
-    Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,
+    Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Refaults, Snapshot,
+    UnderWay,
 };
 pub use start::PodList;
 pub use timing::blocks;

@@ -2,26 +2,14 @@
 //! dropped do not count as available. One pod's reads may so meet a threshold that `MemAvailable` alone does not meet. Then only the
 //! workload that causes the refaults may be evicted.
 
-use serde::{Deserialize, Serialize};
-
 use crate::config::{Policy, Semantics};
 use crate::eviction::MetThreshold;
 use crate::eviction::rank::Candidate;
-use crate::units::{Amount, Bytes, CgroupId, Signal};
+use crate::units::{Amount, CgroupId, Signal};
 
 use super::memory::cool_down;
-use super::{Decider, Next, Note, Rules, Snapshot};
-
-/// The refaults that `memory.available` is corrected by, and the workload that causes most of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Refaults {
-    /// The bytes that are subtracted from `MemAvailable`.
-    pub correction: Bytes,
-    /// The workload with most refaults, candidate or not, and its refaults in the same time. `None` until they were counted twice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub largest: Option<(CgroupId, Bytes)>,
-}
+use super::snapshot::{Refaults, Snapshot};
+use super::{Decider, Next, Note, Rules};
 
 /// The workloads that may be evicted for a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +21,6 @@ enum Charged {
 }
 
 impl Refaults {
-    pub fn is_zero(&self) -> bool {
-        self.correction.is_zero()
-    }
-
     fn charged(&self, policy: &Policy, met: &MetThreshold) -> Charged {
         let is_corrected = policy.semantics == Semantics::Corrected && met.threshold.signal == Signal::MemoryAvailable;
         let corrected = Amount::from_units(met.value.available);
@@ -82,6 +66,7 @@ mod tests {
     use super::*;
     use crate::config::{Quirks, ThresholdValue};
     use crate::eviction::SignalValue;
+    use crate::units::Bytes;
 
     const MIB: u64 = 1 << 20;
 

@@ -13,7 +13,6 @@ use crate::eviction::{Layout, Observation};
 use crate::units::{Amount, Bytes, CgroupId, Moment, Monotonic, Signal};
 
 use super::pending::DyingMemory;
-use super::refault_rule::Refaults;
 
 /// The facts of one moment. It leaves out facts that cost reads or allocations. The decider asks for those with
 /// [`super::Next::Measure`], and gets them with the [`Answer`] of the next step.
@@ -71,6 +70,23 @@ impl Snapshot {
     /// The time on the agent's monotonic clock.
     pub fn clock(&self) -> Monotonic {
         Monotonic(u64::try_from(self.now.0).unwrap_or(0))
+    }
+}
+
+/// The refaults that `memory.available` is corrected by, and the workload that causes most of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Refaults {
+    /// The bytes that are subtracted from `MemAvailable`.
+    pub correction: Bytes,
+    /// The workload with most refaults, candidate or not, and its refaults in the same time. `None` until they were counted twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest: Option<(CgroupId, Bytes)>,
+}
+
+impl Refaults {
+    pub fn is_zero(&self) -> bool {
+        self.correction.is_zero()
     }
 }
 
