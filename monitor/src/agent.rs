@@ -5,6 +5,7 @@ mod housekeeping;
 mod observe;
 mod parts;
 mod pod_sources;
+mod rehearsal;
 mod reload;
 mod runtime_events;
 mod start;
@@ -50,6 +51,8 @@ struct LastTimes {
     /// When the counters of removed cgroups were dropped.
     let_go: Option<Monotonic>,
     published: Option<Monotonic>,
+    /// When the decision was last rehearsed.
+    rehearsed: Option<Monotonic>,
     /// When system daemons were found above their reservation.
     daemons_above: Option<Monotonic>,
 }

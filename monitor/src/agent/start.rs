@@ -47,6 +47,7 @@ impl Agent {
         }
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
+        self.rehearse();
     }
 
     /// Joins the pods that an earlier agent has cached before the first decision: the thread of the API server may publish them too late.

@@ -37,8 +37,8 @@ struct TurnStart {
 
 /// Measurements and actions of the present turn.
 #[derive(Debug)]
-struct Turn {
-    recording: Recording<WorkloadUsage>,
+pub(super) struct Turn {
+    pub(super) recording: Recording<WorkloadUsage>,
     ordered: Monotonic,
     decided: Monotonic,
     /// Pods above a limit of their own, in the order of the decider's places.
@@ -48,7 +48,7 @@ struct Turn {
 }
 
 impl Turn {
-    fn begin(decision: &Decider<WorkloadUsage>) -> Self {
+    pub(super) fn begin(decision: &Decider<WorkloadUsage>) -> Self {
         Self {
             recording: Recording::begin(decision),
             ordered: Monotonic::default(),
@@ -179,7 +179,7 @@ impl Agent {
     }
 
     /// Measures what the decider asks for.
-    fn measure(&mut self, what: Measure, turn: &mut Turn) -> Answer<WorkloadUsage> {
+    pub(super) fn measure(&mut self, what: Measure, turn: &mut Turn) -> Answer<WorkloadUsage> {
         match what {
             // The signals are sampled by the driver, which owns the snapshot.
             Measure::Signals => Answer::Sampled,
@@ -343,6 +343,9 @@ impl Agent {
         let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
         // Reading the workloads takes longer than a decision, which must not wait for it.
         let is_urgent = self.is_near();
+        if is_near && !is_urgent {
+            self.rehearse_if_due(now);
+        }
         self.sensors.watch_growth((is_near, is_urgent), &self.config.proc_root, now);
     }
 

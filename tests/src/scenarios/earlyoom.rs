@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::judge::{self, Expected, THRESHOLD};
+use super::judge::{self, Expected, THRESHOLD, Timing};
 use super::pressure::{Bystanders, ramping_pod};
 use crate::agent::forget_decisions;
 use crate::cgroups::PodSpec;
@@ -34,20 +34,48 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 460, 90)?;
     let mut ours = Vec::new();
     let mut theirs = Vec::new();
+    let mut stages = Stages::default();
     // The score that a kubelet would set. earlyoom chooses by the kernel's score.
     score(bystanders.guaranteed.pid, -997)?;
     score(bystanders.burstable.pid, 850)?;
     while ours.len() < ROUNDS || (ratio(&theirs, &ours) < FACTOR && ours.len() < MOST_ROUNDS) {
         theirs.push(rival(stage, &bystanders)?);
-        ours.push(agent(stage, &bystanders)?);
+        ours.push(agent(stage, &bystanders, &mut stages)?);
     }
     stage.note(format!("ms from crossing to signal: earlyoom {theirs:.1?}, agent {ours:.1?}"));
+    stage.note(format!("medians of the agent: {}", stages.text()));
     stage.figure("earlyoom_crossing_to_kill_ms", median(&theirs).unwrap_or_default(), "ms");
     stage.figure("agent_crossing_to_kill_ms", median(&ours).unwrap_or_default(), "ms");
     let ratio = ratio(&theirs, &ours);
     stage.figure("times_sooner", ratio, "times");
     stage.check(ratio >= FACTOR, || format!("only {ratio:.1} times sooner, {FACTOR} are wanted"));
     Ok(())
+}
+
+/// The milliseconds that each stage from the crossing to the kill took, a list for each stage.
+#[derive(Debug, Default)]
+struct Stages([Vec<f64>; 5]);
+
+impl Stages {
+    const NAMES: [&str; 5] = ["woken", "sampled", "ordered", "sampled again", "kill signal"];
+
+    fn add(&mut self, timing: &Timing) {
+        let mut before = timing.crossed_ns;
+        let logged =
+            ["woken", "sampled", "ordered", "decided"].map(|name| timing.record.number(&format!("{name}_mono_ns")));
+        let times = logged.into_iter().chain([Some(timing.first_kill_ns)]);
+        for (stage, at) in self.0.iter_mut().zip(times) {
+            let at = at.unwrap_or(before);
+            stage.push(milliseconds_between(before, at));
+            before = at;
+        }
+    }
+
+    fn text(&self) -> String {
+        let medians = self.0.iter().map(|stage| median(stage).unwrap_or_default());
+        let parts = Self::NAMES.iter().zip(medians).map(|(name, median)| format!("{name} after {median:.1} ms"));
+        parts.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Returns the ratio of the medians. Differences below a tenth of a millisecond are within the accuracy of the two clocks.
@@ -86,7 +114,7 @@ fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
 }
 
 /// Runs the same ramp against the agent.
-fn agent(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
+fn agent(stage: &mut Stage<'_>, bystanders: &Bystanders, stages: &mut Stages) -> Result<f64> {
     // Each round has a budget of its own.
     forget_decisions()?;
     let agent = stage.agent(&AgentConfig::default())?;
@@ -104,5 +132,6 @@ fn agent(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
     stage.stop(&agent);
     pod.cgroup.remove()?;
     let timing = timing.context("the agent's eviction was not timed")?;
+    stages.add(&timing);
     Ok(milliseconds_between(timing.crossed_ns, timing.first_kill_ns))
 }
