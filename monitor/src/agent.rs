@@ -144,7 +144,6 @@ impl Agent {
         self.reporter.report(&Record::Stopped, now);
     }
 
-    /// Runs one turn of the loop.
     pub fn run_turn(&mut self, wakeup: Wakeup) {
         let now = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));

@@ -118,7 +118,6 @@ fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec
     lines.with_context(|| format!("reading from `{shown}`"))
 }
 
-/// A result of criterion.
 #[derive(Debug, Clone, PartialEq)]
 struct Measured {
     name: String,

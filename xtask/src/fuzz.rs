@@ -130,7 +130,6 @@ fn dictionary(target: &str) -> &'static str {
     }
 }
 
-/// Outcome of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     runs: u64,

@@ -58,7 +58,6 @@ pub struct Options {
 /// The name that config/kubernetes uses.
 pub const DEFAULT_REFERENCE: &str = concat!("localhost/node-pressure-monitor:", env!("CARGO_PKG_VERSION"));
 
-/// A written image.
 #[derive(Debug)]
 pub struct Written {
     /// Size of the archive.
@@ -96,7 +95,6 @@ fn kib(bytes: usize) -> f64 {
     bytes as f64 / 1024.0
 }
 
-/// Returns the default path of the archive.
 pub fn default_output(workspace: &Workspace) -> PathBuf {
     workspace.target.join("image").join(format!("node-pressure-monitor-{VERSION}-{}.tar", layout::architecture()))
 }

@@ -14,7 +14,6 @@ pub enum ActionError {
     /// The eviction needs the API server's consent, which is unavailable now.
     #[error("put off: {0}")]
     PutOff(String),
-    /// The kernel refused.
     #[error("{what}: {source}")]
     Refused {
         /// The failed operation and its subject.
@@ -27,7 +26,6 @@ pub enum ActionError {
     StillAlive {
         /// Number of rounds of SIGKILL.
         rounds: u32,
-        /// The cgroup.
         cgroup: PathBuf,
     },
 }

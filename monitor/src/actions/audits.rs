@@ -59,12 +59,10 @@ impl Audits {
         }
     }
 
-    /// Requests an audit of these workloads.
     pub fn request(&mut self, workloads: impl IntoIterator<Item = CgroupId>) {
         self.due.add(workloads);
     }
 
-    /// Requests an audit of every workload.
     pub fn request_all(&mut self) {
         self.due = Extent::All;
     }
@@ -133,7 +131,6 @@ impl Audits {
         self.reported.insert(id);
     }
 
-    /// Forgets removed workloads.
     pub fn forget(&mut self, removed: &HashSet<CgroupId>) {
         self.reported.retain(|id| !removed.contains(id));
     }

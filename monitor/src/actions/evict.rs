@@ -19,20 +19,15 @@ use super::stop::{Asked, PodStopper};
 
 use self::running::{Progress, Running, Stage, StoppedPod, not_by_the_runtime};
 
-/// An eviction that ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
-    /// The workload.
     pub name: String,
-    /// Its cgroup.
     pub id: CgroupId,
-    /// The cause of the eviction.
     pub cause: Cause,
     /// When SIGKILL followed, if the workload outlived its grace period.
     pub killed: Option<Monotonic>,
     /// Duration from the first signal to the end.
     pub took: Duration,
-    /// How it ended.
     pub outcome: Outcome,
     /// The end as the decider sees it.
     pub end: EvictionEnd,
@@ -40,7 +35,6 @@ pub struct Ended {
     pub note: Option<String>,
 }
 
-/// How an eviction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// No process is left.
@@ -69,7 +63,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const CONSENT_LIMIT: Duration = Duration::from_secs(20);
 
 impl Evictor {
-    /// Returns an evictor without evictions.
     pub fn new(releaser: Releaser) -> Self {
         Self { running: Vec::new(), releaser, stopper: None }
     }
@@ -80,7 +73,6 @@ impl Evictor {
         Self { stopper: Some(stopper), ..self }
     }
 
-    /// Returns the evictions under way for the decider.
     pub fn under_way(&self) -> impl Iterator<Item = UnderWay> {
         self.running.iter().map(|running| UnderWay {
             id: running.target.id,

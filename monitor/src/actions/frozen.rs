@@ -18,7 +18,6 @@ pub struct FreezeRecord {
 const THAWERS: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
 
 impl FreezeRecord {
-    /// Returns the record beside this lock.
     pub fn beside(lock_file: &Path) -> Self {
         let mut path = lock_file.as_os_str().to_owned();
         path.push(".frozen");

@@ -153,7 +153,6 @@ pub fn left_beside(lock_file: &Path, now: Monotonic) -> Result<Option<Kept>, Str
     read(&path(lock_file), &boot_id(), now)
 }
 
-/// Returns the path of the file beside this lock.
 pub fn path(lock_file: &Path) -> PathBuf {
     let mut path = lock_file.as_os_str().to_owned();
     path.push(".decisions");

@@ -24,7 +24,6 @@ use super::frozen::FreezeRecord;
 pub struct Target {
     /// The workload's name: its path in the hierarchy.
     pub name: String,
-    /// Its cgroup.
     pub id: CgroupId,
     directory: OwnedFd,
     kill_file: Option<OwnedFd>,
@@ -143,7 +142,6 @@ impl Target {
         self.signal_all(&pids, Signal::TERM)
     }
 
-    /// Returns the present processes.
     pub(super) fn processes(&self) -> Result<Vec<Pid>, ActionError> {
         self.listed()
             .map_err(|error| ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error))

@@ -70,7 +70,6 @@ pub struct Rules<'a> {
     pub proc_root: &'a Path,
     /// The node's memory, from which the score of a Burstable pod is computed.
     pub capacity: Bytes,
-    /// Scores by class.
     pub scores: OomScores,
     /// Only enforce mode sets values.
     pub mode: AgentMode,
@@ -94,10 +93,8 @@ struct Round {
     audit: Audit,
 }
 
-/// What one audit found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// The audited workloads.
     pub extent: Extent,
     /// Processes of all workloads whose wrong value was left.
     pub drifted: usize,
@@ -116,13 +113,11 @@ pub struct Audit {
 pub struct Drift {
     /// The workload's cgroup.
     pub id: CgroupId,
-    /// The workload.
     pub workload: String,
     /// The value of its class.
     pub expected: i16,
     /// One process and its value.
     pub example: (Pid, i16),
-    /// Number of such processes.
     pub processes: usize,
 }
 

@@ -31,7 +31,6 @@ pub struct ReclaimAttempt {
     pub outcome: ReclaimOutcome,
 }
 
-/// State of the reclaim attempts.
 #[derive(Debug)]
 pub struct ProactiveReclaim {
     first: ReclaimFirst,

@@ -17,7 +17,6 @@ use super::garbage::{garbage_for, until_enough};
 use super::stop::{NotDone, Order, OrderKind};
 
 impl Actions {
-    /// Hands the queued orders to the runtime.
     pub fn hand_orders(&mut self) {
         for Order { pod, what, answer } in self.orders.queue.take() {
             let (grace, remove) = match what {

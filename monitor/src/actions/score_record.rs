@@ -71,7 +71,6 @@ pub struct Restored {
     pub error: Option<String>,
 }
 
-/// The outcome for one process.
 enum Outcome {
     Restored,
     /// The process has this value, which the agent did not write.
@@ -99,7 +98,6 @@ impl ScoreRecord {
         record
     }
 
-    /// Returns the number of recorded processes.
     pub fn len(&self) -> usize {
         self.values.len()
     }

@@ -30,7 +30,6 @@ pub enum NotDone {
     Critical,
     /// A disruption budget or the API server refuses. Nothing was touched.
     Refused(String),
-    /// The request failed.
     Failed(String),
 }
 
@@ -69,25 +68,20 @@ impl Asked {
     }
 }
 
-/// One order for the runtime.
 #[derive(Debug)]
 pub struct Order {
     pub pod: PodUid,
-    /// The kind of the order.
     pub what: OrderKind,
     /// Receives the outcome.
     pub answer: Answer,
 }
 
-/// The kind of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderKind {
-    /// Stop the pod.
     Stop {
         /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    /// Remove the pod.
     Remove,
 }
 

@@ -11,18 +11,13 @@ use crate::sensors::Sensors;
 use super::reload::{self, Reload};
 use super::{Agent, LastTimes};
 
-/// The parts of an agent.
 #[derive(Debug)]
 pub struct Parts {
-    /// The configuration.
     pub config: MonitorConfig,
-    /// The sensors.
     pub sensors: Sensors,
-    /// The actions.
     pub actions: Actions,
     /// The publications of the HTTP server.
     pub outlets: Outlets,
-    /// The recorder of incidents.
     pub recorder: Recorder,
     /// The file with what the decider remembers over a restart, and what it had.
     pub kept: (KeptState, Memory),
@@ -31,7 +26,6 @@ pub struct Parts {
 }
 
 impl Agent {
-    /// Builds an agent from its parts.
     pub fn new(parts: Parts) -> Self {
         let Parts { config, sensors, actions, outlets, recorder, kept: (kept, memory), reload } = parts;
         let config = reload::for_the_loop(config);

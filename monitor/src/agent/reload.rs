@@ -36,7 +36,6 @@ impl Reload {
         Self { file, state }
     }
 
-    /// Returns the state of the configuration.
     pub(super) fn state(&self) -> &ConfigState {
         &self.state
     }
@@ -50,7 +49,6 @@ impl Reload {
     }
 }
 
-/// Adapts a configuration to the loop.
 pub(super) fn for_the_loop(mut config: MonitorConfig) -> MonitorConfig {
     // The kubelet's one good sample stands for ten seconds. One of a thousand samples per second does not.
     config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);

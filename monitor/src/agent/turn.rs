@@ -25,7 +25,6 @@ const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 /// The growth of workloads is measured while a threshold on memory is less than this away.
 const LEAK_HORIZON: Duration = Duration::from_secs(30);
 
-/// How a turn began.
 #[derive(Debug, Clone)]
 struct TurnStart {
     wakeup: Wakeup,

@@ -49,7 +49,6 @@ pub(super) fn is_standard(kind: &str) -> bool {
     STANDARD.iter().any(|(standard, _)| *standard == kind)
 }
 
-/// Returns the type of a condition on the node.
 pub fn condition_type(kind: &str, authority: Authority) -> String {
     if is_standard(kind) && authority != Authority::Standard { format!("{PREFIX}{kind}") } else { kind.to_owned() }
 }

@@ -81,7 +81,6 @@ fn locate<'de, T: Deserialize<'de>>(text: &'de str, error: &serde_json::Error) -
     }
 }
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error("{file}: cannot be read: {source}; check the path and its permissions")]

@@ -30,7 +30,6 @@ configuration instead, and the agent restores the values itself.
 Exit status: 0 the values are restored, or there was nothing to restore; 1 a value cannot be set; 2 wrong usage, or a file that cannot be \
 read; 3 an agent runs.";
 
-/// Restores the values.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let given = options.config.as_deref().map(input::load).transpose()?;
     let config = given.map(|(_, loaded)| loaded.config).unwrap_or_default();

@@ -149,7 +149,6 @@ fn interpret(path: PathBuf, options: Options) -> Interpret {
     })
 }
 
-/// Describes the private namespaces.
 pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
     (!private.is_empty()).then(|| {
         format!(

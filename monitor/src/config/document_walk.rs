@@ -34,7 +34,6 @@ pub struct WrittenThreshold {
 }
 
 impl WrittenThreshold {
-    /// Returns a warning about the threshold.
     pub fn warning(&self, reason: String, fix: &str) -> ConfigWarning {
         ConfigWarning(ConfigError { reason, fix: Some(fix.to_owned()), ..self.place.clone() })
     }

@@ -139,7 +139,6 @@ struct StatedKind<'n> {
     is_explicit: bool,
 }
 
-/// Returns what the document says of its kind.
 fn kind_of(document: &Node) -> StatedKind<'_> {
     let text = |name| match wrapped::field(document, name).map(|node| &node.value) {
         Some(Value::Scalar { text, .. }) => text.as_str(),

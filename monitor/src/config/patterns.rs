@@ -68,7 +68,6 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// Reads a list of patterns.
 pub(super) fn read_patterns(walk: &mut Walk<'_>, field: &Field<'_>) -> Vec<NamePattern> {
     const FIX: &str = "write e.g. \"postgresql@*.service\"";
     let mut patterns = Vec::new();

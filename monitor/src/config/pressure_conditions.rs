@@ -62,7 +62,6 @@ pub struct PressureCondition {
     pub clear: PressureLevel,
 }
 
-/// Reads `pressureConditions`.
 pub fn read_pressure_conditions(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<PressureCondition> {
     let Some(list) = fields.get("pressureConditions") else {
         return Vec::new();

@@ -8,7 +8,6 @@ use crate::units::{Quantity, Resource, Signal};
 pub struct Allocatable {
     /// The name of the resource, such as `cpu`, `memory` or `ephemeral-storage`.
     pub resource: String,
-    /// The capacity of the machine.
     pub capacity: Quantity,
     /// The quantity in `systemReserved`.
     pub system_reserved: Quantity,

@@ -62,7 +62,6 @@ pub enum Passes {
 /// A threshold that is watched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Armed {
-    /// The threshold.
     pub threshold: Threshold,
     /// The passes on which the threshold counts.
     pub passes: Passes,

@@ -40,7 +40,6 @@ pub enum Advice {
     Collect,
 }
 
-/// How a collection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CollectionEnd {
     /// No threshold is met any more.
@@ -92,7 +91,6 @@ impl CollectionMemory {
         self.under_way = Some(now);
     }
 
-    /// Notes that a collection ended.
     pub fn end(&mut self, end: CollectionEnd, now: Monotonic) {
         self.under_way = None;
         self.interrupted = if end == CollectionEnd::Interrupted { self.interrupted.or(Some(now)) } else { None };

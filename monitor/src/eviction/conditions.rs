@@ -67,7 +67,6 @@ impl NodeEvent {
     /// The `reason` of the event. Its type is `Warning`.
     pub const REASON: &'static str = "EvictionThresholdMet";
 
-    /// Returns the `message` of the event.
     pub fn message(self) -> String {
         format!("Attempting to reclaim {}", self.resource.as_str())
     }

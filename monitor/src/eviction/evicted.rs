@@ -14,7 +14,6 @@ pub const IMMEDIATE_GRACE_SECONDS: i64 = 1;
 /// The same grace period as a `Duration`, for evictions by signals (SIGTERM, SIGKILL).
 pub const IMMEDIATE_GRACE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
 
-/// What a workload is evicted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
     /// A threshold on this signal is met.
@@ -46,7 +45,6 @@ impl Cause {
         }
     }
 
-    /// Returns the resource that the eviction frees.
     pub const fn resource(self) -> Resource {
         match self {
             Self::Signal(signal) => signal.resource(),
@@ -70,15 +68,12 @@ impl From<Signal> for Cause {
 /// One eviction that was decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Eviction<'a> {
-    /// The victim.
     pub pod: &'a Pod,
-    /// The cause of the eviction.
     pub cause: Cause,
     /// The seconds between SIGTERM and SIGKILL. They are negative only under the quirk of that name.
     pub grace_period_seconds: i64,
     /// The `message` in the pod's status and in the event about the pod.
     pub message: String,
-    /// The annotations of the event.
     pub annotations: Vec<(&'static str, String)>,
     /// Whether the pod's status gets the condition `DisruptionTarget`, with the same message.
     pub has_disruption_target: bool,

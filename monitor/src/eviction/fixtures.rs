@@ -48,7 +48,6 @@ pub fn summary(node: Value, pods: &[Value]) -> Summary {
     Summary { node: serde_json::from_value(node).unwrap(), pods }
 }
 
-/// Returns the statistics of the pod with that UID.
 pub fn pod_statistics(uid: &str, stats: Value) -> Value {
     let mut stats = stats;
     stats["podRef"] = json!({"uid": uid});

@@ -25,7 +25,6 @@ pub enum Leakers {
     Only,
 }
 
-/// The goal of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Need {
     /// The bytes by which less is available than wanted.
@@ -161,7 +160,6 @@ impl MemoryBenefit {
         self.need.leakers
     }
 
-    /// Returns the worth of the candidate at `place`.
     pub fn worth_at(&self, place: usize) -> Option<Worth> {
         self.rows.iter().find(|row| row.place == place).map(|row| self.worth(row))
     }

@@ -46,10 +46,8 @@ pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_
 use crate::units::{Bytes, Moment, Signal};
 use serde::{Deserialize, Serialize};
 
-/// One signal's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalValue {
-    /// The signal.
     pub signal: Signal,
     /// The available amount, in the signal's own unit. It is negative where the kubelet's arithmetic makes it so.
     pub available: i64,

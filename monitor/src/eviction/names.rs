@@ -25,7 +25,6 @@ impl<'a, T> Names<'a, T> {
         Self { all, name, places }
     }
 
-    /// Returns the first thing of that name.
     pub(super) fn first(&self, name: &str) -> Option<&'a T> {
         match &self.places {
             Some(places) => self.all.get(*places.get(name)?.first()?),

@@ -22,11 +22,9 @@ const JUDGED_AGAIN: Duration = Duration::from_secs(10);
 /// What is known about the pods of the node.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownPods<'p> {
-    /// All pods of the node.
     pub pods: &'p PodSpecs,
     /// Whether the API server answers, so that `pods` is up to date.
     pub are_of_now: bool,
-    /// Which pods are never evicted.
     pub protect: &'p PodProtection,
 }
 

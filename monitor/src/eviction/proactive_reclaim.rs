@@ -27,10 +27,8 @@ pub struct Holding {
     pub swappable: Bytes,
 }
 
-/// Why reclaim is not tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Futile {
-    /// No candidate is above its request.
     NobodyAboveRequest,
     /// File memory counts as available already, and the workload has no room in swap for the rest.
     NoSwap,
@@ -67,7 +65,6 @@ pub enum ReclaimOutcome {
 }
 
 impl ReclaimOutcome {
-    /// Every outcome.
     pub const ALL: [Self; 5] = [Self::Sufficed, Self::Insufficient, Self::TimedOut, Self::Refused, Self::Skipped];
 
     /// Returns the name in metrics and logs.
@@ -89,7 +86,6 @@ pub enum Answer {
     Done,
     /// The kernel has not answered yet.
     Pending,
-    /// The kernel refused.
     Refused,
 }
 

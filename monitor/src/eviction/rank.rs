@@ -15,7 +15,6 @@ use crate::workloads::{Outlook, Preference, QosClass, WorkloadUsage};
 pub struct Facts {
     /// The preference by the mark `user.oomd_avoid`.
     pub preference: Preference,
-    /// The QoS class.
     pub qos: QosClass,
     /// The pod's `spec.priority`, or zero if it has none.
     pub priority: i32,
@@ -126,7 +125,6 @@ pub enum KeyValue {
 }
 
 impl KeyValue {
-    /// Returns the value of `key` for `facts`.
     pub fn of(key: RankingKey, facts: &Facts) -> Self {
         let with_usage =
             |make: fn(Amount, &Facts) -> Self| facts.usage.map_or(Self::NoStatistics, |usage| make(usage, facts));
@@ -185,10 +183,8 @@ fn quantity_words(amount: Amount, resource: Resource) -> String {
     if resource.is_bytes() { amount.bytes().to_string() } else { amount.units().to_string() }
 }
 
-/// A candidate of a ranking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranked<C> {
-    /// The candidate.
     pub candidate: C,
 }
 

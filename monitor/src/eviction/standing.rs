@@ -20,7 +20,6 @@ pub enum ControlPlane {
 pub struct Standing {
     /// The candidate must not be evicted: the kubelet, the API server or its own specification marks it as critical.
     pub is_critical: bool,
-    /// The candidate is a pod.
     pub is_pod: bool,
     /// The API server lists the pod on this node.
     pub is_known: bool,

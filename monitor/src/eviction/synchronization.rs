@@ -35,7 +35,6 @@ pub struct Synchronized<'a> {
     pub assessment: Assessment,
     /// Evictions of pods above a limit of local storage. If there are any, the synchronization does nothing else.
     pub local_storage: Vec<Eviction<'a>>,
-    /// The threshold that is acted on.
     pub acted_on: Option<MetThreshold>,
     /// The garbage that is collected first, in this order.
     pub garbage_collection: &'static [Collector],
@@ -47,7 +46,6 @@ pub struct Synchronized<'a> {
     pub node_event: Option<NodeEvent>,
 }
 
-/// Runs one synchronization.
 pub fn synchronize<'a>(
     decider: &mut Decider<RecordedCandidate>,
     policy: &Policy,

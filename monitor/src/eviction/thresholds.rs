@@ -20,7 +20,6 @@ pub enum NodeCondition {
 }
 
 impl NodeCondition {
-    /// Returns the condition that `signal` raises.
     pub fn of(signal: Signal) -> Self {
         match signal {
             Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => Self::MemoryPressure,
@@ -112,11 +111,9 @@ impl Span {
 pub struct MetThreshold {
     /// The place of the threshold among the armed ones.
     pub place: usize,
-    /// The threshold.
     pub threshold: Threshold,
     /// The value of the threshold as an amount on this node.
     pub quantity: Amount,
-    /// The observed value of the signal.
     pub value: SignalValue,
     /// Whether the statistics are newer than those of the pass before. Only then the threshold may be acted on.
     pub is_fresh: bool,

@@ -18,10 +18,8 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", NO_EXECUTE];
 const LONGEST_KEY: usize = 253;
 const LONGEST_VALUE: usize = 63;
 
-/// A taint of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Taint {
-    /// The key.
     pub key: String,
     /// The value, which is mostly empty.
     pub value: String,
@@ -82,7 +80,6 @@ impl Taint {
     }
 }
 
-/// Tells whether a toleration tolerates this taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
     let key = toleration.key.is_empty() || toleration.key == taint.key;
@@ -103,7 +100,6 @@ pub enum Fate {
     GoesAtOnce,
     /// The pod is evicted after this time if the taints are still set.
     GoesAfter(Duration),
-    /// The pod stays.
     Stays,
 }
 
@@ -146,7 +142,6 @@ pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'
 /// A pod that taints would evict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Going<'p> {
-    /// The pod.
     pub pod: &'p Pod,
     /// When the pod would be evicted; never [`Fate::Stays`].
     pub fate: Fate,

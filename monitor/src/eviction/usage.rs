@@ -17,7 +17,6 @@ use super::standing::Standing;
 /// A pod that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ActivePod<'a> {
-    /// The pod.
     pub pod: &'a Pod,
     /// What is known about its usage.
     pub stats: Option<&'a PodStats>,
@@ -37,7 +36,6 @@ pub fn active_pods<'a, P: Borrow<Pod>>(pods: &'a [P], summary: &'a Summary) -> V
 /// A pod that can be ranked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodCandidate<'a> {
-    /// The pod.
     pub pod: &'a Pod,
     /// The facts that the ranking keys use.
     pub facts: Facts,

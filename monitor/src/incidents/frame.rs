@@ -61,7 +61,6 @@ pub fn scan<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Scann
 pub struct Scanned {
     /// Where the last record, or the damage after it, ends.
     pub end: usize,
-    /// Damaged places.
     pub damaged: u64,
     /// Bytes of an unfinished record at the end.
     pub unfinished: usize,

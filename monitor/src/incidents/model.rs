@@ -39,7 +39,6 @@ impl Kind {
     }
 }
 
-/// One incident with its evidence.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]

@@ -80,7 +80,6 @@ struct Open {
     last_report: Monotonic,
 }
 
-/// The incidents under assembly.
 #[derive(Debug, Default)]
 pub struct Assembler {
     open: Vec<Open>,

@@ -2,7 +2,6 @@
 //!
 //! The layout is not an ABI: RHEL's common header is longer, and `mark_victim` got its fields in 6.9 and in stable backports.
 
-/// A `field:` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: &'a str,

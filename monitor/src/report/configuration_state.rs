@@ -9,7 +9,6 @@ use crate::config::Fingerprint;
 use crate::units::named_enum;
 
 named_enum! {
-    /// Outcome of a reload of the configuration file.
     pub enum ReloadOutcome {
         /// The file is in force, except for fields that need a restart.
         Applied = "applied",
@@ -55,7 +54,6 @@ impl ConfigState {
 }
 
 metrics! {
-    /// The metrics of the configuration.
     pub struct ConfigMetrics {
         /// Times that the configuration file was read again, by outcome (applied, unchanged: it asked for what was in force already,
         /// refused: it cannot be used and the one before stays in force).

@@ -17,7 +17,6 @@ const LARGEST_SHOWN: usize = 3;
 const MOST_SERIES: usize = 1000;
 
 metrics! {
-    /// The metrics of disk usage.
     pub struct DiskUsageMetrics {
         /// Space that a workload takes on the node's disks (writable layers, logs, volumes), by how that is known: quota (a project quota),
         /// walk (directories were walked), filesystem (a volume that is a filesystem).

@@ -39,7 +39,6 @@ impl EventDraft {
     }
 }
 
-/// Appends the events of the record.
 pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<EventDraft>) {
     match *record {
         Record::ConditionChanged { condition: Some(condition), status, .. } => {
@@ -111,7 +110,6 @@ pub(super) fn protected_leak(workload: Option<&str>, fall: f64) -> String {
     )
 }
 
-/// Returns the pod of a victim by its cgroup.
 fn pod_of(victim: &Victim) -> Option<PodUid> {
     let of = |path: &str| match role(path) {
         Role::Pod(uid, _) => Some(uid),

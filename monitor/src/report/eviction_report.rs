@@ -36,7 +36,6 @@ pub struct EvictionRecord<'r> {
     pub trace: Vec<RawJson>,
 }
 
-/// Cause of the eviction.
 #[derive(Debug, Clone, Copy)]
 pub enum Trigger<'r> {
     Threshold(&'r ThresholdTrigger<'r>),
@@ -78,7 +77,6 @@ impl BenefitReport {
     }
 }
 
-/// The decision for a threshold.
 #[derive(Debug)]
 pub struct ThresholdTrigger<'r> {
     pub met: &'r MetThreshold,

@@ -10,7 +10,6 @@ use crate::units::{float, signed_float};
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
 
 metrics! {
-    /// The metrics of [`FiguresReport`].
     pub struct FiguresMetrics {
         /// Memory that cannot be handed out, in bytes. hugepages, watermarks: left out of MemAvailable, and counted as available by the
         /// kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped, left out of the corrected figure.

@@ -49,7 +49,6 @@ pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/i
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Binds the address and listens.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         let (reason, fix) = match error.kind() {

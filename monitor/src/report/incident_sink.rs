@@ -97,7 +97,6 @@ impl Recorder {
         self.writer.index()
     }
 
-    /// Adds a sample of `memory.available`.
     pub fn add_sample(&mut self, at: Monotonic, available: Bytes) {
         self.history.push(at, available.0);
     }

@@ -149,7 +149,6 @@ metrics! {
     }
 }
 
-/// All metrics of the agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -210,7 +209,6 @@ impl Metrics {
         self.registry.gather()
     }
 
-    /// Updates all metrics from an observation of the node.
     pub fn observe(&self, report: &NodeReport, now: Instant) {
         let mut series = locked(&self.series);
         self.node.observe_states(report);
@@ -359,7 +357,6 @@ impl NodeMetrics {
     }
 }
 
-/// Returns the value of the `what` label.
 fn untracked_name(what: Untracked) -> &'static str {
     match what {
         Untracked::Stall => "stall",
@@ -369,7 +366,6 @@ fn untracked_name(what: Untracked) -> &'static str {
     }
 }
 
-/// Returns the value of the `event` label.
 fn event_name(kind: EventKind) -> &'static str {
     match kind {
         EventKind::KswapdWake => "kswapd_wake",

@@ -60,12 +60,10 @@ pub use publications::Publications;
 pub use reporter::Reporter;
 pub use summary::{StartSummary, render_summary};
 
-/// One observation of the node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeReport {
     /// `None` if the figures could not be read.
     pub memory: Option<MemoryReport>,
-    /// Every threshold of the policy.
     pub thresholds: Vec<ThresholdReport>,
     /// Every node condition that the agent keeps, and whether it is true.
     pub conditions: Vec<(Cow<'static, str>, bool)>,
@@ -77,7 +75,6 @@ pub struct NodeReport {
     pub probes: Vec<ProbeStatus>,
     /// The current source of each signal: eBPF, PSI, the kernel's log or polling.
     pub sources: Vec<SourceReport>,
-    /// Names of the capabilities that are missing.
     pub missing_capabilities: Vec<String>,
     /// Number of processes whose `oom_score_adj` deviates from the value of their QoS class.
     pub oom_score_adj_drift: u64,
@@ -98,7 +95,6 @@ pub struct NodeReport {
     pub pods: Vec<PodInfo>,
 }
 
-/// A threshold and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThresholdReport {
     pub threshold: Threshold,

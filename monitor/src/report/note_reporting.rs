@@ -109,7 +109,6 @@ impl Reporter {
         self.set_capability(ARMING, reason.as_deref(), "no workload is evicted for this threshold", now);
     }
 
-    /// Reports one note of the actions.
     pub fn report_action_note(&mut self, note: &ActionNote, now: Monotonic) {
         let record = match note {
             ActionNote::PodUnknown { pod_uid } => Record::PodUnknown { pod_uid },

@@ -50,7 +50,6 @@ impl OomKillRecord<'_> {
         self.kill.trigger_tid.0 != 0
     }
 
-    /// Returns the kill for the incident assembler.
     pub fn assembled(&self) -> Kill {
         let kill = self.kill;
         let trigger = || {

@@ -28,7 +28,6 @@ metrics! {
     }
 }
 
-/// The reclaim metrics of all workloads.
 #[derive(Debug)]
 pub struct ReclaimSeries {
     stalls: StallHistogram,

@@ -135,7 +135,6 @@ impl Record<'_> {
     }
 }
 
-/// A proactive reclaim.
 #[derive(Debug, Clone, Copy)]
 pub enum ReclaimRecord<'r> {
     Ended(&'r ReclaimAttempt),

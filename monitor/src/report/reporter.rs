@@ -122,7 +122,6 @@ impl Reporter {
         }
     }
 
-    /// Replaces the armed thresholds.
     pub fn rearm(&mut self, armed: &[Armed]) {
         self.met.retain(|reported| armed.iter().any(|armed| armed.threshold == *reported));
     }

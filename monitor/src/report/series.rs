@@ -43,7 +43,6 @@ metrics! {
     }
 }
 
-/// The counters of each workload.
 #[derive(Debug)]
 pub struct WorkloadSeries {
     limits: SeriesLimits,

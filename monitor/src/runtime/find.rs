@@ -25,7 +25,6 @@ const USUAL: [&str; 6] = [
 const NO_SUCH_INTERFACE: &str = "does not speak runtime.v1: its CRI plugin is switched off (disabled_plugins in \
     /etc/containerd/config.toml) or it is older than containerd 1.6";
 
-/// A runtime that answers.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) client: Client,

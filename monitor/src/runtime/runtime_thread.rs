@@ -266,7 +266,6 @@ impl Worker {
     }
 }
 
-/// Observes once in the calling thread.
 pub(super) async fn observe_once(options: RuntimeOptions) -> View {
     let sockets = Sockets::from(&options.endpoint);
     let search = Search { sockets, before: None, may_move: false, timeout: options.timeout };

@@ -57,7 +57,6 @@ impl ControlPlane {
         (node, is_changed)
     }
 
-    /// Returns whether soft evictions wait.
     pub fn soft_evictions(&self, now: Monotonic) -> SoftEvictions {
         match node_maintenance(&self.view(), self.begun, now) {
             NodeMaintenance::None => SoftEvictions::Allowed,
@@ -66,7 +65,6 @@ impl ControlPlane {
         }
     }
 
-    /// Returns the reason why soft evictions are deferred.
     pub fn why_deferred(&self, now: Monotonic) -> String {
         match node_maintenance(&self.view(), self.begun, now) {
             NodeMaintenance::Active(reason) => reason,
@@ -98,7 +96,6 @@ pub fn is_read(view: &View) -> bool {
     view.pods_as_of.is_some() && !view.node.uid.is_empty()
 }
 
-/// Maintenance state of the node.
 #[derive(Debug, PartialEq, Eq)]
 enum NodeMaintenance {
     /// No source reports maintenance.
@@ -128,7 +125,6 @@ fn node_maintenance(view: &View, begun: Monotonic, now: Monotonic) -> NodeMainte
     }
 }
 
-/// Returns the age of the known pods.
 pub fn pods_age(view: &View) -> Option<Duration> {
     view.pods_as_of.map(|as_of| Monotonic::now().since(as_of))
 }

@@ -95,7 +95,6 @@ impl DiskMeasurement {
         self.evicted.insert(id, now);
     }
 
-    /// Returns whether the workload was evicted since `at`.
     pub fn was_evicted_since(&self, id: CgroupId, at: Monotonic) -> bool {
         self.evicted.get(&id).is_some_and(|evicted| at <= *evicted)
     }

@@ -18,7 +18,6 @@ pub struct DyingWorkloads {
     buffer: Buffer,
 }
 
-/// The program that killed a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KilledBy {
     Agent,

@@ -73,7 +73,6 @@ impl KernelEvents {
         (self.events, self.oom_kills) = (events, oom_kills);
     }
 
-    /// Reads the counters of all cgroups.
     pub fn counters(&mut self) -> Counters {
         let mut counters = Counters::default();
         self.kernel.cgroups(&mut counters.cgroups);

@@ -145,7 +145,6 @@ pub struct SourceReport {
     pub source: &'static str,
 }
 
-/// The disk usage of all workloads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DiskUsageReport {
     pub kept: Vec<KeptReport>,

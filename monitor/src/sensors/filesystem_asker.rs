@@ -21,7 +21,6 @@ const ASSUMED_INODES: f64 = 20_000.0;
 /// An answer older than this is discarded, because its disk hangs.
 pub(super) const STALE: Duration = Duration::from_secs(30);
 
-/// The answers of one round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answers {
     pub(super) samples: Vec<FsSample>,
@@ -35,7 +34,6 @@ impl Answers {
         self.samples.iter().find(|sample| sample.role == role)
     }
 
-    /// Returns when the value of a signal was sampled.
     pub(super) fn at(&self, signal: Signal) -> Option<Monotonic> {
         let of_signal = |sample: &&FsSample| signals(sample.role).contains(&signal);
         self.samples.iter().find(of_signal).map(|sample| sample.at)

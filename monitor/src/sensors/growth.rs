@@ -8,7 +8,6 @@ use crate::eviction::fall::Window;
 use crate::units::{Bytes, CgroupId, Monotonic, signed};
 use crate::workloads::{Outlook, Protection, Tracked, WorkloadTree, WorkloadUsage};
 
-/// The number of workloads whose growth is measured.
 const MEASURED: usize = 32;
 /// The interval of the readings.
 const EVERY: Duration = Duration::from_millis(200);
@@ -55,7 +54,6 @@ impl Growth {
         self.read.is_none_or(|read| now.since(read) >= interval)
     }
 
-    /// Reads the largest workloads.
     pub(super) fn read(&mut self, tree: &mut WorkloadTree, now: Monotonic) {
         self.read = Some(now);
         self.since.get_or_insert(now);

@@ -37,7 +37,6 @@ pub struct Above {
     pub uid: PodUid,
     /// `namespace/name`.
     pub pod: String,
-    /// The exceeded limit.
     pub cause: Cause,
     /// The kubelet's message for the pod's status.
     pub message: String,

@@ -75,7 +75,6 @@ use self::refaulters::Refaulters;
 use self::sources::{Facts, Sources};
 use self::workload_scan::{LIST_AGE, Workloads};
 
-/// All sensors of the loop.
 #[derive(Debug)]
 pub struct Sensors {
     pub events: KernelEvents,

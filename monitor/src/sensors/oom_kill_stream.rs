@@ -179,7 +179,6 @@ impl OomKills {
         Some(kill)
     }
 
-    /// Counts a reported kill.
     pub fn count(&mut self, is_attributed: bool) {
         self.balance.attributed += u64::from(is_attributed);
     }

@@ -64,7 +64,6 @@ impl Lookup<'_> {
         (pid.0 > 0).then(|| membership::of_exiting(self.proc_root, pid, self.hierarchy.version)).flatten()
     }
 
-    /// Returns the process of a thread.
     fn process_of(self, tid: Pid) -> Option<Pid> {
         let status = std::fs::read_to_string(self.proc_root.join(tid.0.to_string()).join("status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;

@@ -48,7 +48,6 @@ impl OtherSignals {
         layout
     }
 
-    /// Returns the values of the last observation.
     pub fn values(&self) -> &[SignalValue] {
         &self.values
     }

@@ -76,7 +76,6 @@ impl PidSignal {
         self.sample.as_ref().map(value)
     }
 
-    /// Returns when the value was sampled.
     pub(super) fn sampled(&self) -> Option<Monotonic> {
         self.sample.map(|sample| sample.at)
     }

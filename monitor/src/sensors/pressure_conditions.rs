@@ -102,7 +102,6 @@ impl PressureConditions {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// Reads every pressure file.
     pub fn reports(&mut self) -> Vec<PressureReport> {
         let mut reports = Vec::new();
         for scope in PressureScope::ALL {

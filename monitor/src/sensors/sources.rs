@@ -28,7 +28,6 @@ pub(super) struct Facts {
     pub(super) inodes: bool,
     /// The programs send writes to `oom_score_adj`.
     pub(super) oom_score_adj: bool,
-    /// The PSI trigger is registered.
     pub(super) psi_trigger: bool,
     /// PSI of the whole system can be read.
     pub(super) psi_figures: bool,
@@ -154,7 +153,6 @@ impl Sources {
         self.hearing.deaf != was_deaf
     }
 
-    /// Updates the sources in use.
     pub(super) fn update(&mut self, facts: Facts) {
         let sources = facts.sources();
         let before = self.current.replace(sources).unwrap_or(sources);

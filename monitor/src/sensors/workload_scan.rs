@@ -17,7 +17,6 @@ const SCAN_SHARE: u32 = 10;
 const EVERY: Duration = Duration::from_secs(20);
 /// With many workloads the pause between scans is this many times as long as a scan takes.
 const PAUSE_SHARE: u32 = 600;
-/// The longest pause between scans.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The counters of a cgroup that no scan has found are dropped after this many full reports.
 const UNKNOWN_ROUNDS: u32 = 3;

@@ -15,7 +15,6 @@ pub struct Candidacy {
 }
 
 impl Candidacy {
-    /// Returns whether only pods are candidates.
     pub fn is_pods_only(&self) -> bool {
         match self.options.candidates {
             Some(candidates) => candidates == Candidates::Pods,
@@ -62,7 +61,6 @@ fn is_manager_name(unit: &str) -> bool {
     unit.starts_with("user@") && unit.ends_with(".service")
 }
 
-/// Returns whether the workload is outside pods.
 pub fn is_outside_pods(workload: &Workload) -> bool {
     workload.kind.pod_uid().is_none()
 }

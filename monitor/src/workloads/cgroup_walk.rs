@@ -35,7 +35,6 @@ struct Enclosing {
     index: Option<usize>,
 }
 
-/// The cgroups that a walk visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Everything,

@@ -111,7 +111,6 @@ impl WorkloadTree {
         self.candidacy.options = options;
     }
 
-    /// Returns which workloads can be candidates.
     pub fn candidacy(&self) -> &Candidacy {
         &self.candidacy
     }

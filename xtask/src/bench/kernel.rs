@@ -13,7 +13,6 @@ const ENOUGH_HITS: u64 = 100;
 /// The budget for reading the counters of a thousand cgroups; 2.4 ms were measured.
 const AGGREGATES_MILLIS: f64 = 5.0;
 
-/// One line of the bench.
 #[derive(Debug, PartialEq)]
 struct Probe {
     name: String,
@@ -55,7 +54,6 @@ impl Outcome {
     }
 }
 
-/// Measures the probes.
 pub fn probes(_: &Workspace) -> Result<Outcome> {
     // The dev profile suffices: the kernel's own time does not depend on the agent's optimization, and tests have compiled the
     // profile before.

@@ -11,12 +11,10 @@ const LONG: &str = "60";
 /// The duration in seconds for `cargo xtask test`.
 const SHORT: &str = "15";
 
-/// Measures for a minute.
 pub fn minute(workspace: &Workspace) -> Result<Outcome> {
     pods(workspace, LONG)
 }
 
-/// Measures for a quarter of a minute.
 pub fn quarter(workspace: &Workspace) -> Result<Outcome> {
     pods(workspace, SHORT)
 }
@@ -42,7 +40,6 @@ fn pods(workspace: &Workspace, seconds: &str) -> Result<Outcome> {
     Ok(Outcome::of(figures.are_kept()))
 }
 
-/// One line of the bench.
 #[derive(Debug, PartialEq)]
 struct Figures {
     /// Per cent of one core.

@@ -74,7 +74,6 @@ pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
     Kernel::from_image(&image).ok()
 }
 
-/// Downloads the newest kernel of a series.
 pub fn download(apt: &mut Apt, cache: &Path, series: Series) -> Result<Kernel> {
     let package = apt.resolve(series.metapackage(), &format!("linux-image-{series}."))?;
     let dir = directory(cache, series);

@@ -276,7 +276,6 @@ impl Part {
     }
 }
 
-/// Returns the path of the unpacked earlyoom.
 pub fn earlyoom(cache: &Path) -> PathBuf {
     cache.join("earlyoom/usr/bin/earlyoom")
 }

@@ -33,7 +33,6 @@ const OWN_IMAGE: &str = "node-pressure-monitor.tar";
 /// The directory of the agent's manifests for the guest with containers.
 const MANIFESTS: &str = "config/kubernetes/base";
 
-/// A boot to run.
 #[derive(Debug)]
 pub struct Boot<'a> {
     pub workspace: &'a Workspace,
@@ -45,7 +44,6 @@ pub struct Boot<'a> {
     pub accel: Accel,
 }
 
-/// Outcome of a boot.
 #[derive(Debug)]
 pub struct Verdict {
     pub label: String,

@@ -20,7 +20,6 @@ const QEMU: &str = "qemu-system-x86_64";
 /// minute.
 const YIELDING: &str = "5";
 
-/// A machine to start.
 #[derive(Debug)]
 pub struct Machine {
     pub accel: Accel,

@@ -21,7 +21,6 @@ pub struct Running {
     pub since: Duration,
 }
 
-/// How a boot ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     /// QEMU exited by itself.

@@ -35,7 +35,6 @@ struct Rate {
     per_second: f64,
 }
 
-/// A token bucket.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     left: f64,

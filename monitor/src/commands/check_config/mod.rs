@@ -58,7 +58,6 @@ fn parse_capacity(text: &str) -> Result<(String, Quantity), String> {
     Ok((resource.to_owned(), amount))
 }
 
-/// The resources that are the capacity of a signal.
 const OF_RESOURCES: [(&str, Signal); 3] = [
     ("memory", Signal::MemoryAvailable),
     ("ephemeral-storage", Signal::NodeFsAvailable),

@@ -66,7 +66,6 @@ fn read(path: &Path, most: u64) -> Result<(String, String), CommandError> {
     Ok((name, text))
 }
 
-/// The kind of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Object {

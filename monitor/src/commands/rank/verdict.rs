@@ -41,7 +41,6 @@ pub struct Verdict<'a> {
 /// The eviction of the first pod.
 #[derive(Debug)]
 pub struct ExpectedEviction {
-    /// The threshold that causes the eviction.
     pub threshold: String,
     /// Whether the threshold is met now.
     pub met: bool,
@@ -151,7 +150,6 @@ fn eviction(
     })
 }
 
-/// Returns the reason why a candidate is passed over.
 fn words(candidate: &PodCandidate<'_>, reason: PassedOver) -> String {
     match reason {
         PassedOver::Exempt => {

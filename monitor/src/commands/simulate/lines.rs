@@ -45,7 +45,6 @@ pub enum LinesError {
 }
 
 impl LinesError {
-    /// Returns the column of the error.
     pub fn column(&self) -> usize {
         match self {
             Self::NotUtf8 { column } => *column,
@@ -73,7 +72,6 @@ impl<R: Read> Lines<R> {
         !self.reader.buffer().contains(&b'\n')
     }
 
-    /// Returns the next line that is not blank.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>, LinesError> {
         loop {
             self.buffer.clear();

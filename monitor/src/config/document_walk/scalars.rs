@@ -12,7 +12,6 @@ use crate::config::yaml::{Node, Value};
 use crate::units::{Bytes, Quantity, parse_go_duration};
 
 impl Walk<'_> {
-    /// Reads text, quoted or not.
     pub fn text<'n>(&mut self, field: &Field<'n>, fix: &str) -> Option<&'n str> {
         if let Value::Scalar { text, .. } = &field.node.value {
             return Some(text);

@@ -16,7 +16,6 @@ pub struct Wrapped {
     pub node: Node,
 }
 
-/// Returns the value of a field.
 pub fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
     let Value::Mapping(pairs) = &node.value else { return None };
     pairs.iter().find(|(key, _)| scalar(key) == Some(name)).map(|(_, value)| value)

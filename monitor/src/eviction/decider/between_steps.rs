@@ -49,7 +49,6 @@ impl<C> Decider<C> {
         &self.turn.assessment
     }
 
-    /// Returns the observation that the assessment rests on.
     pub fn observation(&self) -> &Observation {
         &self.turn.observation
     }

@@ -21,7 +21,6 @@ macro_rules! kept {
         }
 
         impl Kept {
-            /// Returns the part of this memory that is kept.
             pub fn of(memory: &Memory) -> Self {
                 Self { $($field: memory.$field.clone(),)+ }
             }

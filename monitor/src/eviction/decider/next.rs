@@ -30,10 +30,16 @@ pub enum Next {
         collectors: &'static [Collector],
     },
     /// Ask the kernel to reclaim memory from a candidate.
-    Reclaim { place: usize, bytes: Bytes, deadline: Monotonic },
+    Reclaim {
+        place: usize,
+        bytes: Bytes,
+        deadline: Monotonic,
+    },
     /// End the reclaim attempt under way, which had this outcome. `interrupt` tells whether to stop the kernel's reclaim.
-    EndReclaim { outcome: ReclaimOutcome, interrupt: bool },
-    /// Evict a candidate.
+    EndReclaim {
+        outcome: ReclaimOutcome,
+        interrupt: bool,
+    },
     Evict(Choice),
 }
 
@@ -43,18 +49,30 @@ pub enum Measure {
     /// The signals, sampled anew.
     Signals,
     /// The candidates and their usage of what `signal` counts. With `exact`, upper bounds are not enough.
-    Candidates { signal: Signal, exact: bool },
+    Candidates {
+        signal: Signal,
+        exact: bool,
+    },
     /// The state of the container runtime.
     Runtime,
     /// The exact working set of one candidate of the ranking.
-    Exact { place: usize },
-    /// The standing of one candidate.
-    Standing { place: Place },
+    Exact {
+        place: usize,
+    },
+    Standing {
+        place: Place,
+    },
     /// What reclaim could take from one candidate.
-    Holding { place: usize },
+    Holding {
+        place: usize,
+    },
     /// Whether the figures of every candidate's disk usage are at most `tolerated` older than `since`. With `renew`, the driver orders
     /// new measurements.
-    Disks { since: Monotonic, tolerated: Duration, renew: bool },
+    Disks {
+        since: Monotonic,
+        tolerated: Duration,
+        renew: bool,
+    },
     /// Which pods are above a limit of their own.
     Limits,
 }
@@ -118,32 +136,70 @@ pub enum Route {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Note {
     /// A hard threshold is met, but the first eviction waits for the API server's list of pods.
-    AwaitsPods { threshold: usize },
+    AwaitsPods {
+        threshold: usize,
+    },
     /// A soft threshold is met, but its eviction waits because the node is in maintenance.
-    Deferred { threshold: usize },
+    Deferred {
+        threshold: usize,
+    },
     /// A threshold does not evict yet, for this reason.
-    Unarmed { threshold: usize, why: Unarmed },
+    Unarmed {
+        threshold: usize,
+        why: Unarmed,
+    },
     /// A threshold that did not evict is armed now.
-    Armed { threshold: usize, by: ArmedBy },
+    Armed {
+        threshold: usize,
+        by: ArmedBy,
+    },
     /// The budget of evictions per minute is spent.
-    BudgetSpent { left: Duration },
+    BudgetSpent {
+        left: Duration,
+    },
     /// The space that evicted pods still occupy will suffice once it is freed.
-    Expected { threshold: usize, amount: Amount },
+    Expected {
+        threshold: usize,
+        amount: Amount,
+    },
     /// An eviction for a soft threshold needs the API server, which cannot be asked now.
-    PutOff { threshold: usize, id: CgroupId },
+    PutOff {
+        threshold: usize,
+        id: CgroupId,
+    },
     /// The memory of workloads that were killed is coming back.
-    MemoryExpected { threshold: usize, left: Bytes },
+    MemoryExpected {
+        threshold: usize,
+        left: Bytes,
+    },
     /// Evictions have bought too little, and what leaks is no candidate: the protected workload `id`, or something else. Memory falls by
     /// `fall` bytes per second.
-    ProtectedLeak { threshold: usize, id: Option<CgroupId>, fall: f64 },
+    ProtectedLeak {
+        threshold: usize,
+        id: Option<CgroupId>,
+        fall: f64,
+    },
     /// The threshold is met only because of refaults of this size, and no candidate causes them. `by` causes most of them.
-    RefaultsOnly { threshold: usize, correction: Bytes, by: Option<CgroupId> },
-    /// No candidate is left.
-    Exhausted { threshold: usize, candidates: usize },
+    RefaultsOnly {
+        threshold: usize,
+        correction: Bytes,
+        by: Option<CgroupId>,
+    },
+    Exhausted {
+        threshold: usize,
+        candidates: usize,
+    },
     /// Memory is not reclaimed from any workload, for this reason.
-    ReclaimFutile { threshold: usize, why: Futile },
+    ReclaimFutile {
+        threshold: usize,
+        why: Futile,
+    },
     /// In observe mode: memory would be reclaimed from this workload.
-    ReclaimDryRun { threshold: usize, id: CgroupId, bytes: Bytes },
+    ReclaimDryRun {
+        threshold: usize,
+        id: CgroupId,
+        bytes: Bytes,
+    },
 }
 
 /// Why a candidate is not evicted although it is ranked.

@@ -96,7 +96,6 @@ pub struct Recording<C> {
 }
 
 impl<C: Candidate + Clone> Recording<C> {
-    /// Begins the recording of a turn.
     pub fn begin(decider: &Decider<C>) -> Self {
         Self { memory: decider.memory().clone(), steps: Vec::new() }
     }
@@ -111,7 +110,6 @@ impl<C: Candidate + Clone> Recording<C> {
         next
     }
 
-    /// Returns the record of the turn.
     pub fn recorded(&self) -> RecordedTurn {
         let step = |(snapshot, answer, next): &(Snapshot, Answer<C>, Next)| RecordedStep {
             snapshot: snapshot.clone(),

@@ -23,12 +23,10 @@ pub struct Snapshot {
     pub now: Moment,
     /// How the node's filesystems share devices.
     pub layout: Layout,
-    /// The signals.
     pub observation: Observation,
     /// `rank` asks about this signal, whether or not a threshold on it is met.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<Signal>,
-    /// Evictions under way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub under_way: Vec<UnderWay>,
     /// Evictions that ended since the step before.
@@ -46,7 +44,6 @@ pub struct Snapshot {
     /// The workload that grows fastest among those that are protected, with its growth in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protected_growth: Option<(CgroupId, i64)>,
-    /// The number of workloads on the node.
     pub workloads: usize,
     /// The refaults that `memory.available` is corrected by.
     #[serde(skip_serializing_if = "Refaults::is_zero")]
@@ -90,7 +87,6 @@ impl Refaults {
     }
 }
 
-/// One eviction under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
     pub id: CgroupId,
@@ -99,7 +95,6 @@ pub struct UnderWay {
     pub is_urgent: bool,
 }
 
-/// The stage of an eviction under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EvictionStage {
     /// The workload is inside its grace period, or the eviction waits for the runtime, the kubelet or the API server.
@@ -110,7 +105,6 @@ pub enum EvictionStage {
     Removing,
 }
 
-/// One eviction that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedEviction {
     pub id: CgroupId,
@@ -118,7 +112,6 @@ pub struct EndedEviction {
     pub end: EvictionEnd,
 }
 
-/// How an eviction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EvictionEnd {
     /// No process is left.
@@ -159,7 +152,6 @@ pub enum Answer<C> {
     Runtime(RuntimeFacts),
     /// One candidate with its exact usage, or `None` if it no longer exists.
     Exact(Option<C>),
-    /// The standing of one candidate.
     Standing(Standing),
     /// What reclaim could take from one candidate, or `None` if that cannot be read.
     Holding(Option<Holding>),

@@ -18,7 +18,6 @@ const LISTED: usize = 100;
 const UNREAD: &str = "the incident cannot be read";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Returns the routes for the incidents in this index.
 pub(super) fn router(index: Arc<IncidentIndex>) -> Router {
     let state = IncidentState { index, lists: Turns::default(), records: Turns::default() };
     Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(state)

@@ -16,7 +16,6 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for the next turn.
     pub(super) async fn next(&self) -> Result<Turn, AcquireError> {
         Arc::clone(&self.0).acquire_owned().await.map(Turn)
     }

@@ -53,7 +53,6 @@ impl Mark {
     }
 }
 
-/// Reads cgroups for one document.
 #[derive(Debug)]
 pub struct Cgroups<'h> {
     hierarchy: &'h Hierarchy,

@@ -23,7 +23,6 @@ pub struct Measured {
     pub is_over: bool,
 }
 
-/// Measures the disk usage of `wanted`.
 pub fn measure(config: &MonitorConfig, wanted: Vec<WorkloadPlaces>) -> std::io::Result<Measured> {
     let options = DiskUsageOptions { cpu_share: 1.0, pressure_cpu_share: 1.0, ..config.disk_usage };
     measure_within(LONGEST, &options, Roots::of(config), wanted)
