@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::decider::{Kept, Memory};
-use crate::units::{Monotonic, boot_id};
+use crate::units::{Monotonic, boot_id, lock};
 
 /// Name among the missing capabilities.
 pub const CAPABILITY: &str = "decision state";
@@ -116,7 +116,7 @@ impl Drop for KeptState {
 impl Shared {
     /// Locks for as long as a copy takes. No code panics under the lock.
     fn lock(&self) -> MutexGuard<'_, Exchange> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn write_all(&self, path: &Path, boot: &str) {

@@ -3,9 +3,10 @@
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::units::lock;
 use crate::workloads::PodUid;
 
 /// The container runtime as evictions use it. Each request returns at once; the answer arrives later.
@@ -92,13 +93,13 @@ pub struct OrderQueue(Arc<Mutex<Vec<Order>>>);
 impl OrderQueue {
     /// Takes the queued orders.
     pub fn take(&self) -> Vec<Order> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 
     fn put(&self, pod: &PodUid, what: OrderKind) -> Asked {
         let (answer, asked) = question();
         let order = Order { pod: pod.clone(), what, answer };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        lock(&self.0).push(order);
         asked
     }
 }

@@ -1,7 +1,7 @@
 //! How the agent reaches the API server, and under which identity.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Request;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::ApiUse;
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 use super::api_state::{Reporter, State};
 use super::ledger::Ledger;
@@ -155,7 +155,7 @@ impl Server {
         let current = Arc::new(Mutex::new(first));
         let used = Arc::clone(&current);
         let send = move |request: Request<Body>| {
-            let client = used.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let client = lock(&used).clone();
             async move { client.send(request).await }
         };
         let client = kube::Client::new(tower::service_fn(send), namespace);
@@ -176,14 +176,14 @@ impl Server {
     pub(super) async fn renew(&self) {
         let now = Instant::now();
         {
-            let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut renewed = lock(&self.renewed);
             if now.duration_since(*renewed) < RENEW_INTERVAL {
                 return;
             }
             *renewed = now;
         }
         if let Ok(client) = self.access.client().await {
-            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = client;
+            *lock(&self.current) = client;
         }
     }
 }

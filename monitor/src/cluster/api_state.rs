@@ -1,10 +1,10 @@
 //! The state that the two API threads share with the loop, and the events by which they wake it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 use crate::workloads::PodSpecs;
 
 use super::evictions::exchange::EvictionUpdate;
@@ -98,8 +98,7 @@ pub(super) struct Shared(Mutex<View>);
 
 impl Shared {
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
-        // No code panics under this lock; a poisoned view would still be whole.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.0))
     }
 
     /// Returns the mark "an event of this kind waits in the queue", if the kind has one.

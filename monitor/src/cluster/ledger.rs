@@ -12,11 +12,11 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::FallocateFlags;
 
-use crate::units::boot_id;
+use crate::units::{boot_id, lock};
 
 use self::record::{Record, replay, text_of};
 use super::evictions::intent::{Intent, Progress};
@@ -206,11 +206,6 @@ impl Ledger {
     fn set_degradation(&self, degradation: Option<String>) {
         *lock(&self.degradation) = degradation;
     }
-}
-
-/// Locks for as long as a copy takes; no two locks are held at a time. No code panics under a lock, and a poisoned value would be whole.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read(path: &Path, boot: &str) -> std::io::Result<BTreeMap<String, Unfinished>> {

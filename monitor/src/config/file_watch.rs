@@ -4,11 +4,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+
+use crate::units::lock;
 
 /// Device, inode, size, and the times of the last change of content and of the inode. Device and inode differ when another file takes
 /// the path, as when the kubelet turns the symbolic link `..data` of a ConfigMap.
@@ -77,7 +79,7 @@ impl<T: Send + 'static> FileWatch<T> {
 
     /// Returns a result that was not taken before.
     pub fn take(&self) -> Option<T> {
-        self.latest.result.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.latest.result).take()
     }
 
     /// Waits for a result that was not taken before. Cancel-safe.
@@ -103,7 +105,7 @@ fn run<T>(mut poll: impl FnMut(bool) -> Option<T>, interval: Duration, requested
             Err(RecvTimeoutError::Disconnected) => return,
         };
         if let Some(result) = poll(is_requested) {
-            *latest.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *lock(&latest.result) = Some(result);
             latest.changed.notify_one();
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::watchdog::Watchdog;
 use super::workload_places::WorkloadPlaces;
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 #[derive(Debug, Default)]
 pub struct Shared {
@@ -31,8 +31,7 @@ pub struct Orders {
 
 impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, Orders> {
-        // A panic cannot leave the orders inconsistent.
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.orders)
     }
 
     /// Sleeps. Returns early, with false, only if the thread must exit.

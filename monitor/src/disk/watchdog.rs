@@ -1,10 +1,10 @@
 //! Detects a stalled measuring thread. A filesystem that does not answer blocks the thread for ever.
 
 use std::fmt::Display;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 /// No working disk takes this long.
 const STALL_AFTER: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ struct Activity {
 
 impl Watchdog {
     fn lock(&self) -> MutexGuard<'_, Activity> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub fn enter(&self, place: impl Display, now: Monotonic) {

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::journal::{Location, Segment, read_back};
 use super::model::Head;
+use crate::units::lock;
 
 /// The index holds this many incidents; older ones are in the journal only.
 const LISTED: usize = 4096;
@@ -101,8 +102,7 @@ impl IncidentIndex {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut VecDeque<(Head, Body)>) -> T) -> T {
-        // No holder panics; if one did, the list would still be consistent.
-        act(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.entries))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::draft::Draft;
@@ -13,7 +13,7 @@ use super::journal_share::{Account, Admission, Shares};
 use super::model::{Head, Incident};
 use super::reader::Reader;
 use super::sample_ring::Sample;
-use crate::units::Bytes;
+use crate::units::{Bytes, lock};
 
 /// The journal's name among the capabilities.
 pub const CAPABILITY: &str = "incident journal";
@@ -51,7 +51,7 @@ struct Standing {
 
 impl Shared {
     fn with<T>(&self, act: impl FnOnce(&mut Standing) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.0))
     }
 
     fn set_degradation(&self, reason: Option<&String>) {

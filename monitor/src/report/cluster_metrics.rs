@@ -1,7 +1,7 @@
 //! Metrics and summary rows about the Kubernetes control plane, with the age of the data.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use prometheus::{GaugeVec, IntCounter, IntGaugeVec};
@@ -9,7 +9,7 @@ use prometheus::{GaugeVec, IntCounter, IntGaugeVec};
 use super::register::{Registry, follow, metrics, replace, set_known};
 use super::summary_figures::Page;
 use crate::cluster::WatchCounts;
-use crate::units::{format_go_duration, signed};
+use crate::units::{format_go_duration, lock, signed};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterReport {
@@ -125,7 +125,7 @@ impl ClusterMetrics {
     /// Exports the pods of the workloads.
     pub(super) fn pods(&self, pods: &[PodInfo]) {
         let these = Some(self.hasher.hash_one(pods));
-        let before = std::mem::replace(&mut *self.exported.lock().unwrap_or_else(PoisonError::into_inner), these);
+        let before = std::mem::replace(&mut *lock(&self.exported), these);
         if before == these {
             return;
         }

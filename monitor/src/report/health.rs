@@ -1,11 +1,11 @@
 //! The health of the loop: its last turn, whether it samples, and the capabilities that are missing.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 
-use crate::units::{CapabilityChange, Degradations};
+use crate::units::{CapabilityChange, Degradations, lock};
 
 /// The loop hangs if its last turn is older than this, even if the sampling ceiling is short.
 const SHORTEST_HANG: Duration = Duration::from_secs(10);
@@ -59,8 +59,7 @@ impl Health {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
-        // No code panics while it holds the lock, so the state is consistent even if poisoned.
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.state))
     }
 
     pub(super) fn healthz(&self, now: Instant) -> (StatusCode, String) {

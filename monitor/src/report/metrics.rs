@@ -1,7 +1,7 @@
 //! Prometheus metrics, in base units, with the unit in each name.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use prometheus::proto::MetricFamily;
@@ -21,7 +21,7 @@ use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::incidents::Kind;
 use crate::incidents::writer::JournalReport;
 use crate::kernel::{Accounts, EventAccount, EventKind, OomConstraint, ProbeStatistics, Untracked};
-use crate::units::{Bytes, Signal, named_enum, signed};
+use crate::units::{Bytes, Signal, lock, named_enum, signed};
 
 /// OOM kill with unknown constraint.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
@@ -171,11 +171,6 @@ struct Series {
     last_probes: HashMap<String, ProbeStatistics>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds a lock, so the counters are consistent even if poisoned.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Metrics {
     /// Creates and registers all metrics. Fails if a name is invalid or used twice; a test rules that out.
     pub fn new(version: &str, limits: SeriesLimits) -> prometheus::Result<Self> {
@@ -210,7 +205,7 @@ impl Metrics {
     }
 
     pub fn observe(&self, report: &NodeReport, now: Instant) {
-        let mut series = locked(&self.series);
+        let mut series = lock(&self.series);
         self.node.observe_states(report);
         self.node.observe_events(&mut series.last_events, &report.accounts);
         self.node.observe_probes(&mut series.last_probes, &report.probe_statistics);
@@ -219,7 +214,7 @@ impl Metrics {
         self.figures.observe(&report.figures);
         self.disk_usage.observe(&report.figures.disk_usage);
         series.workloads.observe(&report.counters, now);
-        for (workload, kills) in std::mem::take(&mut *locked(&self.uncounted_kills)) {
+        for (workload, kills) in std::mem::take(&mut *lock(&self.uncounted_kills)) {
             series.workloads.oom_kills(&workload, kills, now);
         }
         self.cluster.observe(report.cluster.as_ref());
@@ -252,7 +247,7 @@ impl Metrics {
 
     /// Counts OOM kills that no eBPF program counted.
     pub fn oom_kills_of(&self, workload: &str, kills: u64) {
-        *locked(&self.uncounted_kills).entry(workload.to_owned()).or_default() += kills;
+        *lock(&self.uncounted_kills).entry(workload.to_owned()).or_default() += kills;
     }
 
     /// Counts a proactive reclaim, in observe mode a simulated one.

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::error::TrySendError;
@@ -15,6 +15,7 @@ use super::{Metrics, NodeReport};
 use crate::config::{Mode, Semantics};
 use crate::node::Hierarchy;
 use crate::runtime::View;
+use crate::units::lock;
 
 /// A request takes a publication that is younger than this.
 pub const YOUNG: Duration = Duration::from_millis(100);
@@ -74,7 +75,7 @@ impl Default for Publications {
 impl Publications {
     /// Returns when a request waits for a publication, and not before the pause after the last one. Cancel-safe.
     pub async fn asked(&self) {
-        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = *lock(&self.due);
         if let Some(due) = due {
             tokio::time::sleep_until(due.into()).await;
         }
@@ -84,7 +85,7 @@ impl Publications {
     /// Begins the pause after a publication that took the loop `cost`. However many clients ask, the loop has the rest of its time.
     pub fn pause(&self, cost: Duration) {
         let pause = cost.saturating_mul(PAUSE_SHARE).clamp(YOUNG, LONGEST_PAUSE);
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
+        *lock(&self.due) = Some(Instant::now() + pause);
     }
 
     /// Whether the next publication must contain the data for `/stats/summary`.
@@ -107,7 +108,7 @@ impl Publications {
 
     /// Takes each publication into the metrics, and keeps the last one for the pages. Runs on the HTTP server's thread, once.
     pub async fn observe(&self, metrics: &Metrics) {
-        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = lock(&self.receiver).take();
         let Some(mut receiver) = receiver else { return };
         while let Some(mut publication) = receiver.recv().await {
             metrics.observe(&publication.report, Instant::now());

@@ -1,7 +1,7 @@
 //! Metrics of reclaim per workload: number, duration and yield.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
@@ -10,6 +10,7 @@ use prometheus::{CounterVec, IntCounterVec};
 
 use super::register::{NAMESPACE, Registry, increase, metrics};
 use crate::kernel::{HISTOGRAM_BUCKETS, ReclaimCounters};
+use crate::units::lock;
 
 /// Edges of the kernel side's buckets that are exported, as powers of two of 1,024 ns: 66 µs to 4.3 s.
 const EDGES: [usize; 12] = [6, 8, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22];
@@ -96,7 +97,7 @@ impl StallHistogram {
     }
 
     fn with_stalls<T>(&self, act: impl FnOnce(&mut Stalls) -> T) -> T {
-        act(&mut self.stalls.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.stalls))
     }
 
     fn add(&self, workload: &str, kind: &'static str, rise: &ReclaimCounters) {

@@ -1,10 +1,12 @@
 //! Creates and registers metrics under the agent's prefix, and keeps a catalogue of them for `config/METRICS.md`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use prometheus::core::{Atomic, Collector, GenericCounter, GenericCounterVec, GenericGauge, GenericGaugeVec};
 use prometheus::proto::MetricFamily;
 use prometheus::{Opts, Result};
+
+use crate::units::lock;
 
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 
@@ -36,7 +38,7 @@ impl Registry {
 
     /// Returns every registered metric, with a value or without, sorted by name.
     pub(super) fn families(&self) -> Vec<Family> {
-        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut families = lock(&self.families).clone();
         families.sort();
         families
     }
@@ -48,7 +50,7 @@ impl Registry {
 
     pub(super) fn register<M: Collector + Clone + 'static>(&self, kind: &'static str, metric: M) -> Result<M> {
         self.registry.register(Box::new(metric.clone()))?;
-        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut families = lock(&self.families);
         families.extend(metric.desc().into_iter().map(|desc| Family {
             name: desc.fq_name.clone(),
             kind,

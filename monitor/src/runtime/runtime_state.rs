@@ -1,9 +1,9 @@
 //! The state that the runtime thread shares with the loop.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 use super::runtime_snapshot::{Snapshot, Stores};
 
@@ -67,8 +67,7 @@ pub(super) struct Shared(Mutex<View>);
 
 impl Shared {
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
-        // No code panics under this lock. Even a poisoned view would be consistent.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.0))
     }
 
     pub(super) fn set_snapshot(&self, snapshot: Snapshot) {

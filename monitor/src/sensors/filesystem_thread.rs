@@ -1,7 +1,7 @@
 //! The thread that calls statfs on the node's filesystems. A disk that hangs does not block the loop.
 
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -10,7 +10,7 @@ use crate::config::MonitorConfig;
 use crate::eviction::Observation;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample, Statfs};
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 use super::filesystem_asker::{Answer, Answers, Asker, FLOOR, Orders, STALE};
 
@@ -82,10 +82,6 @@ impl Shared {
     fn answers(&self) -> Arc<Answers> {
         Arc::clone(&lock(&self.answers))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The loop's handle of the thread. Dropping the handle ends the thread.

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::node::mountinfo::{Filesystems, Inodes, Mounted};
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 const MOUNTS_AGE: Duration = Duration::from_secs(10);
 /// How long the agent waits at its start for the first round, so that the first report has its filesystems.
@@ -93,10 +93,6 @@ impl InodeThread {
         (waited > STALE)
             .then(|| format!("that at {} has not answered for {} s", mount_point.display(), waited.as_secs()))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn serve(source: &impl MountSource, orders: &Receiver<bool>, shared: &Shared, answered: &SyncSender<()>) {

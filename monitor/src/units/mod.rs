@@ -1,6 +1,8 @@
 //! Bytes, counts, quantities, durations, instants, ids and signals: the vocabulary of every other room. Reads the clock and the boot
 //! id; does no other I/O.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub mod amount;
 pub mod clock;
 pub mod degradations;
@@ -17,6 +19,11 @@ pub use duration::{format_go_duration, parse_go_duration};
 pub(crate) use named_enum::named_enum;
 pub use quantity::{Quantity, QuantityError};
 pub use signal::{Resource, Signal, UnsupportedSignal};
+
+/// Locks. A poisoned value counts as whole: no code of the agent panics while it holds a lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns an error's text with those of its causes on one line; the outermost text alone seldom names the failure.
 pub fn error_chain(error: &dyn std::error::Error) -> String {

@@ -1,6 +1,6 @@
 //! Authorization of HTTP requests. Health endpoints are open; with tokens configured, every other path requires a valid one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -13,7 +13,7 @@ use super::material::Current;
 use crate::cluster::{Review, Reviewer};
 use crate::config::serving_options::ServingOptions;
 use crate::report::RateLimiter;
-use crate::units::Monotonic;
+use crate::units::{Monotonic, lock};
 
 /// Paths that need no token: kubelet probes have none, and these paths show nothing about workloads.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -116,7 +116,7 @@ impl Guard {
         };
         let now = Instant::now();
         let last = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = lock(&self.known);
             match known.recall(token, path, now) {
                 Some((review, true)) => return Ok(review),
                 old => {
@@ -133,7 +133,7 @@ impl Guard {
             (Err(_), Some(last)) => return Ok(last),
             (Err(reason), None) => return Err(reason),
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.note(token, path, review.clone(), now);
         Ok(review)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio_rustls::rustls::server::NoServerSessionStorage;
 use crate::config::serving_options::{ServingOptions, TlsFiles};
 use crate::config::{FileWatch, Stamp, read_limited};
 use crate::report::Health;
+use crate::units::lock;
 
 /// Name of the capability in degradations.
 const CAPABILITY: &str = "serving";
@@ -98,11 +99,11 @@ impl Current {
     }
 
     pub(super) fn get(&self) -> Arc<Material> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.0))
     }
 
     fn set(&self, material: Material) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
+        *lock(&self.0) = Arc::new(material);
     }
 }
 

@@ -1,6 +1,6 @@
 //! `/stats/summary`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::{RawQuery, State};
 use axum::http::header;
@@ -10,6 +10,7 @@ use super::turns::Turns;
 use super::{JSON, Shared, busy, failed, parameter};
 use crate::report::publications::Publication;
 use crate::report::stats::{CpuHistory, Extent, document};
+use crate::units::lock;
 
 const UNMADE: &str = "the document cannot be made";
 
@@ -40,6 +41,6 @@ pub(super) async fn summary(
 
 fn render(publication: &Publication, extent: Extent, history: &Mutex<CpuHistory>) -> serde_json::Result<Vec<u8>> {
     let Some(known) = &publication.known else { return Ok(b"{}".to_vec()) };
-    let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut history = lock(history);
     serde_json::to_vec(&document(known, extent, &mut history))
 }
