@@ -19,9 +19,7 @@ const THAWERS: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze
 
 impl FreezeRecord {
     pub fn beside(lock_file: &Path) -> Self {
-        let mut path = lock_file.as_os_str().to_owned();
-        path.push(".frozen");
-        Self { path: path.into() }
+        Self { path: lock_file.with_added_extension("frozen") }
     }
 
     /// Records that the cgroup `directory` is about to be frozen.

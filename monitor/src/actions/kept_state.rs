@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::decider::{Kept, Memory};
+use crate::node::replaced_file::replace;
 use crate::units::{Monotonic, boot_id, lock};
 
 /// Name among the missing capabilities.
@@ -154,9 +154,7 @@ pub fn left_beside(lock_file: &Path, now: Monotonic) -> Result<Option<Kept>, Str
 }
 
 pub fn path(lock_file: &Path) -> PathBuf {
-    let mut path = lock_file.as_os_str().to_owned();
-    path.push(".decisions");
-    path.into()
+    lock_file.with_added_extension("decisions")
 }
 
 /// Reads what an agent left in this boot. Returns `None` if there is no file.
@@ -187,20 +185,11 @@ fn read(path: &Path, boot: &str, now: Monotonic) -> Result<Option<Kept>, String>
 }
 
 fn write(path: &Path, document: &Document) -> io::Result<()> {
-    let mut next = path.as_os_str().to_owned();
-    next.push(".new");
-    let next = PathBuf::from(next);
-    // Left by an agent that was killed, or a symbolic link that must not be followed.
-    let _absent = fs::remove_file(&next);
-    let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next).and_then(|mut file| {
+    let fill = |file: &mut fs::File| {
         file.write_all(serde_json::to_string(document)?.as_bytes())?;
         file.sync_all()
-    });
-    let written = written.and_then(|()| fs::rename(&next, path));
-    if written.is_err() {
-        let _absent = fs::remove_file(&next);
-    }
-    written
+    };
+    replace(path, fill).map(drop)
 }
 
 #[cfg(test)]

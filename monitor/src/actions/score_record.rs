@@ -5,14 +5,14 @@
 //! process was not touched.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::node::replaced_file::replace;
 use crate::units::{CgroupId, Pid, boot_id};
 
 /// Identifies a process over time: a pid is reused, but not within the same clock tick.
@@ -82,9 +82,7 @@ impl ScoreRecord {
     /// Opens the record beside this lock file, with what an earlier agent of this boot has written. A file that cannot be read counts as
     /// empty: it names no process for certain.
     pub fn beside(lock_file: &Path) -> Self {
-        let mut path = lock_file.as_os_str().to_owned();
-        path.push(".oom-scores");
-        let (path, boot) = (PathBuf::from(path), boot_id());
+        let (path, boot) = (lock_file.with_added_extension("oom-scores"), boot_id());
         let (values, order, of_workload) = (HashMap::new(), VecDeque::new(), HashMap::new());
         let mut record = Self { path, boot, values, order, of_workload, file: None, lines: 0 };
         let mut text = String::new();
@@ -181,13 +179,9 @@ impl ScoreRecord {
         }
     }
 
-    /// Writes the file anew. A crash leaves the old file or the new one.
     fn rewrite(&mut self) -> std::io::Result<()> {
-        let next = self.path.with_added_extension("next");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
         let lines: String = self.values.iter().map(|(process, values)| line(*process, *values)).collect();
-        file.write_all(format!("{}\n{lines}", self.boot).as_bytes())?;
-        fs::rename(&next, &self.path)?;
+        let file = replace(&self.path, |file| file.write_all(format!("{}\n{lines}", self.boot).as_bytes()))?;
         (self.file, self.lines) = (Some(file), self.values.len());
         Ok(())
     }

@@ -7,15 +7,15 @@
 mod record;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::FallocateFlags;
 
+use crate::node::replaced_file;
 use crate::units::{boot_id, lock};
 
 use self::record::{Record, replay, text_of};
@@ -64,9 +64,7 @@ impl Ledger {
     /// Opens the ledger beside this lock file. If it cannot be read or written, [`Self::degradation`] says so, and evictions are kept in
     /// memory only.
     pub fn beside(lock_file: &Path) -> Self {
-        let mut path = lock_file.as_os_str().to_owned();
-        path.push(".evictions");
-        Self::open(&PathBuf::from(path))
+        Self::open(&lock_file.with_added_extension("evictions"))
     }
 
     fn open(path: &Path) -> Self {
@@ -224,17 +222,11 @@ fn read(path: &Path, boot: &str) -> std::io::Result<BTreeMap<String, Unfinished>
 }
 
 fn replace(path: &Path, text: &str) -> std::io::Result<File> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    // Left by an agent that was killed, or a symbolic link that must not be followed.
-    let _absent = std::fs::remove_file(&new);
-    let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&new)?;
-    // Filesystems without fallocate need new pages at each write.
-    let _not_supported = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ALLOCATED);
-    file.write_all(text.as_bytes())?;
-    std::fs::rename(&new, path)?;
-    Ok(file)
+    replaced_file::replace(path, |file| {
+        // Filesystems without fallocate need new pages at each write.
+        let _not_supported = rustix::fs::fallocate(&*file, FallocateFlags::KEEP_SIZE, 0, ALLOCATED);
+        file.write_all(text.as_bytes())
+    })
 }
 
 #[cfg(test)]

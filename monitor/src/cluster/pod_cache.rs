@@ -3,14 +3,15 @@
 //! After a reboot every pod has another cgroup, so the file names the boot, and its times are on that boot's monotonic clock.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::node::replaced_file::replace;
 use crate::units::{Monotonic, boot_id};
 use crate::workloads::json_defaults::or_default;
 use crate::workloads::pod::Pods;
@@ -106,15 +107,14 @@ impl PodCache {
     }
 
     fn write(&self, now: Monotonic, pods: &BTreeMap<String, Arc<Pod>>) -> std::io::Result<()> {
-        let next = self.path.with_extension("pods.next");
-        // Names of pods are confidential.
-        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-        let mut writer = BufWriter::new(file);
         let document =
             Document { kind: "PodList", boot: &self.boot, node: &self.node, as_of_monotonic_ns: now.0, items: pods };
-        serde_json::to_writer(&mut writer, &document)?;
-        writer.flush()?;
-        std::fs::rename(&next, &self.path)
+        let fill = |file: &mut File| {
+            let mut writer = BufWriter::new(file);
+            serde_json::to_writer(&mut writer, &document)?;
+            writer.flush()
+        };
+        replace(&self.path, fill).map(drop)
     }
 }
 

@@ -16,6 +16,7 @@ pub mod pods_memory;
 pub mod process_ids;
 pub mod psi_figures;
 pub mod psi_trigger;
+pub mod replaced_file;
 pub mod statfs;
 pub mod timer;
 pub mod vmstat;
