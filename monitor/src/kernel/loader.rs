@@ -20,7 +20,7 @@ use super::{
     tracepoint_format::TracepointFormat,
 };
 use crate::config::KernelOptions;
-use crate::units::error_chain;
+use crate::units::{error_chain, page_size};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 
@@ -186,7 +186,7 @@ fn load_object(
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let stall_threshold_ns = nanoseconds(options.stall_threshold);
     let wake_interval_ns = nanoseconds(options.doorbell_interval);
-    let ring_bytes = ring_bytes(options.ring_buffer.0, u64::try_from(rustix::param::page_size()).unwrap_or(4096));
+    let ring_bytes = ring_bytes(options.ring_buffer.0, page_size());
     let wide_ring_bytes = u64::from(ring_bytes);
     let offsets = Shared(offsets);
 

@@ -7,9 +7,7 @@ use crate::config::{MonitorConfig, Policy, Semantics, Threshold, ThresholdValue}
 use crate::node::cpus;
 use crate::node::meminfo::MemInfo;
 use crate::node::zoneinfo::ZoneInfo;
-use crate::units::{Bytes, Signal};
-
-use super::numbers::page_size;
+use crate::units::{Bytes, Signal, page_size};
 
 /// The capability's name.
 const CAPABILITY: &str = "counter error";

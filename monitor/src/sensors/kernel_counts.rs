@@ -7,10 +7,9 @@ use crate::eviction::exhaustion::SmoothRate;
 use crate::eviction::refaulting::Refaulting;
 use crate::node::meminfo::MemDetails;
 use crate::node::vmstat::{VmStat, VmStatReader, VmStatSample};
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, Monotonic, page_size};
 
 use super::figure_report::SwapReport;
-use super::numbers::page_size;
 
 /// The shortest time between two reads.
 const NEAR_AGE: Duration = Duration::from_millis(100);

@@ -11,10 +11,9 @@ use crate::node::meminfo::MemDetails;
 use crate::node::pinned_file::FileError;
 use crate::node::zoneinfo::ZoneInfo;
 use crate::node::{MemoryReader, MemorySample, RootUsage};
-use crate::units::{Bytes, Monotonic, Signal};
+use crate::units::{Bytes, Monotonic, Signal, page_size};
 
 use super::figure_report::MemoryReport;
-use super::numbers::page_size;
 
 /// Watermarks change only when a sysctl is written. On a large machine reading them takes long.
 const WATERMARKS_AGE: Duration = Duration::from_secs(5);

@@ -22,7 +22,6 @@ pub mod kernel_counts;
 pub mod local_storage_limits;
 mod memory_outlook;
 pub mod memory_signal;
-mod numbers;
 mod oom_counters;
 pub mod oom_kill_stream;
 mod oom_log_lookup;

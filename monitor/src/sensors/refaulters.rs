@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::eviction::refaulting::faded;
-use crate::units::{Bytes, CgroupId, Monotonic, float};
+use crate::units::{Bytes, CgroupId, Monotonic, float, page_size};
 use crate::workloads::WorkloadTree;
-
-use super::numbers::page_size;
 
 /// The shortest time between two counts.
 const EVERY: Duration = Duration::from_secs(1);

@@ -223,6 +223,11 @@ impl fmt::Display for Pid {
     }
 }
 
+/// Returns the kernel's page size in bytes.
+pub fn page_size() -> u64 {
+    u64::try_from(rustix::param::page_size()).unwrap_or(4096)
+}
+
 /// Converts a count to a signed number, saturating.
 pub fn signed(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)

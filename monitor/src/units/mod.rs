@@ -12,7 +12,7 @@ mod named_enum;
 pub mod quantity;
 pub mod signal;
 
-pub use amount::{Amount, Bytes, CgroupId, Moment, Pid, float, signed, signed_float};
+pub use amount::{Amount, Bytes, CgroupId, Moment, Pid, float, page_size, signed, signed_float};
 pub use clock::{Monotonic, boot_id};
 pub use degradations::{CapabilityChange, Degradations, split_degradation};
 pub use duration::{format_go_duration, parse_go_duration};
