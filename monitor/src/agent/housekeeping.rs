@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::actions::oom_score::{Audit, Rules};
 use crate::actions::{kept_state, self_protection};
 use crate::cluster::ledger;
+use crate::config::Semantics;
 use crate::report::record::Record;
 use crate::units::Monotonic;
 
@@ -31,6 +32,7 @@ impl Agent {
         }
         self.sensors.workloads.scan();
         self.actions.hint_stores(&mut self.sensors);
+        self.look_for_swap();
         self.tidy_ledger();
         let reason = self.kept.degradation();
         self.reporter.set_capability(kept_state::CAPABILITY, reason.as_deref(), kept_state::EFFECT, Monotonic::now());
@@ -54,6 +56,12 @@ impl Agent {
         }
         // Runs after the report, which finds the filesystems: a source found for the first time is not a change.
         self.sensors.update_sources();
+    }
+
+    /// Looks whether the node has swap that may delay an eviction.
+    fn look_for_swap(&mut self) {
+        let is_corrected = self.config.policy.semantics == Semantics::Corrected;
+        self.sensors.look_for_swap(is_corrected && self.config.evictions.wait_for_swap);
     }
 
     /// Reports that system daemons exceed their reservation, once until they have kept to it for a while.

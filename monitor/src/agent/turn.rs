@@ -146,6 +146,7 @@ impl Agent {
             },
             reclaim,
             memory_stalled: self.decision.awaits_stalls().then(|| self.sensors.pressure.memory_stalled()).flatten(),
+            swap: self.sensors.swap_out(),
             oom_killed: self.sensors.oom_kills.last_of_node(),
             has_limits: self.sensors.pods.has_any(),
         }
@@ -336,7 +337,7 @@ impl Agent {
         self.publish_status(now);
     }
 
-    /// Watches who grows while a threshold on memory may be met within half a minute.
+    /// Watches who grows, and what is swapped out, while a threshold on memory may be met within half a minute.
     pub(super) fn watch_growth(&mut self) {
         let now = Monotonic::now();
         let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
@@ -346,6 +347,7 @@ impl Agent {
             self.rehearse_if_due(now);
         }
         self.sensors.watch_growth((is_near, is_urgent), &self.config.proc_root, now);
+        self.sensors.watch_swap(is_near, now);
     }
 
     /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.

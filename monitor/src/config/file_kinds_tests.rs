@@ -87,7 +87,7 @@ kubeReserved: {pid: 1000}
 enforceNodeAllocatable: [pods]
 sampling: {floor: 2ms, ceiling: 5s, fastestRate: 1Gi}
 pressureConditions: [{condition: A, scope: kubepods, resource: io, kind: some, set: {level: 20%, for: 1s}, clear: {level: 10%, for: 2s}}]
-evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 150ms, actOnPresentPressure: true, candidates: everything, services: ["pg@*.service"]}
+evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 150ms, actOnPresentPressure: true, waitForSwap: false, candidates: everything, services: ["pg@*.service"]}
 protected: ["db*.service"]
 kernel: {ringBuffer: 1Mi, stallThreshold: 0, doorbellInterval: 1ms}
 filesystems: {nodefs: /n, containerfs: /c}
@@ -137,7 +137,7 @@ procRoot: /host/proc
     let filesystems = FilesystemPaths { node: Some("/n".into()), image: None, container: Some("/c".into()) };
     assert_eq!(config.filesystems, filesystems);
     assert_eq!(config.evictions.max_per_minute, 60);
-    assert!(config.evictions.act_on_present_pressure);
+    assert!(config.evictions.act_on_present_pressure && !config.evictions.wait_for_swap);
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));
     assert_eq!(config.pressure_conditions.len(), 1);
     assert_eq!(config.evictions.reclaim_deadline, Duration::from_millis(150));
@@ -209,7 +209,7 @@ m.yaml:10: evictionSoftGracePeriod.memory.available: "30": time: missing unit in
 m.yaml:11: sampling: the floor is longer than the ceiling; lower sampling.floor or raise sampling.ceiling
 m.yaml:11: sampling.ceiling: "0s": must be longer than zero; write e.g. 10s
 m.yaml:12: mode: given twice, first in line 3; remove one of them
-m.yaml:13: evictions: must be a map, not a list; fields: coolDown, maxPerMinute, killTimeout, minimumGain, reclaimDeadline, actOnPresentPressure, candidates, services
+m.yaml:13: evictions: must be a map, not a list; fields: coolDown, maxPerMinute, killTimeout, minimumGain, reclaimDeadline, actOnPresentPressure, waitForSwap, candidates, services
 m.yaml:14: evictionMaxPodGracePeriod: "30": must be a number, not text; remove the quotes
 m.yaml:15: metrics.listen: "localhost:9946": must be an IP address and a port; write e.g. 127.0.0.1:9946 or "[::1]:9946"
 m.yaml:16: procRoot: "proc": must be an absolute path; write e.g. /proc

@@ -277,6 +277,10 @@ pub struct EvictionLimits {
     /// not have the field.
     #[serde(default = "yes")]
     pub act_on_present_pressure: bool,
+    /// Whether an eviction for memory waits while the kernel swaps out as fast as memory falls. Traces of agents without this rule do not
+    /// have the field.
+    #[serde(default)]
+    pub wait_for_swap: bool,
 }
 
 const fn yes() -> bool {
@@ -292,6 +296,7 @@ impl Default for EvictionLimits {
             minimum_gain: Duration::from_secs(10),
             reclaim_deadline: Duration::ZERO,
             act_on_present_pressure: false,
+            wait_for_swap: true,
         }
     }
 }

@@ -157,6 +157,7 @@ mod tests {
         minimum_gain: Duration::from_secs(10),
         reclaim_deadline: Duration::ZERO,
         act_on_present_pressure: false,
+        wait_for_swap: true,
     };
 
     fn at(seconds: u64) -> Monotonic {

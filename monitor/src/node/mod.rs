@@ -18,6 +18,7 @@ pub mod psi_figures;
 pub mod psi_trigger;
 pub mod replaced_file;
 pub mod statfs;
+pub mod swap_devices;
 pub mod timer;
 pub mod vmstat;
 pub mod zoneinfo;

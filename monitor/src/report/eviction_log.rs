@@ -83,6 +83,25 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             suppressed,
             "no further workload is evicted: the memory of workloads that were killed is coming back"
         ),
+        Record::SwapKeepsUp { met, per_second, usable } => tracing::info!(
+            event = "swap_keeps_up",
+            signal = met.threshold.signal.as_str(),
+            available_bytes = met.value.available,
+            swapped_out_bytes_per_second = per_second.0,
+            swap_usable_bytes = usable.0,
+            suppressed,
+            "swap keeps up: the kernel swaps out {per_second}/s, and {usable} of swap are left for the workloads that grow; no workload is evicted meanwhile"
+        ),
+        Record::SwapFallsShort { met, waited, why } => tracing::info!(
+            event = "swap_falls_short",
+            signal = met.threshold.signal.as_str(),
+            available_bytes = met.value.available,
+            waited_seconds = waited.as_secs_f64(),
+            reason = why.as_str(),
+            suppressed,
+            "swap falls short: {}; the eviction does not wait for it",
+            why.as_str()
+        ),
         Record::ProtectedLeak { met, workload, fall } => tracing::error!(
             event = "leak_not_evictable",
             signal = met.threshold.signal.as_str(),

@@ -119,6 +119,8 @@ impl LogLimits {
             }
             Record::CandidatesExhausted { .. } | Record::BudgetSpent { .. } => ("exhausted", seldom),
             Record::EvictionWaits { .. } | Record::MemoryExpected { .. } => ("waits", seldom),
+            Record::SwapKeepsUp { .. } => ("swap keeps up", seldom),
+            Record::SwapFallsShort { .. } => ("swap falls short", seldom),
             Record::ProtectedLeak { .. } => ("protected leak", seldom),
             Record::RefaultsOnly { .. } => ("refaults", seldom),
             Record::PodsAwaited { .. } => ("pods awaited", seldom),

@@ -28,6 +28,8 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::PodsAwaited { .. }
         | Record::EvictionWaits { .. }
         | Record::MemoryExpected { .. }
+        | Record::SwapKeepsUp { .. }
+        | Record::SwapFallsShort { .. }
         | Record::ProtectedLeak { .. }
         | Record::EvictionCalledOff { .. }
         | Record::EvictionLeft { .. }

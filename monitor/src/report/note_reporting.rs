@@ -46,6 +46,8 @@ impl Reporter {
             | Note::Expected { threshold, .. }
             | Note::PutOff { threshold, .. }
             | Note::MemoryExpected { threshold, .. }
+            | Note::SwapKeepsUp { threshold, .. }
+            | Note::SwapFallsShort { threshold, .. }
             | Note::ProtectedLeak { threshold, .. }
             | Note::RefaultsOnly { threshold, .. }
             | Note::Exhausted { threshold, .. }
@@ -67,6 +69,12 @@ impl Reporter {
             }
             Note::MemoryExpected { left, .. } => {
                 self.report(&Record::MemoryExpected { met, left }, now);
+            }
+            Note::SwapKeepsUp { per_second, usable, .. } => {
+                self.report(&Record::SwapKeepsUp { met, per_second, usable }, now);
+            }
+            Note::SwapFallsShort { waited, why, .. } => {
+                self.report(&Record::SwapFallsShort { met, waited, why }, now);
             }
             Note::ProtectedLeak { id, fall, .. } => {
                 let workload = id.map(|id| state.sensors.workloads.owner(id));

@@ -9,7 +9,7 @@ use crate::actions::oom_score::{Audit, Drift};
 use crate::actions::{Ended, ReclaimAttempt, Restored as ScoresRestored};
 use crate::cluster::Verdict;
 use crate::config::{Mode, Threshold};
-use crate::eviction::decider::{ArmedBy, Unarmed};
+use crate::eviction::decider::{ArmedBy, SwapLimit, Unarmed};
 use crate::eviction::evicted::Cause;
 use crate::eviction::no_execute::News;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
@@ -65,6 +65,10 @@ pub enum Record<'r> {
     PodUnknown { pod_uid: &'r str },
     // The next eviction waits for the memory of workloads that were killed.
     MemoryExpected { met: &'r MetThreshold, left: Bytes },
+    // The next eviction waits while the kernel swaps out as fast as memory falls.
+    SwapKeepsUp { met: &'r MetThreshold, per_second: Bytes, usable: Bytes },
+    // It does not wait for swap, or not any longer.
+    SwapFallsShort { met: &'r MetThreshold, waited: Duration, why: SwapLimit },
     // Evictions have bought too little, and what leaks, the workload if that is known, cannot be evicted.
     ProtectedLeak { met: &'r MetThreshold, workload: Option<&'r str>, fall: f64 },
     // The threshold is met only because of refaults, and no candidate causes them.

@@ -8,7 +8,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::actions::{Action, ReclaimAttempt};
-use crate::eviction::decider::{ArmedBy, EvictionEnd, Unarmed};
+use crate::eviction::decider::{ArmedBy, EvictionEnd, SwapLimit, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
 use crate::node::other_killers::{Acts, Killer, OtherKiller};
 use crate::report::eviction_report::{BenefitReport, ThresholdTrigger, Trigger};
@@ -172,6 +172,18 @@ fn log_and_metric_of_each_record_agree() {
             Record::RefaultsOnly { met: &met, correction: Bytes(7), by: Some("reader") },
             "refaults_only",
             ("correction_bytes", "7"),
+            None,
+        ),
+        (
+            Record::SwapKeepsUp { met: &met, per_second: Bytes(7), usable: Bytes(9) },
+            "swap_keeps_up",
+            ("swap_usable_bytes", "9"),
+            None,
+        ),
+        (
+            Record::SwapFallsShort { met: &met, waited: Duration::from_secs(3), why: SwapLimit::Stalls },
+            "swap_falls_short",
+            ("reason", "tasks wait for memory"),
             None,
         ),
         (

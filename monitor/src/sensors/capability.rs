@@ -25,6 +25,10 @@ pub(super) const ALLOCATABLE: Capability = Capability::new(
 );
 pub(super) const PRESSURE: Capability =
     Capability::new("pressureConditions", "the condition stays as it is until there are figures");
+pub(super) const SWAP: Capability = Capability::new(
+    "evictions.waitForSwap",
+    "an eviction does not wait while the kernel swaps out as fast as memory falls",
+);
 pub(super) const INODES: Capability = Capability::new("inodes", "free inodes are not observed");
 pub(super) const DISK_USAGE: Capability = Capability::new("disk_usage", "disk usage is not measured");
 pub(super) const WORKLOADS: Capability =

@@ -24,6 +24,9 @@ const EXAMINED: usize = 8;
 /// A workload with less than this fraction of what the largest one holds is not examined.
 const WORTH: u64 = 4;
 
+/// A workload that grows by fewer bytes per second does not count as growing.
+const LEAST_GROWTH: i64 = 64 << 10;
+
 /// The readings of the largest workloads. There are readings only while a threshold is near.
 #[derive(Debug, Default)]
 pub struct Growth {
@@ -105,6 +108,13 @@ impl Growth {
 
     pub(super) fn of(&self, id: CgroupId) -> Option<i64> {
         self.readings.get(&id)?.growth
+    }
+
+    /// Returns the workloads that grow at least a quarter as fast as the fastest one.
+    pub(super) fn growing(&self) -> impl Iterator<Item = CgroupId> {
+        let growth = || self.readings.iter().filter_map(|(id, reading)| Some((*id, reading.growth?)));
+        let fastest = growth().map(|(_, growth)| growth).max().unwrap_or(0);
+        growth().filter(move |(_, growth)| *growth >= LEAST_GROWTH && *growth >= fastest / 4).map(|(id, _)| id)
     }
 
     /// Returns the workload that grows fastest among the `protected`, with its growth.

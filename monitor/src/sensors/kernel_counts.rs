@@ -103,6 +103,11 @@ impl KernelCounts {
         self.refaulting.forget();
     }
 
+    /// Returns the pages that were swapped out since boot, if the kernel counts them, and when they were counted.
+    pub(super) fn swapped_out(&self) -> Option<(Monotonic, Option<u64>)> {
+        self.sample.map(|sample| (sample.at, sample.stat.swapped_out))
+    }
+
     pub(super) fn swap(&self, details: &MemDetails) -> Option<SwapReport> {
         let stat = self.sample?.stat;
         let bytes = |pages: Option<u64>| Bytes(pages.unwrap_or(0).saturating_mul(page_size()));

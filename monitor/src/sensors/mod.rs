@@ -36,6 +36,7 @@ mod sensor_reports;
 mod signal_slopes;
 pub mod sources;
 pub mod standing;
+pub mod swap_out;
 pub mod workload_scan;
 
 use std::sync::Arc;
@@ -72,6 +73,7 @@ use self::pod_source::PodSource;
 use self::pressure_conditions::PressureConditions;
 use self::refaulters::Refaulters;
 use self::sources::{Facts, Sources};
+use self::swap_out::SwapWatch;
 use self::workload_scan::{LIST_AGE, Workloads};
 
 #[derive(Debug)]
@@ -80,6 +82,7 @@ pub struct Sensors {
     pub memory: Memory,
     pub counts: KernelCounts,
     refaulters: Refaulters,
+    swap: SwapWatch,
     pub pressure: PressureConditions,
     pub signals: OtherSignals,
     pub inodes: InodeCounts,
@@ -133,6 +136,7 @@ impl Sensors {
             memory: Memory::new(memory, rate, proc_root),
             counts: KernelCounts::open(proc_root),
             refaulters: Refaulters::default(),
+            swap: SwapWatch::new(proc_root),
             pressure: PressureConditions::new(proc_root, tree.hierarchy(), &config.pressure_conditions),
             signals: OtherSignals::new(
                 PidSignal::open(config),

@@ -1,6 +1,8 @@
 //! How much memory the kernel may reclaim from a cgroup.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::eviction::proactive_reclaim::Holding;
 use crate::node::pinned_file::{keyed_value, number_or_max};
@@ -32,6 +34,25 @@ fn swappable(directory: BorrowedFd<'_>, stat: &str) -> Bytes {
         .filter_map(|child| Some(pages(&read(child.as_fd(), "memory.stat").ok()?).min(swap_left(child.as_fd()))))
         .collect();
     if below.is_empty() { own } else { own.min(below.into_iter().sum()) }
+}
+
+/// Returns how much more of the workload in the cgroup `directory` may be swapped out: by its own limit, by those of the cgroups above, and by
+/// the strictest one of the cgroups in it. Which of these grows is not known.
+pub(super) fn room_in_swap(directory: BorrowedFd<'_>) -> Bytes {
+    let inside = children(directory).unwrap_or_default();
+    let mut room = inside.iter().map(|child| swap_left(child.as_fd())).fold(swap_left(directory), Bytes::min);
+    let mut above = parent(directory);
+    // The root of the hierarchy has no limit, and nothing above it is a cgroup.
+    while let Some(cgroup) = above.filter(|cgroup| read(cgroup.as_fd(), "memory.swap.max").is_ok()) {
+        room = room.min(swap_left(cgroup.as_fd()));
+        above = parent(cgroup.as_fd());
+    }
+    room
+}
+
+fn parent(directory: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, "..", flags, Mode::empty()).ok()
 }
 
 /// Returns how much swap the cgroup's own limit still allows.
@@ -84,5 +105,32 @@ mod tests {
         assert_eq!(swappable(&child("0\n"), 1000), Bytes(0), "the kubelet's NoSwap");
         let whole = held(&[stat], 0);
         assert_eq!((whole.above_request, whole.active_file, whole.inactive_file), (Bytes(7), Bytes(20), Bytes(30)));
+    }
+
+    #[test]
+    fn room_in_swap_is_that_of_the_strictest_limit() {
+        let limit = |path: &str, max: &str, used: &str| {
+            [
+                (format!("{path}memory.swap.max"), max.to_owned()),
+                (format!("{path}memory.swap.current"), used.to_owned()),
+            ]
+        };
+        let open = |max: [&str; 4]| {
+            let [above, own, one, other] = max;
+            let files = [
+                limit("", above, "5"),
+                limit("pod/", own, "5"),
+                limit("pod/a/", one, "5"),
+                limit("pod/b/", other, "5"),
+            ]
+            .concat();
+            let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+            let root = directory(&files);
+            room_in_swap(fs::File::open(root.path().join("pod")).unwrap().as_fd())
+        };
+        assert_eq!(open(["max"; 4]), Bytes::MAX);
+        assert_eq!(open(["max", "105", "max", "max"]), Bytes(100));
+        assert_eq!(open(["25", "105", "max", "max"]), Bytes(20), "the class or all pods are limited");
+        assert_eq!(open(["max", "max", "max", "0"]), Bytes(0), "the kubelet's NoSwap of one container");
     }
 }

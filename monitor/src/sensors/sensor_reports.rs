@@ -4,7 +4,7 @@ use crate::config::{Policy, Semantics};
 use crate::eviction::{Armed, SignalValue};
 use crate::units::{Monotonic, Signal};
 
-use super::capability::{ALLOCATABLE, CUT, Capability, DISK_USAGE, INODES, PIDS, PRESSURE, VMSTAT, WORKLOADS};
+use super::capability::{ALLOCATABLE, CUT, Capability, DISK_USAGE, INODES, PIDS, PRESSURE, SWAP, VMSTAT, WORKLOADS};
 use super::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SignalReport, SourceReport};
 use super::signal_slopes::exhaustion;
 use super::{Sensors, sources};
@@ -65,6 +65,7 @@ impl Sensors {
         set(PIDS, self.signals.pids.missing());
         set(ALLOCATABLE, self.signals.allocatable.missing());
         set(PRESSURE, self.pressure.missing().as_deref());
+        set(SWAP, self.swap_missing());
         set(INODES, self.inodes.missing());
         set(DISK_USAGE, self.disk.missing());
         set(WORKLOADS, self.workloads.missing());

@@ -146,7 +146,7 @@ fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampli
 
 fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfig) {
     let known = format!(
-        "coolDown maxPerMinute killTimeout minimumGain reclaimDeadline actOnPresentPressure {}",
+        "coolDown maxPerMinute killTimeout minimumGain reclaimDeadline actOnPresentPressure waitForSwap {}",
         candidate_options::FIELDS
     );
     let inner = walk.section(fields, "evictions", &known);
@@ -160,6 +160,7 @@ fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut Monitor
     walk.set(&mut limits.minimum_gain, inner.get("minimumGain"), |walk, field| walk.duration(field, "10s"));
     walk.set(&mut limits.reclaim_deadline, inner.get("reclaimDeadline"), |walk, field| walk.duration(field, "200ms"));
     walk.set(&mut limits.act_on_present_pressure, inner.get("actOnPresentPressure"), Walk::boolean);
+    walk.set(&mut limits.wait_for_swap, inner.get("waitForSwap"), Walk::boolean);
 }
 
 fn read_kernel(walk: &mut Walk<'_>, fields: &Fields<'_>, kernel: &mut KernelOptions) {

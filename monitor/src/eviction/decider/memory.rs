@@ -15,6 +15,7 @@ use super::arming::{Arming, Stalls};
 use super::pending::{DyingMemory, Pending};
 use super::shortage::Shortages;
 use super::snapshot::{EvictionEnd, Snapshot};
+use super::swap_rule::SwapWait;
 
 /// A workload is no candidate for this long after a failed attempt.
 const FAILED_FOR: Duration = Duration::from_secs(30);
@@ -50,6 +51,7 @@ pub struct Memory {
     pub(super) falls: Falls,
     pub(super) shortages: Shortages,
     pub(super) pending: Pending,
+    pub(super) swap_wait: SwapWait,
     /// When limits of local storage are checked next.
     pub(super) limits_due: Option<Monotonic>,
 }

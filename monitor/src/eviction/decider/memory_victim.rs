@@ -11,9 +11,10 @@ use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::Level;
 use super::shortage::ProtectedLeak;
+use super::swap_rule::{SwapLevel, SwapWait};
 use super::{Decider, Note, Rules, Snapshot, start};
 
-/// The decider asks this often whether the memory of victims has come back.
+/// The decider asks this often whether the memory of victims has come back, and whether swap-out still keeps up.
 const POLL: Duration = Duration::from_millis(10);
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
@@ -28,6 +29,9 @@ impl<C: Candidate> Decider<C> {
         let signals = crossed.map(|(armed, _)| armed.threshold.signal);
         self.memory.shortages.observe(signals, rules.policy.pressure_transition_period, now);
         let is_short = self.turn.assessment.met.iter().any(|met| met.threshold.signal.resource() == Resource::Memory);
+        if !is_short {
+            self.memory.swap_wait = SwapWait::default();
+        }
         if !is_short && self.memory.shortages.is_empty() {
             self.memory.pending.end_shortage();
         }
@@ -51,6 +55,33 @@ impl<C: Candidate> Decider<C> {
             self.turn.notes.push(Note::MemoryExpected { threshold: place, left });
         }
         true
+    }
+
+    /// Tells whether the eviction waits because the kernel swaps out as fast as available memory falls.
+    pub(super) fn awaits_swap(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
+        let Some(agent) = rules.agent() else { return false };
+        let is_in_force = agent.limits.wait_for_swap
+            && rules.policy.semantics == Semantics::Corrected
+            && met.threshold.signal == Signal::MemoryAvailable;
+        if !is_in_force || snapshot.swap.is_none() && !self.memory.swap_wait.is_waiting() {
+            return false;
+        }
+        let now = snapshot.clock();
+        let available = Amount::from_units(met.value.available);
+        let level = SwapLevel {
+            available: available.as_f64(),
+            threshold: met.quantity.as_f64(),
+            missing: (met.wanted(rules.policy.quirks) - available).as_f64(),
+            fall: self.memory.fall(met.value, now),
+            minimum: agent.limits.minimum_gain,
+        };
+        let wait = &mut self.memory.swap_wait;
+        let verdict = wait.judge(snapshot.swap, level, snapshot.oom_killed, now);
+        self.turn.notes.extend(wait.settle(met.place, verdict, now));
+        if verdict.is_ok() {
+            self.retry_at(now.after(POLL));
+        }
+        verdict.is_ok()
     }
 
     /// Tells whether the victim is picked by what its end buys.

@@ -21,6 +21,7 @@ mod rules;
 mod shortage;
 mod snapshot;
 mod start;
+mod swap_rule;
 mod timing;
 
 use std::time::Duration;
@@ -42,14 +43,14 @@ pub use super::standing::{ControlPlane, Standing};
 pub use arming::{ArmedBy, Unarmed, at_arrival, is_plausible};
 pub use kept::Kept;
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
-pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
+pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route, SwapLimit};
 pub use pending::DyingMemory;
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use shortage::ProtectedLeak;
 pub use snapshot::{
     Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Refaults, Snapshot,
-    UnderWay,
+    SwapOut, UnderWay,
 };
 pub use start::PodList;
 pub use timing::blocks;

@@ -172,6 +172,18 @@ pub enum Note {
         threshold: usize,
         left: Bytes,
     },
+    /// The kernel swaps out as fast as memory falls, this many bytes per second, and the growing workloads may use so much more swap.
+    SwapKeepsUp {
+        threshold: usize,
+        per_second: Bytes,
+        usable: Bytes,
+    },
+    /// The eviction does not wait for swap on a node that has swap, or not any longer. `waited` is how long it has waited.
+    SwapFallsShort {
+        threshold: usize,
+        waited: Duration,
+        why: SwapLimit,
+    },
     /// Evictions have bought too little, and what leaks is no candidate: the protected workload `id`, or something else. Memory falls by
     /// `fall` bytes per second.
     ProtectedLeak {
@@ -200,6 +212,39 @@ pub enum Note {
         id: CgroupId,
         bytes: Bytes,
     },
+}
+
+/// Why swap-out does not delay an eviction, or not any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwapLimit {
+    /// There is no swap that counts, no PSI, or no recent figure.
+    Unknown,
+    /// Half of the threshold is left, or will be in half a second.
+    HalfLeft,
+    /// Available memory falls faster than the kernel swaps out, or nothing is swapped out.
+    TooSlow,
+    /// Available memory falls, and no workload is known to grow.
+    NobodyGrows,
+    /// The free swap, or what a growing workload may use of it, would not last.
+    NoRoom,
+    /// Tasks wait for memory.
+    Stalls,
+    /// The kernel's OOM killer has acted.
+    OomKill,
+}
+
+impl SwapLimit {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "swap-out or stalls cannot be observed",
+            Self::HalfLeft => "less than half of the threshold is left, or soon will be",
+            Self::TooSlow => "memory falls faster than the kernel swaps out, or nothing is swapped out",
+            Self::NobodyGrows => "memory falls, and no workload is known to grow",
+            Self::NoRoom => "the swap that the growing workloads may use would not last",
+            Self::Stalls => "tasks wait for memory",
+            Self::OomKill => "the kernel's OOM killer has acted",
+        }
+    }
 }
 
 /// Why a candidate is not evicted although it is ranked.

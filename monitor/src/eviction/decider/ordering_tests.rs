@@ -3,6 +3,7 @@
 mod benefit_tests;
 mod reclaim_tests;
 mod replay_tests;
+mod swap_tests;
 mod wait_tests;
 
 use std::time::Duration;
@@ -77,6 +78,7 @@ impl Scene {
             reclaim_deadline: Duration::from_millis(500),
             // The scenes begin under pressure.
             act_on_present_pressure: true,
+            wait_for_swap: true,
         };
         let methods = EvictionMethods { hard: EvictionMethod::Delete, soft: EvictionMethod::Evict };
         Self {
@@ -229,6 +231,8 @@ fn note_name(note: Note) -> &'static str {
         Note::Expected { .. } => "expected",
         Note::PutOff { .. } => "put off",
         Note::MemoryExpected { .. } => "memory expected",
+        Note::SwapKeepsUp { .. } => "swap keeps up",
+        Note::SwapFallsShort { .. } => "swap falls short",
         Note::ProtectedLeak { .. } => "protected leak",
         Note::RefaultsOnly { .. } => "refaults only",
         Note::Exhausted { .. } => "exhausted",

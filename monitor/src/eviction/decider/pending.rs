@@ -8,7 +8,7 @@ use crate::eviction::fall::Window;
 use crate::units::{Bytes, CgroupId, Monotonic};
 
 /// The wait ends at once when half of the threshold would be reached within this time.
-const AHEAD: f64 = 0.5;
+pub(super) const AHEAD: f64 = 0.5;
 /// The memory of a workload that was killed less than this ago counts as coming: its processes need a moment to exit.
 const FRESH: Duration = Duration::from_millis(200);
 /// The wait ends when nothing has come for this long. A kubelet unmounts a pod's tmpfs about two seconds after its processes.

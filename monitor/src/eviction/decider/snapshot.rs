@@ -56,6 +56,9 @@ pub struct Snapshot {
     /// The total time for which all tasks waited for memory (PSI `full`). It is read while [`super::Decider::awaits_stalls`] asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_stalled: Option<Duration>,
+    /// How fast the kernel swaps out, while a threshold on memory is near. `None` where no swap delays an eviction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap: Option<SwapOut>,
     /// When the kernel's OOM killer last acted for the whole node, and not for a cgroup's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_killed: Option<Monotonic>,
@@ -136,6 +139,22 @@ pub enum ReclaimFacts {
     Idle,
     /// The kernel works on a request. The field is its answer so far.
     Busy(ReclaimAnswer),
+}
+
+/// What the rule needs to know of swap. The agent reads it between two turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SwapOut {
+    /// When the figures were read.
+    pub at: Monotonic,
+    /// The free swap.
+    pub free: Bytes,
+    /// What the growing workload with least room in swap may still have swapped out; `None` if no workload is known to grow.
+    pub room: Option<Bytes>,
+    /// The bytes that the kernel swapped out per second, over the last second or less.
+    pub per_second: Bytes,
+    /// The thousandths of the last tenth of a second or more for which all tasks waited for memory; `None` without PSI.
+    pub stalled: Option<u32>,
 }
 
 /// The result of what the previous step asked for.

@@ -1,0 +1,175 @@
+//! How fast the kernel swaps out, and how much more it can. Read only while a threshold on memory is near, and only on a node with swap.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::eviction::decider::SwapOut;
+use crate::node::CgroupVersion;
+use crate::node::swap_devices::SwapDevices;
+use crate::units::{Bytes, Monotonic, page_size};
+
+use super::Sensors;
+use super::reclaimable::room_in_swap;
+
+/// The least time between two readings.
+const EVERY: Duration = Duration::from_millis(100);
+/// Swap-out is averaged over at most this time: the kernel swaps in bursts.
+const SPAN: Duration = Duration::from_secs(1);
+/// The readings of [`SPAN`], and a few more.
+const MOST_READINGS: usize = 12;
+
+const CGROUP_V1: &str = "cgroup v1 does not show how much swap a workload may use; boot with cgroup v2";
+const NO_PSI: &str = "there is no PSI; boot with psi=1 on Linux 4.20 or later";
+const NO_COUNTER: &str = "/proc/vmstat has no pswpout";
+
+/// The readings of a node with swap.
+#[derive(Debug)]
+pub struct SwapWatch {
+    swaps: PathBuf,
+    /// Whether the node has swap that counts. The list of swaps is read only then, or when nothing is urgent.
+    is_there: bool,
+    readings: Vec<Reading>,
+    latest: Option<SwapOut>,
+    missing: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: Monotonic,
+    /// The pages that were swapped out since boot.
+    written: u64,
+    /// The time for which all tasks waited for memory since boot, and when that was read.
+    stalled: Option<(Duration, Monotonic)>,
+}
+
+impl SwapWatch {
+    pub(super) fn new(proc_root: &Path) -> Self {
+        let swaps = proc_root.join("swaps");
+        Self { swaps, is_there: false, readings: Vec::new(), latest: None, missing: None }
+    }
+
+    fn usable(&self) -> Option<Bytes> {
+        SwapDevices::parse(&std::fs::read_to_string(&self.swaps).ok()?).usable()
+    }
+
+    fn forget(&mut self) {
+        self.readings.clear();
+        self.latest = None;
+    }
+
+    fn take_in(&mut self, reading: Reading, (free, room): (Bytes, Option<Bytes>)) {
+        let now = reading.at;
+        let before = self.readings.last().copied();
+        if self.readings.len() >= MOST_READINGS {
+            self.readings.remove(0);
+        }
+        let first = self.readings.iter().find(|reading| now.since(reading.at) <= SPAN).copied();
+        self.readings.push(reading);
+        self.latest = first.or(before).map(|first| SwapOut {
+            at: now,
+            free,
+            room,
+            per_second: per_second(reading.written.saturating_sub(first.written), now.since(first.at)),
+            stalled: before.and_then(|before| share(before.stalled?, reading.stalled?)),
+        });
+    }
+}
+
+fn per_second(pages: u64, passed: Duration) -> Bytes {
+    let bytes = u128::from(pages.saturating_mul(page_size()));
+    Bytes(u64::try_from(bytes * 1_000_000 / passed.as_micros().max(1)).unwrap_or(u64::MAX))
+}
+
+/// Returns the thousandths of the time between two readings for which all tasks waited; nothing after a long time between them.
+fn share(before: (Duration, Monotonic), now: (Duration, Monotonic)) -> Option<u32> {
+    let passed = now.1.since(before.1);
+    let waited = now.0.saturating_sub(before.0).as_micros() * 1000 / passed.as_micros().max(1);
+    (passed <= SPAN).then(|| u32::try_from(waited).unwrap_or(u32::MAX))
+}
+
+impl Sensors {
+    /// Looks whether the node has swap that may delay an eviction. `is_wanted` tells whether the rule is in force.
+    pub fn look_for_swap(&mut self, is_wanted: bool) {
+        let is_v1 = self.workloads.tree().hierarchy().version == CgroupVersion::V1;
+        let swap = &mut self.swap;
+        let has_swap = is_wanted && swap.usable().is_some();
+        swap.missing = match has_swap {
+            true if is_v1 => Some(CGROUP_V1),
+            true if self.pressure.memory_stalled().is_none() => Some(NO_PSI),
+            true if self.counts.swapped_out().is_some_and(|(_, written)| written.is_none()) => Some(NO_COUNTER),
+            _ => None,
+        };
+        swap.is_there = has_swap && swap.missing.is_none();
+    }
+
+    /// Reads how fast the kernel swaps out, if a threshold on memory may be met soon. Otherwise forgets it.
+    pub fn watch_swap(&mut self, is_near: bool, now: Monotonic) {
+        if !is_near || !self.swap.is_there {
+            return self.swap.forget();
+        }
+        let is_recent = |at: Monotonic| now.since(at) < EVERY;
+        if self.counts.swapped_out().is_none_or(|(at, _)| !is_recent(at)) {
+            self.read_counts();
+        }
+        let read = self.swap.readings.last().map(|reading| reading.at);
+        let counted = self.counts.swapped_out().filter(|(at, _)| Some(*at) != read);
+        let Some((at, Some(written))) = counted.filter(|(at, _)| read.is_none_or(|read| at.since(read) >= EVERY / 2))
+        else {
+            return;
+        };
+        let Some(free) = self.swap.usable() else { return self.swap.forget() };
+        let stalled = self.pressure.memory_stalled().map(|total| (total, Monotonic::now()));
+        let tree = self.workloads.tree();
+        let growing = self.growth.growing().filter_map(|id| tree.find(id));
+        let room = growing.map(|tracked| room_in_swap(tracked.directory())).min();
+        self.swap.take_in(Reading { at, written, stalled }, (free, room));
+    }
+
+    /// Returns the last reading.
+    pub fn swap_out(&self) -> Option<SwapOut> {
+        self.swap.latest
+    }
+
+    /// Returns why an eviction does not wait for swap on a node that has swap.
+    pub(super) fn swap_missing(&self) -> Option<&str> {
+        self.swap.missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Monotonic {
+        Monotonic(milliseconds * 1_000_000)
+    }
+
+    /// Returns the rate in pages per second and the share of stalls after readings of milliseconds, pages, and milliseconds of stalls.
+    fn watched(readings: &[(u64, u64, Option<u64>)]) -> Option<(u64, Option<u32>)> {
+        let mut watch = SwapWatch::new(Path::new("/proc"));
+        for (now, written, stalled) in readings {
+            let stalled = stalled.map(|stalled| (Duration::from_millis(stalled), at(*now)));
+            watch.take_in(Reading { at: at(*now), written: *written, stalled }, (Bytes(1), None));
+        }
+        watch.latest.map(|latest| (latest.per_second.0 / page_size(), latest.stalled))
+    }
+
+    #[test]
+    fn swap_out_is_averaged_over_a_second_and_stalls_over_a_step() {
+        let steady: Vec<_> = (0..40).map(|step| (step * 100, step * 500, Some(step))).collect();
+        for (name, readings, expected) in [
+            ("one reading", &[(0, 7_000, Some(900))][..], None),
+            ("a first step", &[(0, 7_000, Some(900)), (100, 7_100, Some(920))], Some((1_000, Some(200)))),
+            ("no PSI", &[(0, 0, None), (100, 100, None)], Some((1_000, None))),
+            ("steady", &steady, Some((5_000, Some(10)))),
+            (
+                "a burst and a pause",
+                &[(0, 0, Some(0)), (100, 900, Some(90)), (900, 900, Some(90))],
+                Some((1_000, Some(0))),
+            ),
+            ("a long time without a reading", &[(0, 0, Some(0)), (2_000, 2_000, Some(9))], Some((1_000, None))),
+        ] {
+            assert_eq!(watched(readings), expected, "{name}");
+        }
+    }
+}
