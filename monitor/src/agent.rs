@@ -31,7 +31,6 @@ pub use self::parts::Parts;
 pub use self::reload::Reload;
 pub use self::wakeup::Wakeup;
 
-/// State of the loop.
 #[derive(Debug)]
 pub struct Agent {
     config: MonitorConfig,

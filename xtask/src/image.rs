@@ -113,7 +113,6 @@ pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path
     Ok(Written { packed_bytes: archive.len(), layer_bytes: layer.len(), digest, files })
 }
 
-/// Collects the files of the layer.
 fn files(workspace: &Workspace, agent: &Path, scratch: &Path) -> Result<Files> {
     let mut files = Files::default();
     files.own_program(PROGRAM, agent, scratch)?;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-/// Why an action had no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
     /// The workload's cgroup was removed, so its processes have ended.

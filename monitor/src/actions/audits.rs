@@ -67,7 +67,6 @@ impl Audits {
         self.due = Extent::All;
     }
 
-    /// Whether an audit is under way.
     pub fn is_busy(&self) -> bool {
         self.auditor.is_busy()
     }

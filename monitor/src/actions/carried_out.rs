@@ -11,7 +11,6 @@ use crate::workloads::WorkloadUsage;
 
 use super::ReclaimAttempt;
 
-/// An eviction that the decider chose.
 #[derive(Debug, Clone, Copy)]
 pub struct EvictionOrder<'o> {
     pub choice: &'o Choice,
@@ -28,7 +27,6 @@ pub enum Reason<'o> {
     Limit(&'o Above),
 }
 
-/// An eviction that was started.
 #[derive(Debug, Clone, Copy)]
 pub struct Started {
     pub processes: usize,
@@ -61,7 +59,6 @@ pub enum ActionNote {
     ReclaimEnded(ReclaimAttempt),
 }
 
-/// How an eviction starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// SIGKILL, without a grace period.

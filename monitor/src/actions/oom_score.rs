@@ -31,12 +31,10 @@ impl Default for Extent {
 }
 
 impl Extent {
-    /// Returns an extent without workloads.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Some(ids) if ids.is_empty())
     }
 
-    /// Adds the processes of these workloads.
     pub fn add(&mut self, more: impl IntoIterator<Item = CgroupId>) {
         if let Self::Some(ids) = self {
             ids.extend(more);
@@ -142,7 +140,6 @@ impl Auditor {
         Self { record: Some(record), ..self }
     }
 
-    /// Restores the values from before the agent.
     pub fn restore(&mut self, proc_root: &Path) -> Restored {
         self.record.as_mut().map(|record| record.restore(proc_root)).unwrap_or_default()
     }

@@ -40,7 +40,6 @@ pub struct ProactiveReclaim {
     in_vain: Option<(Monotonic, ReclaimAttempt)>,
 }
 
-/// An attempt under way.
 #[derive(Debug)]
 struct Attempt {
     workload: String,
@@ -85,7 +84,6 @@ impl ProactiveReclaim {
         (now.since(ended) < RELATED.max(attempt.took.saturating_mul(10))).then_some(attempt)
     }
 
-    /// Returns the facts about reclaim for the decider.
     pub fn facts(&self) -> ReclaimFacts {
         match (&self.first, &self.running) {
             (ReclaimFirst::Observe, _) => ReclaimFacts::DryRun,

@@ -49,7 +49,6 @@ pub fn question() -> (Answer, Asked) {
 }
 
 impl Answer {
-    /// Sends the outcome.
     pub fn give(self, answer: Result<(), NotDone>) {
         // The receiver may have stopped waiting.
         let _sent = self.0.send(answer);

@@ -21,7 +21,6 @@ impl Agent {
         self.actions.cluster.stop(CLEANUP_LIMIT);
     }
 
-    /// Handles and reports an event of the control plane.
     pub(super) fn handle_cluster_event(&mut self, event: Event) {
         match event {
             Event::State(state) => self.update_state(&state),

@@ -8,7 +8,6 @@ use crate::units::{Monotonic, split_degradation};
 use super::Agent;
 
 impl Agent {
-    /// Handles and reports an event of the container runtime.
     pub(super) fn handle_runtime_event(&mut self, event: &Event) {
         let now = Monotonic::now();
         match event {

@@ -178,7 +178,6 @@ impl Agent {
         }
     }
 
-    /// Measures what the decider asks for.
     pub(super) fn measure(&mut self, what: Measure, turn: &mut Turn) -> Answer<WorkloadUsage> {
         match what {
             // The signals are sampled by the driver, which owns the snapshot.
@@ -293,7 +292,6 @@ impl Agent {
         })
     }
 
-    /// Reports what the turn found and did.
     fn report_turn(&mut self, start: &TurnStart, turn: &Turn, eviction: Option<&StartedEviction>, now: Monotonic) {
         for note in self.actions.take_notes() {
             self.reporter.report_action_note(&note, now);
@@ -363,7 +361,6 @@ impl Agent {
     }
 }
 
-/// Returns the rules that this configuration gives the decider.
 fn rules(config: &MonitorConfig) -> Rules<'_> {
     let agent = AgentRules {
         mode: config.mode,

@@ -44,7 +44,6 @@ const STANDARD_REASONS: [&str; 6] = [
 /// other writers.
 const OWN_REASONS: [&str; 4] = [PRESSURE_LASTS, NO_PRESSURE, NOT_KNOWN_YET, AGENT_STOPPED];
 
-/// Returns whether kubelets write this condition.
 pub(super) fn is_standard(kind: &str) -> bool {
     STANDARD.iter().any(|(standard, _)| *standard == kind)
 }
@@ -76,7 +75,6 @@ pub enum Owner {
     Others,
 }
 
-/// Returns the writer of the taint with this key.
 pub fn owner(key: &str) -> Owner {
     let is = |name: &str, prefix: &str| key.strip_prefix(prefix) == Some(name);
     let own = STANDARD.iter().any(|(_, name)| is(name, KEY_PREFIX));

@@ -144,7 +144,6 @@ impl Cluster {
         self.shared.with(|view| view.clone())
     }
 
-    /// Returns a handle that reads the last view.
     pub fn viewer(&self) -> Viewer {
         Viewer { shared: Arc::clone(&self.shared), is_there: self.is_there() }
     }

@@ -25,7 +25,6 @@ pub struct CandidateOptions {
 pub const FIELDS: &str = "candidates services";
 
 impl CandidateOptions {
-    /// Reads the fields from the section `evictions`.
     pub fn read(walk: &mut Walk<'_>, evictions: &Fields<'_>) -> Self {
         let mut options = Self::default();
         walk.set(&mut options.candidates, evictions.get("candidates"), |walk, field| {

@@ -51,7 +51,6 @@ impl ServingOptions {
     }
 }
 
-/// Reads both files or none.
 fn read_tls(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<TlsFiles> {
     let inner = walk.fields(field, "certificate key");
     let certificate = inner.get("certificate").and_then(|field| walk.path(&field, CERTIFICATE));

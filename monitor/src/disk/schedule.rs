@@ -99,7 +99,6 @@ impl Schedule {
         self.invalidated = self.invalidated.max(since);
     }
 
-    /// Returns whether the workload is still to be measured.
     pub fn contains(&self, places: &WorkloadPlaces) -> bool {
         self.entries.get(&places.workload).is_some_and(|entry| entry.places.id == places.id)
     }

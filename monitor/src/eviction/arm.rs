@@ -59,7 +59,6 @@ pub enum Passes {
     Later,
 }
 
-/// A threshold that is watched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Armed {
     pub threshold: Threshold,

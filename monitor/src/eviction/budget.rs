@@ -105,7 +105,6 @@ impl Budget {
         charges.filter_map(move |charge| left(charge.at, MINUTE, now))
     }
 
-    /// Charges an eviction that began.
     pub fn charge(&mut self, class: Class, id: CgroupId, now: Monotonic) {
         self.charges.retain(|charge| left(charge.at, MINUTE, now).is_some());
         self.charges.push(Charge { class, id, at: now });

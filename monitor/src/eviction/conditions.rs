@@ -4,7 +4,6 @@ use crate::units::Resource;
 
 use super::NodeCondition;
 
-/// The texts that report a node condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConditionText {
     /// The `reason` of the condition.

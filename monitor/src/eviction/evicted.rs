@@ -65,7 +65,6 @@ impl From<Signal> for Cause {
     }
 }
 
-/// One eviction that was decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Eviction<'a> {
     pub pod: &'a Pod,

@@ -5,7 +5,6 @@ use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 use super::Layout;
 use super::usage::Measured;
 
-/// Bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
     /// The bytes of the blocks that the files occupy.

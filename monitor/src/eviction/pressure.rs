@@ -14,7 +14,6 @@ pub struct PressureState {
 }
 
 impl PressureState {
-    /// Returns whether the condition is true.
     pub const fn status(self) -> bool {
         self.status
     }

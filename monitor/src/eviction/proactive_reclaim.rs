@@ -37,7 +37,6 @@ pub enum Futile {
 }
 
 impl Futile {
-    /// Returns the reason in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NobodyAboveRequest => "no workload is above its request",
@@ -49,7 +48,6 @@ impl Futile {
     }
 }
 
-/// How an attempt at proactive reclaim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReclaimOutcome {
     /// The threshold is no longer met.

@@ -200,7 +200,6 @@ impl<C: Candidate> Ranked<C> {
         order.keys.iter().map(|key| KeyValue::of(*key, &facts)).collect()
     }
 
-    /// Explains its place in the ranking in one line.
     pub fn explanation(&self, order: Order<'_>) -> String {
         let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
         let name = self.candidate.name();

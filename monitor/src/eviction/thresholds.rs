@@ -8,7 +8,6 @@ use crate::units::{Amount, Moment, Signal};
 
 use super::{Armed, Observation, SignalValue};
 
-/// A node condition that eviction thresholds raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NodeCondition {
     /// `memory.available` or `allocatableMemory.available`.

@@ -18,7 +18,6 @@ const RANKED: usize = 30;
 /// Baselines kept: one about every 20 s, so that growth covers about the last minute.
 const BASELINES: usize = 3;
 
-/// Parses `/proc/meminfo`.
 pub fn memory(meminfo: &str) -> Memory {
     let get = |key: &str| keyed_value(meminfo, &format!("{key}:")).map(|kib| kib.saturating_mul(1024));
     Memory {

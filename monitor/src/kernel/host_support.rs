@@ -23,7 +23,6 @@ const CAP_SYS_RESOURCE: u64 = 1 << 24;
 const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
 
-/// The effective capabilities of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capabilities(u64);
 

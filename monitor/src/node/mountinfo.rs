@@ -98,12 +98,10 @@ impl<'l> Mount<'l> {
         Some(Self { id, device, root, mount_point, kind, options: fields.next().unwrap_or_default() })
     }
 
-    /// Returns whether the filesystem is read-only through every mount.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.split(',').next() == Some("ro")
     }
 
-    /// Returns the upper directory of a writable overlay.
     pub fn upper_directory(&self) -> Option<PathBuf> {
         let is_overlay = self.kind == "overlay";
         // A comma in a path is escaped (`seq_show_option`), so this splits only between options.

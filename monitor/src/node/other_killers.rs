@@ -38,7 +38,6 @@ pub struct OtherKiller {
     pub acts: Acts,
 }
 
-/// When such a program acts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Acts {
     /// At these hard thresholds.

@@ -122,7 +122,6 @@ impl ClusterMetrics {
         follow(&metrics.changes, report.counts.changes);
     }
 
-    /// Exports the pods of the workloads.
     pub(super) fn pods(&self, pods: &[PodInfo]) {
         let these = Some(self.hasher.hash_one(pods));
         let before = std::mem::replace(&mut *lock(&self.exported), these);

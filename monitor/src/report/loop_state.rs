@@ -40,7 +40,6 @@ impl LoopState<'_> {
         conditions
     }
 
-    /// Returns whether a signal behind the condition is observed.
     fn is_observed(&self, condition: NodeCondition) -> bool {
         let is_of = |signal: Signal| NodeCondition::of(signal) == condition;
         match condition {

@@ -10,7 +10,6 @@ use crate::units::lock;
 
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 
-/// Documentation of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Family {
     pub name: String,

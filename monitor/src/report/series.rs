@@ -32,7 +32,6 @@ impl Default for SeriesLimits {
 }
 
 metrics! {
-    /// The counters that have a `workload` label.
     struct WorkloadCounters {
         /// Inodes that tasks of a workload made, by device (major:minor).
         inodes_created: IntCounterVec = "inodes_created_total"{workload, device},

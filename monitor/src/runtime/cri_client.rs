@@ -25,7 +25,6 @@ const REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// How long a stop may take after its grace period.
 const STOP_TIME: Duration = Duration::from_secs(15);
 
-/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("cannot connect to {}: {reason}", socket.display())]

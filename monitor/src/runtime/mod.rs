@@ -117,7 +117,6 @@ impl Runtime {
         self.shared.with(|view| view.clone())
     }
 
-    /// Returns a handle that reads the latest view.
     pub fn viewer(&self) -> Viewer {
         Viewer(Arc::clone(&self.shared))
     }

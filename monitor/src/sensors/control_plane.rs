@@ -19,7 +19,6 @@ pub struct ControlPlane {
     begun: Monotonic,
 }
 
-/// Whether the control plane defers soft evictions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SoftEvictions {
     Allowed,

@@ -204,7 +204,6 @@ impl Asker {
         is_elsewhere || has_changed || self.crossed.iter().any(|(plain, _)| *plain)
     }
 
-    /// Returns how long until the next round.
     pub(super) fn until_next(&self, observation: &Observation) -> Duration {
         let until = |armed: &Armed| {
             let (_, rate) = self.rates.iter().find(|(signal, _)| *signal == armed.threshold.signal)?;

@@ -56,7 +56,6 @@ impl InodeCounts {
         }
     }
 
-    /// Returns whether any filesystem counts its inodes.
     pub(super) fn is_known(&self) -> bool {
         self.latest.mounted.iter().any(|(_, inodes)| inodes.is_some())
     }
@@ -135,7 +134,6 @@ impl InodeCounts {
             .collect()
     }
 
-    /// Returns the cgroups that create inodes.
     pub(super) fn growing_cgroups(&self) -> impl Iterator<Item = CgroupId> + '_ {
         self.cgroups.iter().filter(|(_, counted)| counted.rate.per_second() >= 1.0).map(|((id, _), _)| *id)
     }

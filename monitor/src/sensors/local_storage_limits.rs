@@ -29,7 +29,6 @@ struct Measured {
     at: Monotonic,
 }
 
-/// A pod that exceeds a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Above {
     pub workload: String,

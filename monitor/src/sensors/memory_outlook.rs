@@ -37,7 +37,6 @@ impl Sensors {
         self.growth.fastest(tracked.filter(|it| it.workload().protection.is_some_and(is_protected)))
     }
 
-    /// Returns the refaults that available memory is corrected by.
     pub fn refaults(&self) -> Refaults {
         Refaults { correction: self.memory.correction(), largest: self.refaulters.largest() }
     }

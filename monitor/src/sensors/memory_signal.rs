@@ -119,7 +119,6 @@ impl Memory {
         }
     }
 
-    /// Reads the working set of the whole node.
     pub(super) fn working_set(&mut self) -> Option<Bytes> {
         self.reader.root_usage().ok().map(RootUsage::working_set)
     }

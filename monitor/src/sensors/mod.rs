@@ -103,7 +103,6 @@ pub struct Platform {
     pub cluster: ControlPlane,
 }
 
-/// The parts that the sensors are made of.
 #[derive(Debug)]
 pub struct SensorParts {
     pub kernel: Kernel,

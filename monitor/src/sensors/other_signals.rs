@@ -24,7 +24,6 @@ impl OtherSignals {
         Self { pids, allocatable, filesystems, slopes: Slopes::default(), values: Vec::new() }
     }
 
-    /// Applies another configuration.
     pub fn reconfigure(&mut self, config: &MonitorConfig) {
         self.filesystems.reconfigure(config);
         self.pids.reconfigure(&config.policy);

@@ -13,7 +13,6 @@ pub struct PodSource {
     is_listed: bool,
 }
 
-/// The result of reading the file of pods.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PodsRead {
     /// The pods of the file are in force now.

@@ -89,7 +89,6 @@ impl PressureConditions {
         is_due
     }
 
-    /// Returns each condition's name and status.
     pub fn statuses(&self) -> impl Iterator<Item = (&str, bool)> + Clone {
         self.watched.iter().map(|watched| (watched.condition.condition.as_str(), watched.state.status()))
     }

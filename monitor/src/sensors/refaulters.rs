@@ -53,7 +53,6 @@ impl Refaulters {
         self.read = Some(now);
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

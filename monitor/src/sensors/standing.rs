@@ -36,7 +36,6 @@ impl Sensors {
         }
     }
 
-    /// Returns the facts about one candidate.
     pub fn standing(&self, id: CgroupId, proc_root: &Path) -> Standing {
         let Some(tracked) = self.workloads.tree().find(id) else { return Standing::default() };
         let is_critical = is_critical(tracked, proc_root);

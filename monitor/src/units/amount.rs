@@ -38,7 +38,6 @@ impl Bytes {
         float(self.0)
     }
 
-    /// Returns the bytes as a signed number, saturating.
     pub fn signed(self) -> i64 {
         signed(self.0)
     }

@@ -15,7 +15,6 @@ pub enum DurationError {
     UnknownUnit { unit: String, text: String },
 }
 
-/// A duration that may be negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SignedNanos(pub i64);
 

@@ -67,7 +67,6 @@ pub fn quick_tests(tally: &mut Tally) -> Result<()> {
     cargo_test(tally, "unit and property tests", &selection, None)
 }
 
-/// Runs all tests of the workspace.
 pub fn all_tests(tally: &mut Tally) -> Result<()> {
     cargo_test(tally, "unit and integration tests on this machine", &["--workspace", "--exclude", CONTRACT], None)?;
     // The suites are named one by one: cargo would compile the package alone with other features than before.

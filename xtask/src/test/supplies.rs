@@ -16,7 +16,6 @@ use crate::setup::{self, Part};
 #[derive(Debug)]
 pub struct Pending(JoinHandle<Supplies>);
 
-/// The outcome of the installation.
 #[derive(Debug)]
 pub struct Supplies {
     /// The result for the parts that every boot needs.

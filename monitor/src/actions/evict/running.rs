@@ -13,7 +13,6 @@ use crate::actions::stop::{Asked, NotDone};
 /// same.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// One eviction under way.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) target: Target,

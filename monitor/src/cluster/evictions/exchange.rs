@@ -40,7 +40,6 @@ pub enum Answer {
     Unknown(String),
 }
 
-/// The state of an eviction, for the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The pod is terminating; the kubelet stops it.

@@ -71,7 +71,6 @@ struct Report<'a> {
     facts: &'a Facts,
 }
 
-/// Examines this machine.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let given = options.config.as_deref().map(input::load).transpose()?;
     let config = given.map(|(_, loaded)| loaded.config).unwrap_or_default();

@@ -91,7 +91,6 @@ impl Progress {
         }
     }
 
-    /// Clears the progress and prints the figures.
     pub fn end(mut self, lines: u64) {
         self.clear();
         if self.prints_notes && self.notes > NOTES {

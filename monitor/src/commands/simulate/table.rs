@@ -36,7 +36,6 @@ struct State {
 }
 
 impl<'a> Table<'a> {
-    /// Returns a table without rows.
     pub fn new(policy: &'a Policy) -> Self {
         Self { policy, last: None, repeated: 0, repeated_until: String::new() }
     }

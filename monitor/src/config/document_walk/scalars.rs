@@ -43,7 +43,6 @@ impl Walk<'_> {
         parsed.map_err(|reason| self.error(field, reason, &fix)).ok()
     }
 
-    /// Reads a number of bytes above zero.
     pub fn bytes(&mut self, field: &Field<'_>, example: &str) -> Option<Bytes> {
         self.parsed(field, example, |text| {
             let quantity = Quantity::parse(text).map_err(|error| error.to_string())?;
@@ -52,7 +51,6 @@ impl Walk<'_> {
         })
     }
 
-    /// Reads a duration that is not negative.
     pub fn duration(&mut self, field: &Field<'_>, example: &str) -> Option<Duration> {
         self.parsed(field, example, duration)
     }

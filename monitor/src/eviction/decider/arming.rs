@@ -69,7 +69,6 @@ impl Unarmed {
     }
 }
 
-/// The fact that armed a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArmedBy {
     /// The threshold is not met.

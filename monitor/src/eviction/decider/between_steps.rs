@@ -44,7 +44,6 @@ impl<C> Decider<C> {
         self.layout
     }
 
-    /// Returns the assessment of the last turn.
     pub fn assessment(&self) -> &Assessment {
         &self.turn.assessment
     }
@@ -93,7 +92,6 @@ impl<C> Decider<C> {
         self.turn.retry = None;
     }
 
-    /// Forgets the state of proactive reclaim.
     pub fn forget_reclaim(&mut self) {
         self.memory.reclaim = memory::ReclaimMemory::default();
     }

@@ -140,7 +140,6 @@ impl<C: Candidate> Decider<C> {
         shortage.map_or(first, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
     }
 
-    /// Records an eviction for memory that began.
     pub(super) fn record_memory_eviction(&mut self, rules: Rules<'_>, place: usize, now: Monotonic) {
         // A soft eviction has its effect only after its grace period.
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().filter(|met| met.is_hard())) else { return };

@@ -84,7 +84,6 @@ pub enum Place {
     Limit(usize),
 }
 
-/// One eviction that was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {

@@ -70,7 +70,6 @@ impl Default for Pending {
     }
 }
 
-/// The state of the signal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Level {
     pub(super) available: f64,
@@ -142,7 +141,6 @@ impl Pending {
 }
 
 impl DyingMemory {
-    /// Tells whether the memory has come back.
     pub fn is_back(&self) -> bool {
         self.left <= Bytes(self.expected.0 / REST).max(LITTLE)
     }

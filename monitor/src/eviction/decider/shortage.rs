@@ -14,7 +14,6 @@ const NOTED_EVERY: Duration = Duration::from_secs(10);
 /// After this many evictions that bought less than half of what they promised, only leakers are evicted.
 const POOR: u32 = 2;
 
-/// The shortages of memory, by signal.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Shortages {

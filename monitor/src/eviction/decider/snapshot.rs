@@ -199,7 +199,6 @@ pub struct LimitExceeded {
     pub is_stale: bool,
 }
 
-/// What became of an eviction attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attempt {
     /// The eviction is under way. In observe mode, it was recorded.

@@ -23,7 +23,6 @@ impl<C: Candidate> Decider<C> {
         self.turn.notes.extend(self.verdicts.changes.iter().map(note));
     }
 
-    /// Tells whether the threshold may be acted on now.
     pub(super) fn may_act_on(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let Some(agent) = rules.agent() else { return true };
         let now = snapshot.clock();

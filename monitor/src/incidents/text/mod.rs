@@ -11,12 +11,10 @@ mod words;
 use super::model::{Eviction, Incident, OomKill};
 use text_page::Page;
 
-/// Describes an OOM kill in one line.
 pub fn summary_of_oom_kill(kill: &OomKill) -> String {
     oom_text::summary(kill).replace(words::NO_BREAK, " ")
 }
 
-/// Describes an eviction in one line.
 pub fn summary_of_eviction(eviction: &Eviction) -> String {
     eviction_text::summary(eviction).replace(words::NO_BREAK, " ")
 }

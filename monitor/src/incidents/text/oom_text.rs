@@ -59,7 +59,6 @@ pub fn is_own(kill: &OomKill, limit: &Limit) -> bool {
     known.peek().is_some() && known.all(|workload| Some(workload) == limit.workload.as_deref())
 }
 
-/// Names the cgroup of a limit.
 pub fn owner(limit: &Limit) -> String {
     match (&limit.cgroup, &limit.workload, limit.cgroup_id) {
         (Some(cgroup), ..) => name(cgroup),
