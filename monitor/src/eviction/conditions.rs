@@ -55,20 +55,12 @@ impl NodeCondition {
     }
 }
 
-/// An event on the node: the agent tries to reclaim a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeEvent {
-    /// The resource that runs out.
-    pub resource: Resource,
-}
+/// The `reason` of the event on the node that the agent tries to reclaim a resource. Its type is `Warning`.
+pub const RECLAIM_EVENT: &str = "EvictionThresholdMet";
 
-impl NodeEvent {
-    /// The `reason` of the event. Its type is `Warning`.
-    pub const REASON: &'static str = "EvictionThresholdMet";
-
-    pub fn message(self) -> String {
-        format!("Attempting to reclaim {}", self.resource.as_str())
-    }
+/// Returns the `message` of that event.
+pub fn reclaim_message(resource: Resource) -> String {
+    format!("Attempting to reclaim {}", resource.as_str())
 }
 
 #[cfg(test)]

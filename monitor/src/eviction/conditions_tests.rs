@@ -24,6 +24,5 @@ fn every_text_is_the_kubelets() {
 
 #[test]
 fn the_node_event_names_the_resource() {
-    let event = NodeEvent { resource: Resource::EphemeralStorage };
-    assert_eq!(event.message(), "Attempting to reclaim ephemeral-storage");
+    assert_eq!(reclaim_message(Resource::EphemeralStorage), "Attempting to reclaim ephemeral-storage");
 }

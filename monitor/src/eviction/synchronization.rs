@@ -1,10 +1,9 @@
 //! Drives the decider with what a kubelet knows, one synchronization at a time (`eviction-semantics.md` §3).
 
 use crate::config::{Policy, Quirk};
-use crate::units::Moment;
+use crate::units::{CgroupId, Moment, Resource};
 use crate::workloads::{Pod, Summary};
 
-use super::conditions::NodeEvent;
 use super::decider::{
     Answer, Attempt, Choice, Decider, LimitExceeded, Measure, Next, Pace, Place, RecordedCandidate, Rules, Snapshot,
 };
@@ -13,7 +12,6 @@ use super::garbage::Collector;
 use super::rank::Ranked;
 use super::usage::{ActivePod, PodCandidate, active_pods, candidates};
 use super::{Assessment, Layout, MetThreshold, Observation, local_storage, message, signals};
-use crate::units::CgroupId;
 
 /// The statistics and pods of one moment.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +41,8 @@ pub struct Synchronized<'a> {
     pub ranking: Vec<Ranked<PodCandidate<'a>>>,
     /// The eviction of the first candidate that is not critical.
     pub eviction: Option<Eviction<'a>>,
-    pub node_event: Option<NodeEvent>,
+    /// The resource that the event on the node names.
+    pub node_event: Option<Resource>,
 }
 
 pub fn synchronize<'a>(
@@ -112,12 +111,12 @@ fn eviction<'a>(
     Some(Eviction { pod, cause, grace_period_seconds, message, annotations, has_disruption_target: true })
 }
 
-/// Returns the event on the node. A kubelet sends it on every synchronization that has a threshold to act on. Without
+/// Returns the resource of the event on the node. A kubelet sends it on every synchronization that has a threshold to act on. Without
 /// [`Quirk::EventWithoutCandidate`] it is sent only if garbage is collected or a pod is evicted.
-fn node_event(policy: &Policy, done: &Synchronized<'_>) -> Option<NodeEvent> {
+fn node_event(policy: &Policy, done: &Synchronized<'_>) -> Option<Resource> {
     let resource = done.acted_on.as_ref()?.threshold.signal.resource();
     let can_act = !done.garbage_collection.is_empty() || done.eviction.is_some();
-    (can_act || policy.quirks.has(Quirk::EventWithoutCandidate)).then_some(NodeEvent { resource })
+    (can_act || policy.quirks.has(Quirk::EventWithoutCandidate)).then_some(resource)
 }
 
 #[cfg(test)]

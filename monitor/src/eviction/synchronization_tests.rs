@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Quirks, Semantics, ThresholdValue};
+use crate::eviction::conditions::reclaim_message;
 use crate::eviction::fixtures::{kubelet, memory, node_memory, pod, pod_statistics, requesting, summary};
 use crate::units::{Bytes, Signal};
 
@@ -113,7 +114,7 @@ fn critical_pods_are_ranked_and_passed_over() {
     let ranking = |decision: &Synchronized<'_>| -> Vec<String> {
         decision.ranking.iter().map(|ranked| ranked.candidate.pod.full_name()).collect()
     };
-    let event = |decision: &Synchronized<'_>| decision.node_event.map(NodeEvent::message);
+    let event = |decision: &Synchronized<'_>| decision.node_event.map(reclaim_message);
     let see = |policy: &Policy, pods: &[Pod]| {
         let look = |decision: &Synchronized<'_>| (ranking(decision), victim(decision), event(decision));
         walk(policy, Layout::Single, pods, &usages, vec![measured(0, 50)], look).remove(0)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::log_sink::no_execute;
 use super::record::Record;
-use crate::eviction::conditions::NodeEvent;
+use crate::eviction::conditions::{RECLAIM_EVENT, reclaim_message};
 use crate::incidents::model::{OomKill, Victim};
 use crate::incidents::text;
 use crate::workloads::PodUid;
@@ -50,7 +50,7 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
             events.push(EventDraft::node(true, UNARMED, words));
         }
         Record::Reclaiming(resource) => {
-            events.push(EventDraft::node(true, NodeEvent::REASON, NodeEvent { resource }.message()));
+            events.push(EventDraft::node(true, RECLAIM_EVENT, reclaim_message(resource)));
         }
         Record::ProtectedLeak { workload, fall, .. } => {
             events.push(EventDraft::node(true, PROTECTED_LEAK, protected_leak(workload, fall)));
