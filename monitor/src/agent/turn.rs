@@ -184,7 +184,7 @@ impl Agent {
             Measure::Signals => Answer::Sampled,
             Measure::Runtime => Answer::Runtime(self.sensors.runtime_facts()),
             Measure::Candidates { signal, exact } => {
-                Answer::Candidates(self.sensors.candidates(signal, exact, self.config.policy.quirks))
+                Answer::Candidates(self.sensors.candidates(signal, exact, &self.config))
             }
             Measure::Exact { place } => {
                 let id = self.ranked_at(place).map(|usage| usage.workload.id);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::Quirks;
+use crate::config::{MonitorConfig, Quirks};
 use crate::eviction::DiskUsage;
 use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal, signed};
@@ -19,10 +19,13 @@ const LARGE: u64 = 32;
 
 impl Sensors {
     /// Returns the candidates with their usage of the resource behind `signal`.
-    pub fn candidates(&mut self, signal: Signal, exact: bool, quirks: Quirks) -> Vec<WorkloadUsage> {
+    pub fn candidates(&mut self, signal: Signal, exact: bool, config: &MonitorConfig) -> Vec<WorkloadUsage> {
         self.workloads.list_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
-        let tree = self.workloads.tree_mut();
         let is_memory = signal.resource() == Resource::Memory;
+        if is_memory {
+            self.note_others_victims(&config.proc_root);
+        }
+        let tree = self.workloads.tree_mut();
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };
         if signal == Signal::AllocatableMemoryAvailable {
             keep_pods(&mut usages);
@@ -32,7 +35,7 @@ impl Sensors {
         usages.retain(|usage| usage.workload.protection.is_none_or(may_go));
         self.add_outlook(&mut usages);
         if !is_memory {
-            self.add_usage_of(signal, &mut usages, quirks);
+            self.add_usage_of(signal, &mut usages, config.policy.quirks);
         }
         usages
     }

@@ -93,13 +93,10 @@ impl Growth {
         }
     }
 
-    /// Returns the workloads that may be dying, largest first. A workload that grows is not dying, and a small one is not worth a wait.
-    pub(super) fn may_be_dying(&self) -> Vec<CgroupId> {
+    /// Returns the workloads whose death is worth a wait, largest first.
+    pub(super) fn largest(&self) -> Vec<CgroupId> {
         let most = self.readings.values().map(|reading| reading.gain).max().unwrap_or(Bytes::ZERO);
-        let may_be_dying = |reading: &Reading| {
-            reading.gain.saturating_mul(WORTH) >= most && reading.growth.is_none_or(|growth| growth <= 0)
-        };
-        let found = self.readings.iter().filter(|(_, reading)| may_be_dying(reading));
+        let found = self.readings.iter().filter(|(_, reading)| reading.gain.saturating_mul(WORTH) >= most);
         let mut found: Vec<_> = found.map(|(id, reading)| (Reverse(reading.gain), *id)).collect();
         found.sort_unstable();
         found.truncate(EXAMINED);
@@ -155,17 +152,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_workloads_that_do_not_grow_may_be_dying() {
+    fn the_death_of_eight_large_workloads_is_worth_a_wait() {
         let reading = |(id, (gain, growth)): (u64, (u64, Option<i64>))| {
             (CgroupId(id), Reading { window: Window::of(SPAN, EVERY), gain: Bytes(gain), growth })
         };
         let found = |readings: &[(u64, Option<i64>)]| {
             let readings = (1..).zip(readings.iter().copied()).map(reading).collect();
             let growth = Growth { readings, ..Growth::default() };
-            growth.may_be_dying().into_iter().map(|CgroupId(id)| id).collect::<Vec<_>>()
+            growth.largest().into_iter().map(|CgroupId(id)| id).collect::<Vec<_>>()
         };
         let mixed = [(400, Some(1)), (100, None), (99, None), (200, Some(0)), (300, Some(-5))];
-        assert_eq!(found(&mixed), [5, 4, 2]);
+        assert_eq!(found(&mixed), [1, 5, 4, 2]);
         assert_eq!(found(&[(400, None); 20]), [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(found(&[]).is_empty());
     }

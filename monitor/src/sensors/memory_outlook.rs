@@ -66,14 +66,15 @@ impl Sensors {
     }
 
     /// Notes the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and those whose grace period
-    /// ends soon.
-    fn note_others_victims(&mut self, proc_root: &Path) {
+    /// ends soon. A workload that grows inside its grace period does not end by itself; one that was killed may have grown until then.
+    pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
         let tree = self.workloads.tree();
         let wall = Timestamp::now();
-        for tracked in self.growth.may_be_dying().into_iter().filter_map(|id| tree.find(id)) {
+        for tracked in self.growth.largest().into_iter().filter_map(|id| tree.find(id)) {
             let now = Monotonic::now();
             let deletion = tracked.workload().pod.as_ref().and_then(|pod| pod.metadata.deletion);
-            let grace_left = deletion.and_then(|deletion| deletion.grace_left(wall));
+            let grows = self.growth.of(tracked.workload().id).is_some_and(|growth| growth > 0);
+            let grace_left = deletion.filter(|_| !grows).and_then(|deletion| deletion.grace_left(wall));
             let by = if killed_processes::is_dying(tracked.directory(), proc_root) {
                 Some(KilledBy::Other)
             } else {
