@@ -135,7 +135,9 @@ impl Pending {
         let progressed = self.progress.iter().find(|progress| progress.id == dying.id).map(|progress| progress.since);
         // Nothing can come before the kill. A workload that is noted inside its grace period may be killed later.
         let since = progressed.unwrap_or(now).max(dying.grace_ends.unwrap_or(dying.killed));
+        // Another program may have killed its victim long before the shortage. The wait for that victim begins with the shortage.
         let began = if dying.is_own { dying.killed } else { *self.others_since.get_or_insert(now) };
+        let since = if dying.is_own { since } else { since.max(began) };
         now.since(since) < STALLED && now.since(began) < LONGEST
     }
 }

@@ -80,3 +80,15 @@ fn many_victims_of_others_are_awaited_for_one_bound() {
     pending.observe(&[dying], at(30_000));
     assert!(pending.waits(&[dying], level, at(30_000)).is_some(), "another shortage");
 }
+
+#[test]
+fn the_wait_for_an_early_victim_of_others_begins_with_the_shortage() {
+    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0 };
+    let killed_early = |is_own| DyingMemory { is_own, ..victim(400, 400) };
+    for (dying, expected) in [(killed_early(false), Some(8_000)), (killed_early(true), Some(5_000))] {
+        let mut pending = Pending::default();
+        (0..5_000).step_by(100).for_each(|now| pending.observe(&[dying], at(now)));
+        let end = (5_000..20_000).step_by(100).find(|now| pending.waits(&[dying], level, at(*now)).is_none());
+        assert_eq!(end, expected, "{dying:?}");
+    }
+}
