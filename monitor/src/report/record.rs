@@ -67,7 +67,7 @@ pub enum Record<'r> {
     MemoryExpected { met: &'r MetThreshold, left: Bytes },
     // The next eviction waits while the kernel swaps out as fast as memory falls.
     SwapKeepsUp { met: &'r MetThreshold, per_second: Bytes, usable: Bytes },
-    // It does not wait for swap, or not any longer.
+    // The eviction does not wait for swap, or not any longer.
     SwapFallsShort { met: &'r MetThreshold, waited: Duration, why: SwapLimit },
     // Evictions have bought too little, and what leaks, the workload if that is known, cannot be evicted.
     ProtectedLeak { met: &'r MetThreshold, workload: Option<&'r str>, fall: f64 },

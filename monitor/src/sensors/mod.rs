@@ -37,6 +37,7 @@ mod signal_slopes;
 pub mod sources;
 pub mod standing;
 pub mod swap_out;
+mod swap_readings;
 pub mod workload_scan;
 
 use std::sync::Arc;

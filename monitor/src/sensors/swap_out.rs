@@ -4,42 +4,32 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::eviction::decider::SwapOut;
-use crate::node::CgroupVersion;
 use crate::node::swap_devices::SwapDevices;
 use crate::units::{Bytes, Monotonic, page_size};
 
-use super::Sensors;
-use super::reclaimable::room_in_swap;
-
-/// The least time between two readings.
-const EVERY: Duration = Duration::from_millis(100);
 /// Swap-out is averaged over at most this time: the kernel swaps in bursts.
 const SPAN: Duration = Duration::from_secs(1);
 /// The readings of [`SPAN`], and a few more.
 const MOST_READINGS: usize = 12;
-
-const CGROUP_V1: &str = "cgroup v1 does not show how much swap a workload may use; boot with cgroup v2";
-const NO_PSI: &str = "there is no PSI; boot with psi=1 on Linux 4.20 or later";
-const NO_COUNTER: &str = "/proc/vmstat has no pswpout";
 
 /// The readings of a node with swap.
 #[derive(Debug)]
 pub struct SwapWatch {
     swaps: PathBuf,
     /// Whether the node has swap that counts. The list of swaps is read only then, or when nothing is urgent.
-    is_there: bool,
-    readings: Vec<Reading>,
-    latest: Option<SwapOut>,
-    missing: Option<&'static str>,
+    pub(super) is_there: bool,
+    pub(super) readings: Vec<Reading>,
+    pub(super) latest: Option<SwapOut>,
+    pub(super) missing: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Reading {
-    at: Monotonic,
+pub(super) struct Reading {
+    pub(super) at: Monotonic,
     /// The pages that were swapped out since boot.
-    written: u64,
+    pub(super) written: u64,
     /// The time for which all tasks waited for memory since boot, and when that was read.
-    stalled: Option<(Duration, Monotonic)>,
+    pub(super) stalled: Option<(Duration, Monotonic)>,
 }
 
 impl SwapWatch {
@@ -48,16 +38,16 @@ impl SwapWatch {
         Self { swaps, is_there: false, readings: Vec::new(), latest: None, missing: None }
     }
 
-    fn usable(&self) -> Option<Bytes> {
+    pub(super) fn usable(&self) -> Option<Bytes> {
         SwapDevices::parse(&std::fs::read_to_string(&self.swaps).ok()?).usable()
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.readings.clear();
         self.latest = None;
     }
 
-    fn take_in(&mut self, reading: Reading, (free, room): (Bytes, Option<Bytes>)) {
+    pub(super) fn take_in(&mut self, reading: Reading, (free, room): (Bytes, Option<Bytes>)) {
         let now = reading.at;
         let before = self.readings.last().copied();
         if self.readings.len() >= MOST_READINGS {
@@ -85,55 +75,6 @@ fn share(before: (Duration, Monotonic), now: (Duration, Monotonic)) -> Option<u3
     let passed = now.1.since(before.1);
     let waited = now.0.saturating_sub(before.0).as_micros() * 1000 / passed.as_micros().max(1);
     (passed <= SPAN).then(|| u32::try_from(waited).unwrap_or(u32::MAX))
-}
-
-impl Sensors {
-    /// Looks whether the node has swap that may delay an eviction. `is_wanted` tells whether the rule is in force.
-    pub fn look_for_swap(&mut self, is_wanted: bool) {
-        let is_v1 = self.workloads.tree().hierarchy().version == CgroupVersion::V1;
-        let swap = &mut self.swap;
-        let has_swap = is_wanted && swap.usable().is_some();
-        swap.missing = match has_swap {
-            true if is_v1 => Some(CGROUP_V1),
-            true if self.pressure.memory_stalled().is_none() => Some(NO_PSI),
-            true if self.counts.swapped_out().is_some_and(|(_, written)| written.is_none()) => Some(NO_COUNTER),
-            _ => None,
-        };
-        swap.is_there = has_swap && swap.missing.is_none();
-    }
-
-    /// Reads how fast the kernel swaps out, if a threshold on memory may be met soon. Otherwise forgets it.
-    pub fn watch_swap(&mut self, is_near: bool, now: Monotonic) {
-        if !is_near || !self.swap.is_there {
-            return self.swap.forget();
-        }
-        let is_recent = |at: Monotonic| now.since(at) < EVERY;
-        if self.counts.swapped_out().is_none_or(|(at, _)| !is_recent(at)) {
-            self.read_counts();
-        }
-        let read = self.swap.readings.last().map(|reading| reading.at);
-        let counted = self.counts.swapped_out().filter(|(at, _)| Some(*at) != read);
-        let Some((at, Some(written))) = counted.filter(|(at, _)| read.is_none_or(|read| at.since(read) >= EVERY / 2))
-        else {
-            return;
-        };
-        let Some(free) = self.swap.usable() else { return self.swap.forget() };
-        let stalled = self.pressure.memory_stalled().map(|total| (total, Monotonic::now()));
-        let tree = self.workloads.tree();
-        let growing = self.growth.growing().filter_map(|id| tree.find(id));
-        let room = growing.map(|tracked| room_in_swap(tracked.directory())).min();
-        self.swap.take_in(Reading { at, written, stalled }, (free, room));
-    }
-
-    /// Returns the last reading.
-    pub fn swap_out(&self) -> Option<SwapOut> {
-        self.swap.latest
-    }
-
-    /// Returns why an eviction does not wait for swap on a node that has swap.
-    pub(super) fn swap_missing(&self) -> Option<&str> {
-        self.swap.missing
-    }
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ pub enum ReclaimFacts {
     Busy(ReclaimAnswer),
 }
 
-/// What the rule needs to know of swap. The agent reads it between two turns.
+/// The facts about swap for the rule of swap. The agent reads them between two turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SwapOut {
@@ -149,7 +149,7 @@ pub struct SwapOut {
     pub at: Monotonic,
     /// The free swap.
     pub free: Bytes,
-    /// What the growing workload with least room in swap may still have swapped out; `None` if no workload is known to grow.
+    /// The memory of the growing workload with least room in swap that may still be swapped out; `None` if no workload is known to grow.
     pub room: Option<Bytes>,
     /// The bytes that the kernel swapped out per second, over the last second or less.
     pub per_second: Bytes,
