@@ -83,3 +83,53 @@ impl DyingWorkloads {
         self.all.iter().map(|dying| dying.memory).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::node::Hierarchy;
+    use crate::workloads::WorkloadTree;
+
+    #[test]
+    fn a_kill_takes_the_place_of_a_grace_that_ends_soon() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("web.service");
+        fs::create_dir(&directory).unwrap();
+        let use_memory = |bytes: u64| fs::write(directory.join("memory.current"), format!("{bytes}\n")).unwrap();
+        use_memory(8 << 20);
+        for (file, text) in [
+            ("memory.stat", "file 0\n"),
+            ("memory.min", "0\n"),
+            ("memory.low", "0\n"),
+            ("memory.max", "max\n"),
+            ("cgroup.events", "populated 1\n"),
+            ("cgroup.procs", "7\n"),
+        ] {
+            fs::write(directory.join(file), text).unwrap();
+        }
+        let (version, memory) = (CgroupVersion::V2, root.path().to_owned());
+        let hierarchy = Hierarchy { version, memory, freezer: None, hybrid: false };
+        let mut tree = WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new());
+        tree.scan().unwrap();
+        let tracked = &tree.tracked()[0];
+        let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
+        let mut dying = DyingWorkloads::default();
+        let mut noted = |by, seconds| {
+            dying.note((tracked, version), (None, 0), by, at(seconds));
+            let all = dying.read(|_| true, at(seconds));
+            assert_eq!(all.len(), 1, "{by:?}");
+            (all[0].grace_ends, all[0].killed, all[0].expected, all[0].is_own, all[0].is_whole)
+        };
+        let grace = (Some(at(3)), at(1), Bytes::from_mib(8), false, false);
+        assert_eq!(noted(KilledBy::EndOfGrace(at(3)), 1), grace);
+        assert_eq!(noted(KilledBy::EndOfGrace(at(9)), 2), grace, "it is noted once");
+        use_memory(6 << 20);
+        let killed = (None, at(3), Bytes::from_mib(6), false, true);
+        assert_eq!(noted(KilledBy::Other, 3), killed);
+        for by in [KilledBy::EndOfGrace(at(9)), KilledBy::Agent] {
+            assert_eq!(noted(by, 4), killed, "a kill stays");
+        }
+    }
+}
