@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::eviction::decider::SwapOut;
+use crate::eviction::fall::Fall;
 use crate::node::swap_devices::SwapDevices;
-use crate::units::{Bytes, Monotonic, page_size};
+use crate::units::{Bytes, Monotonic, page_size, signed};
 
-/// Swap-out is averaged over at most this time: the kernel swaps in bursts.
-const SPAN: Duration = Duration::from_secs(1);
-/// The readings of [`SPAN`], and a few more.
-const MOST_READINGS: usize = 12;
+/// Stalls are not averaged over more than this.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The readings of a node with swap.
 #[derive(Debug)]
@@ -18,7 +17,10 @@ pub struct SwapWatch {
     swaps: PathBuf,
     /// Whether the node has swap that counts. The list of swaps is read only then, or when nothing is urgent.
     pub(super) is_there: bool,
-    pub(super) readings: Vec<Reading>,
+    /// The bytes that were swapped out, as a negative figure. Its fall is averaged as that of a signal, because kswapd swaps in bursts,
+    /// with pauses of some seconds where the disk is slow.
+    written: Fall,
+    pub(super) reading: Option<Reading>,
     pub(super) latest: Option<SwapOut>,
     pub(super) missing: Option<&'static str>,
 }
@@ -35,7 +37,7 @@ pub(super) struct Reading {
 impl SwapWatch {
     pub(super) fn new(proc_root: &Path) -> Self {
         let swaps = proc_root.join("swaps");
-        Self { swaps, is_there: false, readings: Vec::new(), latest: None, missing: None }
+        Self { swaps, is_there: false, written: Fall::default(), reading: None, latest: None, missing: None }
     }
 
     pub(super) fn usable(&self) -> Option<Bytes> {
@@ -43,38 +45,34 @@ impl SwapWatch {
     }
 
     pub(super) fn forget(&mut self) {
-        self.readings.clear();
-        self.latest = None;
+        (self.written, self.reading, self.latest) = (Fall::default(), None, None);
     }
 
     pub(super) fn take_in(&mut self, reading: Reading, (free, room): (Bytes, Option<Bytes>)) {
-        let now = reading.at;
-        let before = self.readings.last().copied();
-        if self.readings.len() >= MOST_READINGS {
-            self.readings.remove(0);
-        }
-        let first = self.readings.iter().find(|reading| now.since(reading.at) <= SPAN).copied();
-        self.readings.push(reading);
-        self.latest = first.or(before).map(|first| SwapOut {
-            at: now,
+        let left = -signed(reading.written.saturating_mul(page_size()));
+        let per_second = self.written.per_second(left, 0, reading.at).map(|fall| fall.measured);
+        self.written.observe(left, reading.at);
+        let before = self.reading.replace(reading);
+        self.latest = per_second.map(|per_second| SwapOut {
+            at: reading.at,
             free,
             room,
-            per_second: per_second(reading.written.saturating_sub(first.written), now.since(first.at)),
+            per_second: rounded(per_second),
             stalled: before.and_then(|before| share(before.stalled?, reading.stalled?)),
         });
     }
 }
 
-fn per_second(pages: u64, passed: Duration) -> Bytes {
-    let bytes = u128::from(pages.saturating_mul(page_size()));
-    Bytes(u64::try_from(bytes * 1_000_000 / passed.as_micros().max(1)).unwrap_or(u64::MAX))
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and saturating is right")]
+fn rounded(bytes: f64) -> Bytes {
+    Bytes(bytes.max(0.0).round() as u64)
 }
 
 /// Returns the thousandths of the time between two readings for which all tasks waited; nothing after a long time between them.
 fn share(before: (Duration, Monotonic), now: (Duration, Monotonic)) -> Option<u32> {
     let passed = now.1.since(before.1);
     let waited = now.0.saturating_sub(before.0).as_micros() * 1000 / passed.as_micros().max(1);
-    (passed <= SPAN).then(|| u32::try_from(waited).unwrap_or(u32::MAX))
+    (passed <= LONGEST).then(|| u32::try_from(waited).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -96,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_out_is_averaged_over_a_second_and_stalls_over_a_step() {
+    fn swap_out_is_averaged_as_the_fall_and_stalls_over_a_step() {
         let steady: Vec<_> = (0..40).map(|step| (step * 100, step * 500, Some(step))).collect();
         for (name, readings, expected) in [
             ("one reading", &[(0, 7_000, Some(900))][..], None),
@@ -107,6 +105,11 @@ mod tests {
                 "a burst and a pause",
                 &[(0, 0, Some(0)), (100, 900, Some(90)), (900, 900, Some(90))],
                 Some((1_000, Some(0))),
+            ),
+            (
+                "a pause of three seconds",
+                &[(0, 0, None), (1_000, 1_000, None), (2_000, 2_000, None), (5_000, 2_000, None)],
+                Some((400, None)),
             ),
             ("a long time without a reading", &[(0, 0, Some(0)), (2_000, 2_000, Some(9))], Some((1_000, None))),
         ] {

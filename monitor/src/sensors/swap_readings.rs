@@ -41,7 +41,7 @@ impl Sensors {
         if self.counts.swapped_out().is_none_or(|(at, _)| !is_recent(at)) {
             self.read_counts();
         }
-        let read = self.swap.readings.last().map(|reading| reading.at);
+        let read = self.swap.reading.map(|reading| reading.at);
         let counted = self.counts.swapped_out().filter(|(at, _)| Some(*at) != read);
         let Some((at, Some(written))) = counted.filter(|(at, _)| read.is_none_or(|read| at.since(read) >= EVERY / 2))
         else {

@@ -151,7 +151,7 @@ pub struct SwapOut {
     pub free: Bytes,
     /// The memory of the growing workload with least room in swap that may still be swapped out; `None` if no workload is known to grow.
     pub room: Option<Bytes>,
-    /// The bytes that the kernel swapped out per second, over the last second or less.
+    /// The bytes that the kernel swapped out per second: the larger of the averages over one second and over ten, as of the fall.
     pub per_second: Bytes,
     /// The thousandths of the last tenth of a second or more for which all tasks waited for memory; `None` without PSI.
     pub stalled: Option<u32>,

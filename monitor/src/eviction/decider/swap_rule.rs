@@ -20,8 +20,6 @@ const FRESH: Duration = Duration::from_millis(500);
 /// The most thousandths of the last tenth of a second for which all tasks may have waited for memory. The kernel counts the work of kswapd
 /// as a stall on a CPU that has nothing else to do, so it cannot be close to zero.
 const MOST_STALLED: u32 = 250;
-/// While available memory does not fall, swap-out may pause for this long. Then it brings nothing back any more.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// No eviction waits for this long after the kernel's OOM killer has acted for the node.
 const AFTER_OOM_KILL: Duration = Duration::from_secs(60);
 
@@ -31,8 +29,6 @@ const AFTER_OOM_KILL: Duration = Duration::from_secs(60);
 pub(super) struct SwapWait {
     /// The place of the threshold whose eviction waits, and since when.
     began: Option<(usize, Monotonic)>,
-    /// When pages were last swapped out.
-    swapped: Option<Monotonic>,
     /// The reason that was last reported.
     reported: Option<SwapLimit>,
 }
@@ -55,8 +51,8 @@ impl SwapOut {
         self.room.map_or(self.free, |room| room.min(self.free))
     }
 
-    /// Tells whether the kernel swaps out as fast as available memory falls. `swapped` is when it last swapped pages out.
-    fn keeps_up(&self, level: SwapLevel, swapped: Option<Monotonic>, now: Monotonic) -> Result<(), SwapLimit> {
+    /// Tells whether the kernel swaps out as fast as available memory falls.
+    fn keeps_up(&self, level: SwapLevel, now: Monotonic) -> Result<(), SwapLimit> {
         let (Some(stalled), Some(fall)) = (self.stalled, level.fall) else { return Err(SwapLimit::Unknown) };
         if now.since(self.at) > FRESH {
             return Err(SwapLimit::Unknown);
@@ -68,7 +64,7 @@ impl SwapOut {
             return Err(SwapLimit::HalfLeft);
         }
         let out = self.per_second.as_f64();
-        if fall.is_falling() && out < fall.measured || swapped.is_none_or(|at| now.since(at) > LONGEST_PAUSE) {
+        if out < fall.assumed() {
             return Err(SwapLimit::TooSlow);
         }
         if fall.is_falling() && self.room.is_none() {
@@ -90,7 +86,7 @@ impl SwapWait {
 
     /// Returns the swap that keeps up, or why none does. `oom_killed` is when the kernel's OOM killer last acted for the node.
     pub(super) fn judge(
-        &mut self,
+        self,
         swap: Option<SwapOut>,
         level: SwapLevel,
         oom_killed: Option<Monotonic>,
@@ -100,10 +96,7 @@ impl SwapWait {
         if oom_killed.is_some_and(|at| now.since(at) < AFTER_OOM_KILL) {
             return Err(SwapLimit::OomKill);
         }
-        if level.fall.is_some_and(|fall| swap.per_second.as_f64() >= fall.least) {
-            self.swapped = Some(swap.at);
-        }
-        swap.keeps_up(level, self.swapped, now).map(|()| swap)
+        swap.keeps_up(level, now).map(|()| swap)
     }
 
     /// Takes in the verdict on the eviction for a threshold. Returns what is to be reported, if that is new.
