@@ -57,9 +57,10 @@ impl Fall {
         Some(FallNow { measured, least: (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST) })
     }
 
-    /// Returns by how much the signal fell per second since `then`, if that is long enough ago.
+    /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second.
     pub fn since(&self, then: Monotonic, available: i64, now: Monotonic) -> Option<f64> {
-        since_sample(self.0.iter().find(|(at, _)| *at >= then)?, available, now)
+        let is_recent = |(at, _): &&(Monotonic, i64)| *at >= then && now.since(*at) <= SHORT;
+        since_sample(self.0.iter().find(is_recent)?, available, now)
     }
 }
 
@@ -159,6 +160,22 @@ mod tests {
             ("samples that are too old", &[(0, 5_000), (60_000, 1_000)], None),
         ] {
             assert_eq!(fall(samples), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_fall_since_a_kill_is_that_of_the_last_second_at_most() {
+        // It falls by one each millisecond for two seconds.
+        let level = |now: u64| i64::try_from(5_000 - now.min(2_000)).unwrap();
+        for (name, now, since, expected) in [
+            ("the fall ended long ago", 3_000, 0, Some(0.0)),
+            ("killed after the fall", 3_000, 2_500, Some(0.0)),
+            ("killed just now", 3_000, 2_990, None),
+            ("it fell for half of the last second", 2_500, 0, Some(500.0)),
+        ] {
+            let mut fall = Fall::default();
+            (0..now).step_by(50).for_each(|now| fall.observe(level(now), at(now)));
+            assert_eq!(fall.since(at(since), level(now), at(now)), expected, "{name}");
         }
     }
 
