@@ -8,6 +8,8 @@ use crate::units::{Monotonic, signed_float};
 
 /// A change over a shorter time says more about the kernel's counters, which move in jumps, than about the workloads.
 const SHORTEST: Duration = Duration::from_millis(50);
+/// A change since a kill over a shorter time says too little: one jump of the counters would count as a fast leak.
+const SHORTEST_SINCE: Duration = Duration::from_millis(200);
 /// A change of the available amount within a second is reduced by this share of the capacity, because the kernel's counters are inexact.
 const NOISE_SHARE: f64 = 0.005;
 /// The most by which such a change is reduced, in bytes.
@@ -50,7 +52,7 @@ impl Fall {
     /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second, and the least that
     /// is assumed while a threshold is met. Returns `None` before there are two samples.
     pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<FallNow> {
-        let noise = (signed_float(capacity) * NOISE_SHARE).min(NOISE) / SHORT.as_secs_f64();
+        let noise = noise(capacity) / SHORT.as_secs_f64();
         let short = fall(&self.0, SHORT, available, now).map(|fall| fall - noise);
         let falls = [short, fall(&self.0, LONG, available, now)];
         let measured = falls.into_iter().flatten().max_by(f64::total_cmp)?;
@@ -58,10 +60,17 @@ impl Fall {
     }
 
     /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second.
-    pub fn since(&self, then: Monotonic, available: i64, now: Monotonic) -> Option<f64> {
+    pub fn since(&self, then: Monotonic, (available, capacity): (i64, i64), now: Monotonic) -> Option<f64> {
         let is_recent = |(at, _): &&(Monotonic, i64)| *at >= then && now.since(*at) <= SHORT;
-        since_sample(self.0.iter().find(is_recent)?, available, now)
+        let first = self.0.iter().find(is_recent).filter(|(at, _)| now.since(*at) >= SHORTEST_SINCE)?;
+        let fall = since_sample(first, available, now)?;
+        Some(fall - noise(capacity) / now.since(first.0).as_secs_f64())
     }
+}
+
+/// Returns by how much the kernel's counters may jump, in units of the signal.
+fn noise(capacity: i64) -> f64 {
+    (signed_float(capacity) * NOISE_SHARE).min(NOISE)
 }
 
 /// Returns by how much the value fell per second over the stretch of time: since the newest sample that is at least as old, or else since the
@@ -168,14 +177,15 @@ mod tests {
         // It falls by one each millisecond for two seconds.
         let level = |now: u64| i64::try_from(5_000 - now.min(2_000)).unwrap();
         for (name, now, since, expected) in [
-            ("the fall ended long ago", 3_000, 0, Some(0.0)),
-            ("killed after the fall", 3_000, 2_500, Some(0.0)),
-            ("killed just now", 3_000, 2_990, None),
-            ("it fell for half of the last second", 2_500, 0, Some(500.0)),
+            ("the fall ended long ago", 3_000, 0, Some(-30.0)),
+            ("killed after the fall", 3_000, 2_500, Some(-60.0)),
+            ("killed just now", 3_000, 2_850, None),
+            ("it fell for half of the last second", 2_500, 0, Some(470.0)),
+            ("it falls", 1_500, 1_000, Some(940.0)),
         ] {
             let mut fall = Fall::default();
             (0..now).step_by(50).for_each(|now| fall.observe(level(now), at(now)));
-            assert_eq!(fall.since(at(since), level(now), at(now)), expected, "{name}");
+            assert_eq!(fall.since(at(since), (level(now), CAPACITY), at(now)), expected, "{name}");
         }
     }
 

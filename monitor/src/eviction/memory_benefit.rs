@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::units::signed_float;
 use crate::workloads::Outlook;
 
-/// A candidate that gives back less than this fraction of the best candidate's gain, and less than what is missing, is never evicted.
+/// A candidate that gives back less than this fraction of the best candidate's gain or of what is expected from those that were killed, and
+/// less than what is missing, is never evicted.
 const OF_BEST: f64 = 10.0;
 /// No workload leaks while the measured fall is less than this share of the fall that is assumed.
 const MEASURED_SHARE: f64 = 0.25;
@@ -29,6 +30,8 @@ pub enum Leakers {
 pub struct Need {
     /// The bytes by which less is available than wanted.
     pub missing: f64,
+    /// The bytes that workloads which were killed have yet to give back.
+    pub expected: f64,
     /// The bytes per second by which the available memory falls; `None` if that is not known.
     pub fall: Option<f64>,
     /// The same as it was measured, without the least that is assumed. A leaker is found by this fall.
@@ -59,7 +62,7 @@ pub enum Worth {
     Helps(Duration),
     /// The candidate buys this time only, or does not cover what is missing.
     TooLittle(Duration),
-    /// The candidate gives back less than a tenth of what the best one does.
+    /// The candidate gives back less than a tenth of what the best one does, or of what is coming already.
     Dwarf(Duration),
     /// The candidate may be evicted only as a leaker, and does not leak.
     NotALeaker,
@@ -99,6 +102,8 @@ impl MemoryBenefit {
         let candidates = || benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
         let of_first = best(&mut candidates().filter(|row| !benefit.is_deferred(row)));
         benefit.best = if of_first > 0.0 { of_first } else { best(&mut candidates()) };
+        // Beside what is coming already, a small candidate changes nothing.
+        benefit.best = benefit.best.max(need.expected);
         benefit
     }
 

@@ -59,6 +59,18 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
         ("a leaker that is too small", need(50, Some(80)), &[("young", 1, 60), ("large", 900, 0)], Some("large")),
         ("no candidate", need(1, Some(80)), &[], None),
         (
+            "a dwarf beside what is coming already",
+            Need { expected: 90.0 * MIB, ..need(50, Some(80)) },
+            &[("guaranteed", 1, 0)],
+            None,
+        ),
+        (
+            "a candidate that counts beside what is coming",
+            Need { expected: 90.0 * MIB, ..need(50, Some(80)) },
+            &[("a", 10, 0)],
+            Some("a"),
+        ),
+        (
             "a pod within its request is evicted last",
             need(1, Some(80)),
             &[("a", 12, 0), ("guaranteed", 900, 0)],

@@ -21,8 +21,6 @@ const SPAN: Duration = Duration::from_secs(1);
 const CHOSEN_EVERY: Duration = Duration::from_secs(1);
 /// After each reading, at most so many workloads are examined for whether another program has killed them.
 const EXAMINED: usize = 8;
-/// A workload with less than this fraction of what the largest one holds is not examined.
-const WORTH: u64 = 4;
 
 /// A workload that grows by fewer bytes per second does not count as growing.
 const LEAST_GROWTH: i64 = 64 << 10;
@@ -93,11 +91,9 @@ impl Growth {
         }
     }
 
-    /// Returns the workloads whose death is worth a wait, largest first.
+    /// Returns the workloads that hold most, largest first.
     pub(super) fn largest(&self) -> Vec<CgroupId> {
-        let most = self.readings.values().map(|reading| reading.gain).max().unwrap_or(Bytes::ZERO);
-        let found = self.readings.iter().filter(|(_, reading)| reading.gain.saturating_mul(WORTH) >= most);
-        let mut found: Vec<_> = found.map(|(id, reading)| (Reverse(reading.gain), *id)).collect();
+        let mut found: Vec<_> = self.readings.iter().map(|(id, reading)| (Reverse(reading.gain), *id)).collect();
         found.sort_unstable();
         found.truncate(EXAMINED);
         found.into_iter().map(|(_, id)| id).collect()
@@ -152,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_death_of_eight_large_workloads_is_worth_a_wait() {
+    fn eight_workloads_hold_most() {
         let reading = |(id, (gain, growth)): (u64, (u64, Option<i64>))| {
             (CgroupId(id), Reading { window: Window::of(SPAN, EVERY), gain: Bytes(gain), growth })
         };
@@ -162,7 +158,7 @@ mod tests {
             growth.largest().into_iter().map(|CgroupId(id)| id).collect::<Vec<_>>()
         };
         let mixed = [(400, Some(1)), (100, None), (99, None), (200, Some(0)), (300, Some(-5))];
-        assert_eq!(found(&mixed), [1, 5, 4, 2]);
+        assert_eq!(found(&mixed), [1, 5, 4, 2, 3]);
         assert_eq!(found(&[(400, None); 20]), [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(found(&[]).is_empty());
     }

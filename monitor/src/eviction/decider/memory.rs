@@ -119,7 +119,8 @@ impl Memory {
     /// what the victims grew by.
     pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], now: Monotonic) -> f64 {
         let killed = dying.iter().filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.killed).max();
-        let since = killed.and_then(|killed| self.falls.of(value.signal).since(killed, value.available, now));
+        let since =
+            killed.and_then(|killed| self.falls.of(value.signal).since(killed, (value.available, value.capacity), now));
         let grew: i64 = dying.iter().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
         let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - signed_float(grew);
         since.unwrap_or_else(before).max(0.0)
@@ -291,7 +292,7 @@ mod tests {
         let fall = |growth, now| memory.fall_after(value(100_000), &[killed(growth)], at(now));
         assert!(fall(0, 1_070) > 150_000.0, "right after the kill, growth unknown");
         assert!(fall(200_000, 1_070) < 1_000.0, "right after the kill, the victim was what leaked");
-        assert!(fall(0, 1_200).abs() < f64::EPSILON, "nothing has fallen since");
+        assert!(fall(0, 1_300).abs() < f64::EPSILON, "nothing has fallen since");
     }
 
     #[test]

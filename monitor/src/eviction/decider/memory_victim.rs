@@ -133,7 +133,8 @@ impl<C: Candidate> Decider<C> {
         let Some(agent) = rules.agent() else { return plain };
         let fall = self.memory.fall(met.value, snapshot.clock());
         let (measured, fall) = (fall.map(|fall| fall.measured), fall.map(FallNow::assumed));
-        let need = Need { fall, measured, terminating_first: met.is_hard(), ..plain };
+        let expected = self.memory.pending.expected(&snapshot.dying, snapshot.clock()).as_f64();
+        let need = Need { expected, fall, measured, terminating_first: met.is_hard(), ..plain };
         let is_desperate = signed_float(met.value.available) < met.quantity.as_f64() / 4.0;
         let shortage = self.memory.shortages.get(met.threshold.signal);
         let first = Need { minimum: agent.limits.minimum_gain, ..need };

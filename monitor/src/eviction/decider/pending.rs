@@ -113,12 +113,12 @@ impl Pending {
 
     /// Returns the bytes that the next eviction waits for, or `None` if it does not wait.
     pub(super) fn waits(&mut self, dying: &[DyingMemory], level: Level, now: Monotonic) -> Option<Bytes> {
+        if dying.iter().any(|dying| !dying.is_own && dying.is_missing()) {
+            self.others_since.get_or_insert(now);
+        }
         let (mut left, mut fresh) = (Bytes::ZERO, 0.0);
         let mut is_waiting = false;
-        for dying in dying.iter().filter(|dying| dying.is_populated || !dying.is_back()) {
-            if !self.is_awaited(dying, now) {
-                continue;
-            }
+        for dying in self.awaited(dying, now) {
             is_waiting = true;
             left = left.saturating_add(dying.left);
             if dying.grace_ends.is_none() && now.since(dying.killed) < FRESH {
@@ -131,18 +131,33 @@ impl Pending {
         (is_waiting && !is_urgent).then_some(left)
     }
 
-    fn is_awaited(&mut self, dying: &DyingMemory, now: Monotonic) -> bool {
+    /// Returns the bytes that killed workloads have yet to give back, as long as they are awaited.
+    pub(super) fn expected(&self, dying: &[DyingMemory], now: Monotonic) -> Bytes {
+        self.awaited(dying, now).filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.left).sum()
+    }
+
+    fn awaited<'a>(&'a self, dying: &'a [DyingMemory], now: Monotonic) -> impl Iterator<Item = &'a DyingMemory> {
+        dying.iter().filter(move |dying| dying.is_missing() && self.is_awaited(dying, now))
+    }
+
+    fn is_awaited(&self, dying: &DyingMemory, now: Monotonic) -> bool {
         let progressed = self.progress.iter().find(|progress| progress.id == dying.id).map(|progress| progress.since);
         // Nothing can come before the kill. A workload that is noted inside its grace period may be killed later.
         let since = progressed.unwrap_or(now).max(dying.grace_ends.unwrap_or(dying.killed));
         // Another program may have killed its victim long before the shortage. The wait for that victim begins with the shortage.
-        let began = if dying.is_own { dying.killed } else { *self.others_since.get_or_insert(now) };
-        let since = if dying.is_own { since } else { since.max(began) };
+        let (since, began) = match self.others_since.unwrap_or(now) {
+            _ if dying.is_own => (since, dying.killed),
+            others_since => (since.max(others_since), others_since),
+        };
         now.since(since) < STALLED && now.since(began) < LONGEST
     }
 }
 
 impl DyingMemory {
+    fn is_missing(&self) -> bool {
+        self.is_populated || !self.is_back()
+    }
+
     pub fn is_back(&self) -> bool {
         self.left <= Bytes(self.expected.0 / REST).max(LITTLE)
     }

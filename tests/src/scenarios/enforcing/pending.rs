@@ -116,8 +116,8 @@ pub fn others_victim(stage: &mut Stage<'_>) -> Result<()> {
     let grown = stage.until(LIMIT, is_large);
     stage.check(grown, || "the large pod did not grow".to_owned());
     processes::signal(large.pid, libc::SIGKILL);
-    // This pod needs more memory once, and then no more.
-    let low = crowd.leak(stage, "low", PodSpec::burstable(32), (60, "--fast-until 240 --stop-at 88"))?;
+    // This pod needs more memory once, and then no more. Half of the threshold is never half a second away: then the wait would end.
+    let low = crowd.leak(stage, "low", PodSpec::burstable(32), (30, "--fast-until 160 --stop-at 88"))?;
     let met = stage.until(LIMIT, |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 96 * MIB));
     stage.check(met, || "the guest did not come under pressure while the pod was dying".to_owned());
     stage.pause(Duration::from_millis(1500));
