@@ -5,6 +5,7 @@ pub mod cri;
 pub mod daemon;
 pub mod manifests;
 mod pod;
+pub mod stand_in;
 pub mod storage;
 pub mod translation;
 pub mod volumes;

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 
 use crate::cgroups::Layout;
+use crate::containers::stand_in;
 
 /// What a workload does.
 #[derive(Debug, Subcommand)]
@@ -24,6 +25,8 @@ pub enum Work {
     Hold(Hold),
     /// Listen on a Unix socket, answer nothing, and hold memory.
     Listen(Listen),
+    /// Answer calls on a Unix socket as a container runtime without containers does.
+    Runtime(Runtime),
     /// Touch anonymous memory in threads that are not the first, and sleep.
     Threads(Threads),
     /// Fork many processes that each touch a little.
@@ -107,6 +110,14 @@ pub struct Listen {
     socket: PathBuf,
     #[arg(long)]
     mib: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct Runtime {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    socket: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -285,6 +296,7 @@ impl Work {
             Self::Ramp(Ramp { common, .. })
             | Self::Hold(Hold { common, .. })
             | Self::Listen(Listen { common, .. })
+            | Self::Runtime(Runtime { common, .. })
             | Self::Threads(Threads { common, .. })
             | Self::Swarm(Swarm { common, .. })
             | Self::Cache(Cache { common, .. })
@@ -300,6 +312,7 @@ impl Work {
             Self::Ramp(ramp) => memory::ramp(&ramp),
             Self::Hold(hold) => memory::hold(&hold),
             Self::Listen(listen) => memory::listen(&listen),
+            Self::Runtime(runtime) => stand_in::serve(&runtime.socket),
             Self::Threads(threads) => memory::threads(&threads),
             Self::Swarm(swarm) => memory::swarm(&swarm),
             Self::Cache(cache) => cache::cache(&cache),

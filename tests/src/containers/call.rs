@@ -55,7 +55,7 @@ async fn exchange(socket: &Path, method: &str, message: &Message) -> Result<Vec<
     Ok(bytes.get(PREFIX..).unwrap_or_default().to_vec())
 }
 
-fn framed(message: &[u8]) -> Result<Bytes> {
+pub(super) fn framed(message: &[u8]) -> Result<Bytes> {
     let length = u32::try_from(message.len()).context("length of the message")?;
     let mut framed = vec![0];
     framed.extend_from_slice(&length.to_be_bytes());

@@ -4,6 +4,7 @@ mod oracle;
 pub mod plan;
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime, clock_settime};
 
 use super::pending::MemoryVolume;
 use super::{Crowd, EVERYTHING_MIB};
-use crate::agent::Agent;
+use crate::agent::{Agent, Record};
 use crate::cgroups::{Cgroup, Pod};
 use crate::config::AgentConfig;
 use crate::evidence::meminfo;
@@ -26,6 +27,8 @@ use plan::{Bystander, Episode, Fault, Kind, Leak};
 /// MemAvailable in MiB when all workloads but the leaks have started.
 const HEADROOM_MIB: u64 = 280;
 const BALLAST: &str = "system.slice/ballast.service";
+const RUNTIME: &str = "system.slice/runtime.service";
+const SOCKET: &str = "/tmp/stand-in.sock";
 /// The log records that stand for a decision against an eviction.
 const REFUSALS: [&str; 5] =
     ["eviction_refused", "eviction_put_off", "leak_not_evictable", "evictions_spent", "candidates_exhausted"];
@@ -53,7 +56,10 @@ pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
         episodes += 1;
     }
     let (kills, refusals) = run.decisions();
-    stage.note(format!("seed {seed}: {episodes} episodes, {kills} kills, {refusals} refusals"));
+    let lost = run.lost_runtimes();
+    stage.note(format!(
+        "seed {seed}: {episodes} episodes, {kills} kills, {refusals} refusals, {lost} times without an answer of the runtime"
+    ));
     for (key, count) in [("kills", kills), ("refusals", refusals), ("wrong_kills", wrong), ("late_kills", late)] {
         stage.figure(key, f64::from(u32::try_from(count)?), "");
     }
@@ -70,19 +76,32 @@ pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
 struct Run {
     agent: Agent,
     killed_agents: Vec<Agent>,
+    runtime: Worker,
+    is_runtime_stopped: bool,
 }
 
 fn config() -> AgentConfig {
     let extra = format!(
         "evictions: {{maxPerMinute: 1000}}\nprotected: [\"system.slice/*\"]\n\
-         incidents: {{directory: {SMALL}/incidents, maxSize: 4Mi}}\n"
+         incidents: {{directory: {SMALL}/incidents, maxSize: 4Mi}}\nruntime: {{endpoint: \"unix://{SOCKET}\"}}\n"
     );
     AgentConfig { extra, ..super::config() }
 }
 
 impl Run {
     fn start(stage: &mut Stage<'_>) -> Result<Self> {
-        Ok(Self { agent: stage.agent(&config())?, killed_agents: Vec::new() })
+        // Left by an earlier run in this boot.
+        let _absent = fs::remove_file(SOCKET);
+        let runtime = stage.host_service(RUNTIME, &format!("runtime --socket {SOCKET}"), 0)?;
+        stage.until(Duration::from_secs(10), |_| Path::new(SOCKET).exists());
+        Ok(Self { agent: stage.agent(&config())?, killed_agents: Vec::new(), runtime, is_runtime_stopped: false })
+    }
+
+    /// Returns how often agents have reported that the runtime does not answer.
+    fn lost_runtimes(&self) -> usize {
+        let agents = self.killed_agents.iter().chain([&self.agent]);
+        let is_lost = |record: &Record| record.is("degraded") && record.text("capability") == "container runtime";
+        agents.flat_map(Agent::records).filter(is_lost).count()
     }
 
     /// Returns the kills and the refusals in the logs of all agents.
@@ -147,6 +166,12 @@ impl Run {
                 clock_settime(ClockId::Realtime, now).context("set the clock")?;
             }
             Fault::DiskFull => scene.fill(SMALL),
+            Fault::RuntimeStopped => {
+                // It stays so for some episodes: the agent asks the runtime every ten seconds at most.
+                self.is_runtime_stopped = !self.is_runtime_stopped;
+                let signal = if self.is_runtime_stopped { libc::SIGSTOP } else { libc::SIGCONT };
+                processes::signal(self.runtime.pid, signal);
+            }
             Fault::ThousandCgroups => {
                 if let Some(pod) = scene.pods.first() {
                     let directory = pod.container()?.directory();

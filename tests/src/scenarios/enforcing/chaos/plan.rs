@@ -73,6 +73,8 @@ pub enum Fault {
     ClockSet,
     DiskFull,
     ThousandCgroups,
+    /// The process of the container runtime is stopped, or it continues if it is stopped already.
+    RuntimeStopped,
 }
 
 #[derive(Debug, Clone)]
@@ -88,7 +90,7 @@ pub struct Episode {
 
 impl Episode {
     pub fn new(seed: u64, number: u64) -> Self {
-        use Fault::{AgentKilled, ClockSet, DiskFull, Nothing, Reload, ThousandCgroups};
+        use Fault::{AgentKilled, ClockSet, DiskFull, Nothing, Reload, RuntimeStopped, ThousandCgroups};
         use Kind::{FilePages, Forks, Private, Shared, Volume};
         let mut random = Random::new(seed, number);
         let bystanders = (0..random.below(7)).map(|index| {
@@ -120,7 +122,8 @@ impl Episode {
             }
         });
         let leaks = leaks.collect();
-        let faults = [Nothing, Nothing, Nothing, AgentKilled, Reload, ClockSet, DiskFull, ThousandCgroups];
+        let faults =
+            [Nothing, Nothing, Nothing, AgentKilled, Reload, ClockSet, DiskFull, ThousandCgroups, RuntimeStopped];
         Self {
             bystanders,
             leaks,
@@ -148,7 +151,7 @@ mod tests {
         let episodes: Vec<Episode> = (0..100).map(|number| Episode::new(1, number)).collect();
         let faults: std::collections::HashSet<String> =
             episodes.iter().map(|episode| format!("{:?}", episode.fault)).collect();
-        assert_eq!(faults.len(), 6);
+        assert_eq!(faults.len(), 7);
         assert!(episodes.iter().any(|episode| episode.leaks.is_empty()));
         assert!(episodes.iter().any(|episode| episode.leaks.iter().any(|leak| leak.is_protected)));
     }
