@@ -9,7 +9,7 @@ use crate::units::{Monotonic, signed_float};
 /// A change over a shorter time says more about the kernel's counters, which move in jumps, than about the workloads.
 const SHORTEST: Duration = Duration::from_millis(50);
 /// A change since a kill over a shorter time says too little: one jump of the counters would count as a fast leak.
-const SHORTEST_SINCE: Duration = Duration::from_millis(200);
+const SHORTEST_SINCE: Duration = Duration::from_millis(100);
 /// A change of the available amount within a second is reduced by this share of the capacity, because the kernel's counters are inexact.
 const NOISE_SHARE: f64 = 0.005;
 /// The most by which such a change is reduced, in bytes.
@@ -179,7 +179,7 @@ mod tests {
         for (name, now, since, expected) in [
             ("the fall ended long ago", 3_000, 0, Some(-30.0)),
             ("killed after the fall", 3_000, 2_500, Some(-60.0)),
-            ("killed just now", 3_000, 2_850, None),
+            ("killed just now", 3_000, 2_920, None),
             ("it fell for half of the last second", 2_500, 0, Some(470.0)),
             ("it falls", 1_500, 1_000, Some(940.0)),
         ] {
