@@ -114,8 +114,18 @@ const fn with_containerd(name: &'static str, timeout_seconds: u32, about: &'stat
 use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference};
 
 /// The scenarios that have not passed often enough yet. `cargo xtask vm NAME` runs them, and the suite does not.
-pub const NOT_YET: &[&str] =
-    &["slow-leak", "protected-leak", "undying", "runtime-slice", "restart-protected", "limits-and-memory", "chaos"];
+pub const NOT_YET: &[&str] = &[
+    "slow-leak",
+    "protected-leak",
+    "undying",
+    "runtime-slice",
+    "restart-protected",
+    "limits-and-memory",
+    "swap-keeps-up",
+    "swap-does-not",
+    "zram",
+    "chaos",
+];
 
 /// Every scenario, in the order in which a boot runs them.
 #[rustfmt::skip]
@@ -164,6 +174,9 @@ pub const CATALOGUE: &[Entry] = &[
     entry("terminating", V2, EachKernel, 60, "a Terminating pod leaks: its grace period is cut, and no other pod dies"),
     entry("restart-protected", BOTH, EachKernel, 60, "the agent restarts under pressure without an API server: critical pods of a DaemonSet live"),
     entry("limits-and-memory", BOTH, EachKernel, 150, "six pods exceed limits of their own: a hard memory eviction has a budget of its own"),
+    entry("swap-keeps-up", V2, EachKernel, 300, "the kernel swaps a slow leak out while available memory falls below the threshold: nobody is killed"),
+    entry("swap-does-not", V2, EachKernel, 360, "swap that is nearly full, and a leak as fast as the guest can: the leaker dies, no OOM kill"),
+    entry("zram", V2, EachKernel, 300, "swap in zram does not delay an eviction: the leaker dies"),
     entry("chaos", V2, EachKernel, 90, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),
     entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
     entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident"),

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod effect;
 pub mod pending;
 pub mod runtime_slice;
+pub mod swap_rule;
 
 use std::time::Duration;
 
@@ -65,6 +66,12 @@ impl Crowd {
         (rate, further): (u64, &str),
     ) -> Result<Worker> {
         let work = format!("ramp --name {label} --rate {rate} --to {EVERYTHING_MIB} {further}");
+        self.pod(stage.pod(label, spec)?, stage, &work)
+    }
+
+    /// Starts a pod that leaks as fast as it can.
+    fn leak_at_once(&mut self, stage: &mut Stage<'_>, label: &str, spec: PodSpec) -> Result<Worker> {
+        let work = format!("ramp --name {label} --rate max --to {EVERYTHING_MIB}");
         self.pod(stage.pod(label, spec)?, stage, &work)
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,19 +19,33 @@ use crate::units::MIB;
 
 const SIZE: u64 = 96 * MIB;
 
-/// An active swap file. Dropping it deactivates the swap.
+/// An active swap. Dropping it deactivates the swap.
 #[derive(Debug)]
-struct SwapFile {
+pub struct SwapSpace {
     path: CString,
+    is_zram: bool,
 }
 
-impl SwapFile {
-    fn on(path: &str) -> Result<Self> {
+const ZRAM: &str = "/sys/block/zram0";
+
+impl SwapSpace {
+    /// Makes a file of this size and swaps to it.
+    pub fn file(path: &str, size: u64) -> Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
         let file = file.with_context(|| format!("create {path}"))?;
         // The file is allocated and not written: swapon accepts extents without data, but no holes.
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE)
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)
             .with_context(|| format!("fallocate {path}"))?;
+        Self::on(path, false)
+    }
+
+    /// Swaps to the compressed memory of the first zram device, which holds so many bytes before their compression.
+    pub fn zram(size: u64) -> Result<Self> {
+        std::fs::write(format!("{ZRAM}/disksize"), size.to_string()).context("write disksize of zram0")?;
+        Self::on("/dev/zram0", true)
+    }
+
+    fn on(path: &str, is_zram: bool) -> Result<Self> {
         let output = Command::new("/bin/busybox").args(["mkswap", path]).output().context("run busybox mkswap")?;
         if !output.status.success() {
             bail!("mkswap {path}: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -40,14 +55,20 @@ impl SwapFile {
         if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
             return Err(std::io::Error::last_os_error()).context("swapon");
         }
-        Ok(Self { path })
+        Ok(Self { path, is_zram })
     }
 }
 
-impl Drop for SwapFile {
+impl Drop for SwapSpace {
     fn drop(&mut self) {
         // SAFETY: the path is NUL-terminated and lives across the call. A swap that stays on shows in the next scenario.
         unsafe { libc::swapoff(self.path.as_ptr()) };
+        // A device that keeps its size, or a file that keeps its blocks, shows in the next scenario, too.
+        let _ = if self.is_zram {
+            std::fs::write(format!("{ZRAM}/reset"), "1")
+        } else {
+            std::fs::remove_file(std::path::Path::new(std::ffi::OsStr::from_bytes(self.path.to_bytes())))
+        };
     }
 }
 
@@ -56,7 +77,7 @@ pub fn swap(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("no ext4 disk in this guest");
         return Ok(());
     }
-    let file = SwapFile::on(&format!("{EXT4}/swap"))?;
+    let file = SwapSpace::file(&format!("{EXT4}/swap"), SIZE)?;
     let agent = stage.agent(&AgentConfig::observe())?;
     let total = agent.metrics()?.sum("swap_bytes", &[]);
     stage.check_equal("swap_bytes", &total, &Some(bytes(meminfo("SwapTotal")?)));

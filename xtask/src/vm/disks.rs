@@ -25,7 +25,7 @@ const EXT4_WITH_PROJECTS: [&str; 6] =
 pub fn plain(dir: &Path) -> Result<Vec<Disk>> {
     let ext4 = mkfs_ext4()?;
     let mut disks = vec![
-        disk(dir, "ext4.img", 320, Command::new(&ext4).args(EXT4))?,
+        disk(dir, "ext4.img", 1280, Command::new(&ext4).args(EXT4))?,
         disk(dir, "small.img", 32, Command::new(&ext4).args(EXT4).args(["-N", "2048"]))?,
         disk(dir, "projects.img", 32, Command::new(&ext4).args(EXT4_WITH_PROJECTS))?,
     ];
