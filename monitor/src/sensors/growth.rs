@@ -19,6 +19,8 @@ const SELDOM: Duration = Duration::from_millis(1500);
 const SPAN: Duration = Duration::from_secs(1);
 /// The interval at which the largest workloads are chosen anew.
 const CHOSEN_EVERY: Duration = Duration::from_secs(1);
+/// A workload of this age in seconds may have appeared since.
+const YOUNG: u64 = 2;
 /// After each reading, at most so many workloads are examined for whether another program has killed them.
 const EXAMINED: usize = 8;
 
@@ -122,9 +124,9 @@ impl Growth {
         let is_daemon = workload.protection == Some(Protection::DaemonSet);
         let measured = self.of(workload.id);
         let by_age = || {
-            // Where there are readings, a workload without one is not among the largest.
+            // Where there are readings, a workload without one is not among the largest, unless it appeared after they were chosen.
             let has_readings = self.readings.values().any(|reading| reading.growth.is_some());
-            let age = tracked.filter(|_| !has_readings)?.seconds_since_change()?;
+            let age = tracked?.seconds_since_change().filter(|age| !has_readings || *age <= YOUNG)?;
             Some(usage.outlook.gain.unwrap_or(usage.working_set).signed() / signed(age.max(1)))
         };
         usage.outlook = Outlook {
@@ -145,7 +147,47 @@ fn rounded(rate: f64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::UNIX_EPOCH;
+
     use super::*;
+    use crate::node::{CgroupVersion, Hierarchy};
+
+    #[test]
+    fn a_workload_that_appeared_after_the_choice_grows_by_size_and_age() {
+        let root = tempfile::tempdir().unwrap();
+        let service = root.path().join("system.slice/new.service");
+        fs::create_dir_all(&service).unwrap();
+        for (name, text) in [
+            ("cgroup.procs", "77\n"),
+            ("cgroup.events", "populated 1\n"),
+            ("memory.current", "8000\n"),
+            ("memory.stat", "anon 8000\ninactive_file 0\n"),
+            ("memory.min", "0\n"),
+            ("memory.low", "0\n"),
+            ("memory.max", "max\n"),
+        ] {
+            fs::write(service.join(name), text).unwrap();
+        }
+        let hierarchy =
+            Hierarchy { version: CgroupVersion::V2, memory: root.path().to_owned(), freezer: None, hybrid: false };
+        let mut tree = WorkloadTree::new(hierarchy, "/proc".into(), Vec::new());
+        tree.scan().unwrap();
+        let id = tree.tracked().iter().find(|it| it.workload().name.ends_with("new.service")).unwrap().workload().id;
+        let growth_at = |growth: &Growth, tree: &mut WorkloadTree| {
+            let mut usage = tree.measure(id).unwrap();
+            growth.complete(&mut usage, tree.find(id));
+            (usage.outlook.growth, usage.outlook.is_growth_measured)
+        };
+        let reading = Reading { window: Window::of(SPAN, EVERY), gain: Bytes(1), growth: Some(0) };
+        let others = Growth { readings: HashMap::from([(CgroupId(1), reading)]), ..Growth::default() };
+        let (young, _) = growth_at(&others, &mut tree);
+        assert!((4_000..=8_000).contains(&young), "{young}");
+        let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        fs::File::open(&service).unwrap().set_modified(old).unwrap();
+        assert_eq!(growth_at(&others, &mut tree), (0, false), "it is not among the largest");
+        assert_eq!(growth_at(&Growth::default(), &mut tree), (0, false), "it is very old");
+    }
 
     #[test]
     fn eight_workloads_hold_most() {
