@@ -10,6 +10,9 @@ const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-guest";
 /// The event of an OOM kill. Since 6.9, and in backports of Debian and Red Hat, it has the victim's kinds of memory.
 pub const MARK_VICTIM: &str = "oom/mark_victim";
 
+/// `SI_KERNEL` as the tracepoint prints it.
+const SI_KERNEL: &str = " code=128 ";
+
 /// One generated signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignalEvent {
@@ -17,6 +20,8 @@ pub struct SignalEvent {
     pub sender_tid: i32,
     pub number: i32,
     pub target: i32,
+    /// The kernel itself sent it, as its OOM killer does.
+    pub is_of_kernel: bool,
 }
 
 /// The instance. It records signals from `open` on.
@@ -123,7 +128,8 @@ fn parse_signal(line: &str) -> Option<SignalEvent> {
     let at_ns = parse_seconds(context.split_whitespace().last()?)?;
     let number = tail.strip_prefix("sig=")?.split(' ').next()?.parse().ok()?;
     let target = tail.rsplit_once(" pid=")?.1.split(' ').next()?.parse().ok()?;
-    Some(SignalEvent { at_ns, sender_tid, number, target })
+    let is_of_kernel = tail.contains(SI_KERNEL);
+    Some(SignalEvent { at_ns, sender_tid, number, target, is_of_kernel })
 }
 
 fn parse_seconds(text: &str) -> Option<u64> {
@@ -143,7 +149,7 @@ mod tests {
         let line = "  node-pressure-m-4021    [001] d..2.    12.345678: signal_generate: sig=9 errno=0 code=128 comm=hog pid=34 grp=1 res=0";
         assert_eq!(
             parse_signal(line),
-            Some(SignalEvent { at_ns: 12_345_678_000, sender_tid: 4021, number: 9, target: 34 })
+            Some(SignalEvent { at_ns: 12_345_678_000, sender_tid: 4021, number: 9, target: 34, is_of_kernel: true })
         );
     }
 

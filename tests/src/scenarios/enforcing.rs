@@ -110,6 +110,15 @@ impl Crowd {
         Ok(labels)
     }
 
+    /// Returns the labels of the workloads that the kernel's OOM killer has killed.
+    fn killed_by_kernel(&self, stage: &Stage<'_>) -> Result<Vec<String>> {
+        let signals = stage.boot.trace.signals()?;
+        let is_victim =
+            |pid: i32| signals.iter().any(|it| it.is_of_kernel && it.number == libc::SIGKILL && it.target == pid);
+        let victims = self.members.iter().filter(|(_, worker)| is_victim(worker.pid));
+        Ok(victims.map(|(_, worker)| worker.label.clone()).collect())
+    }
+
     /// Waits until these workers and no more than a wrong one have had time to die, and asserts who died, in this order.
     fn only_these_die(
         &self,

@@ -104,11 +104,14 @@ impl Run {
         agents.flat_map(Agent::records).filter(is_lost).count()
     }
 
-    /// Returns the kills and the refusals in the logs of all agents.
+    /// Returns the kills and the refusals in the logs of all agents. A candidate that was passed over for the victim was refused too.
     fn decisions(&self) -> (usize, usize) {
         let (mut kills, mut refusals) = (0, 0);
         for record in self.killed_agents.iter().chain([&self.agent]).flat_map(Agent::records) {
-            kills += usize::from(record.is("eviction") && record.text("action") == "kill");
+            if record.is("eviction") && record.text("action") == "kill" {
+                kills += 1;
+                refusals += passed_over(record.text("passed_over"));
+            }
             refusals += usize::from(REFUSALS.iter().any(|event| record.is(event)));
         }
         (kills, refusals)
@@ -147,7 +150,8 @@ impl Run {
         }
         scene.settle(stage, Duration::from_millis(episode.clean_up_ms));
         let lowest = sampler::lowest(&stage.boot.sampler.curve()).unwrap_or(u64::MAX) / MIB;
-        Ok(Outcome { dead: scene.crowd.dead(stage)?, oom_kills: 0, lowest_mib: lowest, is_watched })
+        let (dead, of_kernel) = (scene.crowd.dead(stage)?, scene.crowd.killed_by_kernel(stage)?);
+        Ok(Outcome { dead, of_kernel, oom_kills: 0, lowest_mib: lowest, is_watched })
     }
 
     fn fail(&mut self, stage: &mut Stage<'_>, fault: Fault, scene: &mut Scene) -> Result<()> {
@@ -181,6 +185,13 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Returns the number of candidates in "a would buy 0.1 s, b would give back too little, and 3 more".
+fn passed_over(text: &str) -> usize {
+    let parts = text.split(", ").filter(|part| !part.is_empty());
+    let count = |part: &str| part.strip_prefix("and ")?.strip_suffix(" more")?.parse().ok();
+    parts.map(|part| count(part).unwrap_or(1)).sum()
 }
 
 /// The objects that an episode has made.
@@ -267,5 +278,19 @@ impl Scene {
             let _ = fs::remove_file(path);
         }
         self.pods.iter().map(|pod| &pod.cgroup).try_for_each(Cgroup::remove)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::passed_over;
+
+    #[test]
+    fn candidates_that_were_passed_over_are_counted() {
+        let cases =
+            [("", 0), ("a would buy 0.6 s", 1), ("a would buy 0.6 s, b would give back too little, and 3 more", 5)];
+        for (text, expected) in cases {
+            assert_eq!(passed_over(text), expected, "{text}");
+        }
     }
 }

@@ -8,6 +8,8 @@ use crate::cgroups::Qos;
 pub struct Outcome {
     /// Labels in the order of their deaths.
     pub dead: Vec<String>,
+    /// Those of them that the kernel's OOM killer killed.
+    pub of_kernel: Vec<String>,
     /// OOM kills because the node had no memory left.
     pub oom_kills: u64,
     /// The lowest MemAvailable in MiB.
@@ -36,9 +38,14 @@ const POSSIBLE_MIB: u64 = 130;
 
 pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::default();
-    let candidates: Vec<&Leak> = episode.leaks.iter().filter(|leak| !leak.is_protected).collect();
     let rate: u64 = episode.leaks.iter().map(|leak| leak.rate).sum();
-    let dies = |label: &str| outcome.dead.iter().any(|dead| dead == label);
+    let mut candidates: Vec<&Leak> = episode.leaks.iter().filter(|leak| !leak.is_protected).collect();
+    // Leaks that together are less than half of the fall are not what leaks: the protected ones are.
+    if 2 * candidates.iter().map(|leak| leak.rate).sum::<u64>() < rate {
+        candidates.clear();
+    }
+    let is_among = |labels: &[String], label: &str| labels.iter().any(|it| it == label);
+    let dies = |label: &str| is_among(&outcome.dead, label) && !is_among(&outcome.of_kernel, label);
     let helpers: Vec<&Bystander> = episode.bystanders.iter().filter(|pod| dies(&pod.label)).collect();
     let most = if candidates.is_empty() { MOST_IN_VAIN } else { MOST_HELPERS };
     for leak in episode.leaks.iter().filter(|leak| leak.is_protected && dies(&leak.label)) {
@@ -59,7 +66,7 @@ pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
             verdict.late.push(format!("{} OOM kills", outcome.oom_kills));
         }
         let largest = candidates.iter().max_by_key(|leak| leak.rate);
-        if let Some(leak) = largest.filter(|leak| 2 * leak.rate >= rate && !dies(&leak.label))
+        if let Some(leak) = largest.filter(|leak| 2 * leak.rate >= rate && !is_among(&outcome.dead, &leak.label))
             && outcome.lowest_mib < CERTAIN_MIB
         {
             verdict.late.push(format!("{} lives at {} MiB", leak.label, outcome.lowest_mib));
@@ -124,8 +131,33 @@ mod tests {
         ];
         for (name, episode, (dead, oom_kills, lowest_mib), (wrong, late)) in cases {
             let dead = dead.into_iter().map(str::to_owned).collect();
-            let verdict = judge(&episode, &Outcome { dead, oom_kills, lowest_mib, is_watched: true });
+            let outcome = Outcome { dead, oom_kills, lowest_mib, is_watched: true, ..Outcome::default() };
+            let verdict = judge(&episode, &outcome);
             assert_eq!((verdict.wrong.len(), verdict.late.len()), (wrong, late), "{name}: {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_victim_of_the_kernel_is_not_a_wrong_kill_of_the_agent() {
+        let outcome =
+            |of_kernel| Outcome { dead: vec!["a".to_owned()], of_kernel, lowest_mib: 0, ..Outcome::default() };
+        assert_eq!(judge(&episode(3, 80, false), &outcome(vec!["a".to_owned()])).wrong.len(), 0);
+        assert_eq!(judge(&episode(3, 80, false), &outcome(Vec::new())).wrong.len(), 1);
+    }
+
+    #[test]
+    fn beside_a_larger_protected_leak_a_small_one_does_not_leak() {
+        let mut episode = episode(20, 120, true);
+        episode.leaks.push(Leak {
+            label: "small".to_owned(),
+            rate: 40,
+            is_protected: false,
+            ..episode.leaks[0].clone()
+        });
+        let dead = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
+        for (labels, wrong) in [(&["small", "a", "b"][..], 0), (&["a", "b", "c", "d"], 1)] {
+            let outcome = Outcome { dead: dead(labels), lowest_mib: 11, is_watched: true, ..Outcome::default() };
+            assert_eq!(judge(&episode, &outcome).wrong.len(), wrong, "{labels:?}");
         }
     }
 }
