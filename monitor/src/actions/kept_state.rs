@@ -26,6 +26,9 @@ pub const EFFECT: &str =
 const VERSION: u32 = 1;
 /// Bytes; the file is far smaller.
 const LARGEST: u64 = 1 << 20;
+/// The time that the last write may take when the agent stops.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(2);
 /// After a failure the file is written again this often.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -102,13 +105,15 @@ impl KeptState {
     }
 }
 
-/// Waits until the last state is written.
+/// Waits until the last state is written, but not for a disk that hangs: the agent has to stop all the same.
 impl Drop for KeptState {
     fn drop(&mut self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_one();
-        if let Some(writer) = self.writer.take() {
-            let _a_panic_is_reported = writer.join();
+        let Some(writer) = self.writer.take() else { return };
+        let begun = Monotonic::now();
+        while !writer.is_finished() && Monotonic::now().since(begun) < LAST_WRITE {
+            std::thread::sleep(POLL);
         }
     }
 }
