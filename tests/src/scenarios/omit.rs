@@ -12,6 +12,9 @@ use crate::sampler;
 use crate::stage::Stage;
 use crate::units::MIB;
 
+/// A shortage ends after this time without a met threshold, with a shorter transition period.
+const SHORTAGE: Duration = Duration::from_secs(21);
+
 pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     let omitted_pod = stage.pod("omitted", PodSpec::best_effort())?;
     omitted_pod.cgroup.set_attribute("user.oomd_omit", "1")?;
@@ -42,6 +45,8 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     let crossed = sampler::lowest(&curve).is_some_and(|lowest| lowest < 130 * MIB);
     stage.check(crossed, || "the guest was never near the threshold".to_owned());
 
+    // In the same shortage two evictions that bought little would leave only leakers as candidates.
+    stage.pause(SHORTAGE);
     // No other candidate is left: the avoided pod is evicted, and the omitted one still is not.
     let (last_pod, last) = omitted_ramp(stage)?;
     judge::wait_gone(stage, &avoided_pod, Duration::from_secs(25));
