@@ -66,11 +66,8 @@ fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()>
 
 /// Returns at most `at_most` processes of a cgroup, each with its `oom_score_adj`.
 pub fn oom_scores(directory: impl AsFd, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
-    let mut pids = Vec::new();
-    if collect(directory, &mut pids).is_err() {
-        return Vec::new();
-    }
-    pids.into_iter().take(at_most).filter_map(|pid| Some((pid, oom_score(proc_root, pid)?))).collect()
+    let pids = first_processes(directory, at_most).into_iter();
+    pids.filter_map(|pid| Some((pid, oom_score(proc_root, pid)?))).collect()
 }
 
 /// Returns the `oom_score_adj` of a process; nothing if the process has exited.
