@@ -154,7 +154,7 @@ fn what_an_agent_of_this_boot_has_left_is_shown() {
     assert!(text.contains("not armed: hard memory.available<1Gi, met at its arrival 1m3"), "{text}");
     assert!(text.contains("evictions left in this minute for hard thresholds on memory: 5 of 6\n"), "{text}");
 
-    // What is armed stays so: an agent that starts now acts on it at once. Most machines have this threshold met.
+    // An armed threshold stays armed: an agent that starts now acts on it at once. Most machines have this threshold met.
     let place = machine.directory.path().display();
     let config = format!("filesystems: {{nodefs: {place}}}\nevictionHard: {{nodefs.available: 50%}}\n");
     let is_unarmed =

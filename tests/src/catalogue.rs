@@ -174,7 +174,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("terminating", V2, EachKernel, 60, "a Terminating pod leaks: its grace period is cut, and no other pod dies"),
     entry("restart-protected", BOTH, EachKernel, 60, "the agent restarts under pressure without an API server: critical pods of a DaemonSet live"),
     entry("limits-and-memory", BOTH, EachKernel, 150, "six pods exceed limits of their own: a hard memory eviction has a budget of its own"),
-    entry("swap-keeps-up", V2, EachKernel, 300, "the kernel swaps a slow leak out while available memory falls below the threshold: nobody is killed"),
+    entry("swap-keeps-up", V2, EachKernel, 300, "the kernel swaps a slow leak out while available memory falls below the threshold: no workload is killed"),
     entry("swap-does-not", V2, EachKernel, 360, "swap that is nearly full, and a leak as fast as the guest can: the leaker dies, no OOM kill"),
     entry("zram", V2, EachKernel, 300, "swap in zram does not delay an eviction: the leaker dies"),
     entry("chaos", V2, EachKernel, 90, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),

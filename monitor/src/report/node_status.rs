@@ -34,7 +34,7 @@ pub struct StatusFacts<'s> {
 pub struct NodeStatusSink {
     published: Option<Standing>,
     held: [Held; CONDITIONS],
-    /// What leaks and cannot be evicted, with the words of the condition.
+    /// The leak that cannot be evicted, with the words of the condition.
     leak: Option<(ProtectedLeak, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent of this boot has left in the file of its decisions.
+//! The decisions that an agent of this boot has left in its file.
 
 use std::path::PathBuf;
 

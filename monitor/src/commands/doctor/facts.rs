@@ -44,7 +44,7 @@ pub struct Facts {
     pub other_killers: Vec<OtherKillerFact>,
     /// The meaning of the thresholds on this machine.
     pub thresholds: Vec<NodeThreshold>,
-    /// What an agent of this boot has left: the state that an agent that starts now goes on from.
+    /// The state that an agent of this boot has left, and from which an agent that starts now goes on.
     pub decisions: Option<Decisions>,
     /// The configuration file in its usual path, if it was not given: the defaults were examined.
     #[serde(skip)]

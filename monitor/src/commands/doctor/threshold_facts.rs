@@ -33,7 +33,7 @@ pub fn thresholds(
     let observation = Observation { signals: values.map(value).chain(of_pods).collect() };
     let resolved = |threshold: &crate::config::Threshold| {
         let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
-        // What an agent of this boot has armed stays armed.
+        // A threshold that an agent of this boot has armed stays armed.
         let is_armed = kept.is_armed(threshold, capacity, policy.quirks);
         let unarmed = at_arrival(policy, threshold, &observation);
         let unarmed = unarmed.filter(|why| !is_armed || matches!(why, Unarmed::Implausible { .. }));

@@ -200,7 +200,7 @@ pub fn does_not(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is swapped to zram stays in memory, so the rule does not apply, and the leaker dies.
+/// Pages that are swapped to zram stay in memory, so the rule does not apply, and the leaker dies.
 pub fn zram(stage: &mut Stage<'_>) -> Result<()> {
     if !Path::new("/sys/block/zram0").exists() {
         stage.skip("no zram in this guest");

@@ -44,7 +44,7 @@ fn an_eviction_waits_only_while_swap_keeps_up() {
         ("the leaker's room would not last 10 s", |it| figures(it).room = Some(Bytes(305)), EVICTED),
         ("the free swap would not last 10 s", |it| figures(it).free = Bytes(305), EVICTED),
         ("both just last", |it| (figures(it).room, figures(it).free) = (Some(Bytes(306)), Bytes(306)), "swap keeps up"),
-        ("nobody is known to grow", |it| figures(it).room = None, EVICTED),
+        ("no workload is known to grow", |it| figures(it).room = None, EVICTED),
         ("no PSI", |it| figures(it).stalled = None, EVICTED),
         ("tasks wait for memory", |it| figures(it).stalled = Some(251), EVICTED),
         ("old figures", |it| figures(it).at = Monotonic(1_499_000_000), EVICTED),
