@@ -54,9 +54,10 @@ impl Fall {
     pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<FallNow> {
         let noise = noise(capacity) / SHORT.as_secs_f64();
         let short = fall(&self.0, SHORT, available, now).map(|fall| fall - noise);
-        let falls = [short, fall(&self.0, LONG, available, now)];
-        let measured = falls.into_iter().flatten().max_by(f64::total_cmp)?;
-        Some(FallNow { measured, least: (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST) })
+        let long = fall(&self.0, LONG, available, now);
+        let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
+        let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
+        Some(FallNow { measured, steady: long.unwrap_or(measured), least })
     }
 
     /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second.
@@ -92,6 +93,8 @@ fn since_sample((then, before): &(Monotonic, i64), value: i64, now: Monotonic) -
 pub struct FallNow {
     /// Negative for a rise.
     pub measured: f64,
+    /// The average over ten seconds, or over the time since the first sample. The jumps of the kernel's counters hardly change it.
+    pub steady: f64,
     pub least: f64,
 }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use crate::eviction::decider::SwapOut;
 use crate::eviction::fall::Fall;
 use crate::node::swap_devices::SwapDevices;
-use crate::units::{Bytes, Monotonic, page_size, signed};
+use crate::units::{Bytes, CgroupId, Monotonic, page_size, signed};
 
 /// Stalls are not averaged over more than this.
 const LONGEST: Duration = Duration::from_secs(1);
+/// A workload counts as growing for this long after it grew.
+const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// The readings of a node with swap.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub struct SwapWatch {
     /// The bytes that were swapped out, as a negative figure. Its fall is averaged as that of a signal, because kswapd swaps in bursts,
     /// with pauses of some seconds where the disk is slow.
     written: Fall,
+    pub(super) growers: Growers,
     pub(super) reading: Option<Reading>,
     pub(super) latest: Option<SwapOut>,
     pub(super) missing: Option<&'static str>,
@@ -37,7 +40,8 @@ pub(super) struct Reading {
 impl SwapWatch {
     pub(super) fn new(proc_root: &Path) -> Self {
         let swaps = proc_root.join("swaps");
-        Self { swaps, is_there: false, written: Fall::default(), reading: None, latest: None, missing: None }
+        let (written, growers) = (Fall::default(), Growers::default());
+        Self { swaps, is_there: false, written, growers, reading: None, latest: None, missing: None }
     }
 
     pub(super) fn usable(&self) -> Option<Bytes> {
@@ -45,7 +49,7 @@ impl SwapWatch {
     }
 
     pub(super) fn forget(&mut self) {
-        (self.written, self.reading, self.latest) = (Fall::default(), None, None);
+        (self.written, self.growers, self.reading, self.latest) = (Fall::default(), Growers::default(), None, None);
     }
 
     pub(super) fn take_in(&mut self, reading: Reading, (free, room): (Bytes, Option<Bytes>)) {
@@ -60,6 +64,31 @@ impl SwapWatch {
             per_second: rounded(per_second),
             stalled: before.and_then(|before| share(before.stalled?, reading.stalled?)),
         });
+    }
+}
+
+/// The workloads that grew last. A workload that the kernel swaps out does not grow in each second.
+#[derive(Debug, Default)]
+pub(super) struct Growers {
+    ids: Vec<CgroupId>,
+    seen: Option<Monotonic>,
+}
+
+impl Growers {
+    pub(super) fn observe(&mut self, growing: impl Iterator<Item = CgroupId>, now: Monotonic) {
+        let mut growing = growing.peekable();
+        let is_old = self.seen.is_none_or(|seen| now.since(seen) >= REMEMBERED);
+        if growing.peek().is_some() {
+            self.seen = Some(now);
+        }
+        if growing.peek().is_some() || is_old {
+            self.ids.clear();
+            self.ids.extend(growing);
+        }
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = CgroupId> {
+        self.ids.iter().copied()
     }
 }
 
@@ -91,6 +120,25 @@ mod tests {
             watch.take_in(Reading { at: at(*now), written: *written, stalled }, (Bytes(1), None));
         }
         watch.latest.map(|latest| (latest.per_second.0 / page_size(), latest.stalled))
+    }
+
+    #[test]
+    fn a_workload_that_pauses_still_grows_for_some_seconds() {
+        let mut growers = Growers::default();
+        let mut seen = |id: Option<u64>, milliseconds| {
+            growers.observe(id.map(CgroupId).into_iter(), at(milliseconds));
+            growers.ids().map(|id| id.0).collect::<Vec<_>>()
+        };
+        for (growing, now, expected) in [
+            (None, 0, &[][..]),
+            (Some(7), 100, &[7]),
+            (None, 5_000, &[7]),
+            (Some(8), 5_050, &[8]),
+            (None, 10_000, &[8]),
+            (None, 10_050, &[]),
+        ] {
+            assert_eq!(seen(growing, now), expected, "at {now} ms");
+        }
     }
 
     #[test]

@@ -50,7 +50,8 @@ impl Sensors {
         let Some(free) = self.swap.usable() else { return self.swap.forget() };
         let stalled = self.pressure.memory_stalled().map(|total| (total, Monotonic::now()));
         let tree = self.workloads.tree();
-        let growing = self.growth.growing().filter_map(|id| tree.find(id));
+        self.swap.growers.observe(self.growth.growing(), now);
+        let growing = self.swap.growers.ids().filter_map(|id| tree.find(id));
         let room = growing.map(|tracked| room_in_swap(tracked.directory())).min();
         self.swap.take_in(Reading { at, written, stalled }, (free, room));
     }

@@ -223,7 +223,7 @@ pub enum SwapLimit {
     /// Available memory falls faster than the kernel swaps out, or nothing is swapped out.
     TooSlow,
     /// Available memory falls, and no workload is known to grow.
-    NobodyGrows,
+    NoGrower,
     /// The free swap, or what a growing workload may use of it, would not last.
     NoRoom,
     /// Tasks wait for memory.
@@ -238,7 +238,7 @@ impl SwapLimit {
             Self::Unknown => "swap-out or stalls cannot be observed",
             Self::HalfLeft => "less than half of the threshold is left, or soon will be",
             Self::TooSlow => "memory falls faster than the kernel swaps out, or nothing is swapped out",
-            Self::NobodyGrows => "memory falls, and no workload is known to grow",
+            Self::NoGrower => "memory falls, and no workload is known to grow",
             Self::NoRoom => "the swap that the growing workloads may use would not last",
             Self::Stalls => "tasks wait for memory",
             Self::OomKill => "the kernel's OOM killer has acted",

@@ -20,6 +20,8 @@ const FRESH: Duration = Duration::from_millis(500);
 /// The most thousandths of the last tenth of a second for which all tasks may have waited for memory. The kernel counts the work of kswapd
 /// as a stall on a CPU that has nothing else to do, so it cannot be close to zero.
 const MOST_STALLED: u32 = 250;
+/// The fall over a second may be this much faster than swap-out: in a second the kernel's counters jump by some MiB.
+const MOST_JUMP: f64 = 2.0;
 /// No eviction waits for this long after the kernel's OOM killer has acted for the node.
 const AFTER_OOM_KILL: Duration = Duration::from_secs(60);
 
@@ -64,11 +66,11 @@ impl SwapOut {
             return Err(SwapLimit::HalfLeft);
         }
         let out = self.per_second.as_f64();
-        if out < fall.assumed() {
+        if out < fall.steady.max(fall.least) || out * MOST_JUMP < fall.measured {
             return Err(SwapLimit::TooSlow);
         }
         if fall.is_falling() && self.room.is_none() {
-            return Err(SwapLimit::NobodyGrows);
+            return Err(SwapLimit::NoGrower);
         }
         // Swap that is used up sooner would buy less time than an eviction has to.
         if self.usable().as_f64() <= level.missing + out * level.minimum.as_secs_f64() {

@@ -49,9 +49,9 @@ pub fn slow_leak(stage: &mut Stage<'_>) -> Result<()> {
     crowd.hold_many(stage, "small", (PODS, 15), PodSpec::best_effort())?;
     let agent = stage.agent(&config())?;
     // The fast part must be older than the ten seconds over which the agent averages the fall.
-    let leaker = crowd.leak(stage, "leaker", PodSpec::burstable(32), (1, "--fast-until 114"))?;
+    let leaker = crowd.leak(stage, "leaker", PodSpec::burstable(32), (1, "--fast-until 126"))?;
     let leaker_pid = leaker.pid;
-    stage.until(Duration::from_secs(75), |stage| stage.reaper.ended(leaker_pid).is_some());
+    stage.until(Duration::from_secs(90), |stage| stage.reaper.ended(leaker_pid).is_some());
     stage.pause(AFTERMATH);
     let dead = crowd.dead(stage)?;
     let small = dead.iter().filter(|label| label.starts_with("small-")).count();
