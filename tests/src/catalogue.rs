@@ -40,6 +40,9 @@ pub enum InTest {
     EverywhereAndReference(u32),
     /// In a long test this many runs in the reference boot; one run on the other kernel.
     EachKernelAndReference(u32),
+    /// In a long test this many runs, without another boot beside them, and one run on each other kernel. Otherwise as
+    /// `EachKernel`. In the guest with containers this many runs there.
+    Repeated(u32),
     /// One run, in the guest with containers.
     Containers,
 }
@@ -72,18 +75,27 @@ impl Entry {
     /// Returns this entry's text for `npm.scenarios=` in a boot of the test suite, if the scenario belongs there. Only a long
     /// test repeats scenarios.
     pub fn expression(&self, cgroup: &str, boot: Boot, is_long: bool) -> Option<String> {
-        let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest() && !NOT_YET.contains(&self.name);
+        let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
         let often = match self.in_test {
-            InTest::EverywhereAndReference(times) | InTest::EachKernelAndReference(times) if is_long => times,
+            InTest::EverywhereAndReference(times) | InTest::EachKernelAndReference(times) | InTest::Repeated(times)
+                if is_long =>
+            {
+                times
+            }
             InTest::Reference | InTest::EverywhereAndReference(_) | InTest::EachKernelAndReference(_) => 1,
-            InTest::Everywhere | InTest::EachKernel | InTest::Containers => 0,
+            InTest::Everywhere | InTest::EachKernel | InTest::Repeated(_) | InTest::Containers => 0,
+        };
+        let is_everywhere = match self.in_test {
+            InTest::Everywhere | InTest::EverywhereAndReference(_) => true,
+            InTest::Repeated(_) => is_long,
+            _ => false,
         };
         let times = match boot {
             Boot::Reference => often,
             Boot::Remainder => u32::from(often == 0),
             Boot::Contrast => u32::from(!matches!(self.in_test, InTest::Reference)),
-            Boot::Between => u32::from(matches!(self.in_test, InTest::Everywhere | InTest::EverywhereAndReference(_))),
-            Boot::Containers => 1,
+            Boot::Between => u32::from(is_everywhere),
+            Boot::Containers => often.max(1),
         };
         match times {
             _ if !supported => None,
@@ -107,25 +119,11 @@ const fn entry(
     Entry { name, about, cgroups, guest: Guest::Plain, in_test, timeout_seconds }
 }
 
-const fn with_containerd(name: &'static str, timeout_seconds: u32, about: &'static str) -> Entry {
-    Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test: InTest::Containers, timeout_seconds }
+const fn with_containerd(name: &'static str, in_test: InTest, timeout_seconds: u32, about: &'static str) -> Entry {
+    Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test, timeout_seconds }
 }
 
-use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference};
-
-/// The scenarios that have not passed often enough yet. `cargo xtask vm NAME` runs them, and the suite does not.
-pub const NOT_YET: &[&str] = &[
-    "slow-leak",
-    "protected-leak",
-    "undying",
-    "runtime-slice",
-    "restart-protected",
-    "limits-and-memory",
-    "swap-keeps-up",
-    "swap-does-not",
-    "zram",
-    "chaos",
-];
+use InTest::{Containers, EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference, Repeated};
 
 /// Every scenario, in the order in which a boot runs them.
 #[rustfmt::skip]
@@ -162,36 +160,36 @@ pub const CATALOGUE: &[Entry] = &[
     entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
     entry("ramp-max", BOTH, EachKernelAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
-    entry("dwarfs", V2, EachKernel, 60, "six BestEffort pods of 3 MiB beside a Burstable pod that leaks 80 MiB/s: only the leaker dies"),
-    entry("neighbours", V2, EachKernel, 90, "BestEffort pods of 20 and 50 MiB and host services beside a leaker of 80 MiB/s, in two rankings: only the leaker dies"),
-    entry("slow-leak", V2, EachKernel, 120, "beside a leak of 1 MiB/s one or two BestEffort pods go, then the leaker"),
-    entry("two-leakers", V2, EachKernel, 60, "two equal leakers: both die, and no other pod"),
-    entry("late-free", V2, EachKernel, 60, "the victim's tmpfs is freed 2 s after its processes: no other pod dies meanwhile"),
-    entry("protected-leak", BOTH, EachKernel, 90, "a protected service leaks: it is reported, and the other pods are not evicted one after the other"),
-    entry("others-victim", V2, EachKernel, 60, "a pod that another process killed is slow to exit: no second pod dies for the same shortage"),
-    entry("undying", BOTH, EachKernel, 60, "the victim cannot exit and its memory does not come: one more pod goes, one that helps"),
-    entry("reload-would-kill", V2, EachKernel, 60, "a reload brings a threshold that is met already: no eviction before the signal falls by a quarter"),
-    entry("terminating", V2, EachKernel, 60, "a Terminating pod leaks: its grace period is cut, and no other pod dies"),
-    entry("restart-protected", BOTH, EachKernel, 60, "the agent restarts under pressure without an API server: critical pods of a DaemonSet live"),
-    entry("limits-and-memory", BOTH, EachKernel, 150, "six pods exceed limits of their own: a hard memory eviction has a budget of its own"),
-    entry("swap-keeps-up", V2, EachKernel, 300, "the kernel swaps a slow leak out while available memory falls below the threshold: no workload is killed"),
-    entry("swap-does-not", V2, EachKernel, 360, "swap that is nearly full, and a leak as fast as the guest can: the leaker dies, no OOM kill"),
-    entry("zram", V2, EachKernel, 300, "swap in zram does not delay an eviction: the leaker dies"),
-    entry("chaos", V2, EachKernel, 90, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),
+    entry("dwarfs", V2, Repeated(10), 60, "six BestEffort pods of 3 MiB beside a Burstable pod that leaks 80 MiB/s: only the leaker dies"),
+    entry("neighbours", V2, Repeated(10), 90, "BestEffort pods of 20 and 50 MiB and host services beside a leaker of 80 MiB/s, in two rankings: only the leaker dies"),
+    entry("slow-leak", V2, Repeated(10), 120, "beside a leak of 1 MiB/s one or two BestEffort pods go, then the leaker"),
+    entry("two-leakers", V2, Repeated(10), 60, "two equal leakers: both die, and no other pod"),
+    entry("late-free", V2, Repeated(10), 60, "the victim's tmpfs is freed 2 s after its processes: no other pod dies meanwhile"),
+    entry("protected-leak", BOTH, Repeated(10), 90, "a protected service leaks: it is reported, and the other pods are not evicted one after the other"),
+    entry("others-victim", V2, Repeated(10), 60, "a pod that another process killed is slow to exit: no second pod dies for the same shortage"),
+    entry("undying", BOTH, Repeated(10), 60, "the victim cannot exit and its memory does not come: one more pod goes, one that helps"),
+    entry("reload-would-kill", V2, Repeated(10), 60, "a reload brings a threshold that is met already: no eviction before the signal falls by a quarter"),
+    entry("terminating", V2, Repeated(10), 60, "a Terminating pod leaks: its grace period is cut, and no other pod dies"),
+    entry("restart-protected", BOTH, Repeated(10), 60, "the agent restarts under pressure without an API server: critical pods of a DaemonSet live"),
+    entry("limits-and-memory", BOTH, Repeated(10), 150, "six pods exceed limits of their own: a hard memory eviction has a budget of its own"),
+    entry("swap-keeps-up", V2, Repeated(10), 300, "the kernel swaps a slow leak out while available memory falls below the threshold: no workload is killed"),
+    entry("swap-does-not", V2, Repeated(10), 360, "swap that is nearly full, and a leak as fast as the guest can: the leaker dies, no OOM kill"),
+    entry("zram", V2, Repeated(10), 300, "swap in zram does not delay an eviction: the leaker dies"),
+    entry("chaos", V2, Repeated(1), 120, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),
     entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
     entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident"),
     entry("earlyoom", BOTH, Reference, 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),
-    with_containerd("containers", 180, "containerd runs a pod through CRI, and the agent sees it as the kubelet would have made it"),
-    with_containerd("writable-layer", 300, "a pod fills its writable layer on the one shared file system: that pod goes, alone"),
-    with_containerd("dead-containers", 300, "a dead container's layer and log go first, before an image and before a pod"),
-    with_containerd("tiny-files", 600, "100,000 tiny files exhaust the inodes: the culprit goes, nodefs.inodesFree recovers"),
-    with_containerd("volume-limit", 300, "an emptyDir volume over its sizeLimit: that pod goes, on a disk with room enough"),
-    with_containerd("runtime-slice", 180, "containerd and a kubelet in runtime.slice, as on EKS: a ramp costs neither, and doctor names them"),
-    with_containerd("fork-bomb", 240, "a fork bomb against 4096 process ids is stopped, and its neighbour lives"),
-    with_containerd("unused-images", 300, "unused images fill a file system of their own: as many go as needed, and no pod"),
-    with_containerd("doctor", 180, "what doctor and rank find on a node with containerd, beside an agent at work; run by itself it prints it"),
-    with_containerd("kubernetes", 240, "containerd's pods at an API server: ramp, eviction, event, condition, taint and metrics, and when each came"),
-    with_containerd("image", 240, "the agent's image run by containerd as the DaemonSet says: ready, every probe, an eviction; its configuration changes"),
-    with_containerd("imagefs-layer", 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
-    with_containerd("runtime-outage", 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
+    with_containerd("containers", Containers, 180, "containerd runs a pod through CRI, and the agent sees it as the kubelet would have made it"),
+    with_containerd("writable-layer", Containers, 300, "a pod fills its writable layer on the one shared file system: that pod goes, alone"),
+    with_containerd("dead-containers", Containers, 300, "a dead container's layer and log go first, before an image and before a pod"),
+    with_containerd("tiny-files", Containers, 600, "100,000 tiny files exhaust the inodes: the culprit goes, nodefs.inodesFree recovers"),
+    with_containerd("volume-limit", Containers, 300, "an emptyDir volume over its sizeLimit: that pod goes, on a disk with room enough"),
+    with_containerd("runtime-slice", Repeated(10), 180, "containerd and a kubelet in runtime.slice, as on EKS: a ramp costs neither, and doctor names them"),
+    with_containerd("fork-bomb", Containers, 240, "a fork bomb against 4096 process ids is stopped, and its neighbour lives"),
+    with_containerd("unused-images", Containers, 300, "unused images fill a file system of their own: as many go as needed, and no pod"),
+    with_containerd("doctor", Containers, 180, "what doctor and rank find on a node with containerd, beside an agent at work; run by itself it prints it"),
+    with_containerd("kubernetes", Containers, 240, "containerd's pods at an API server: ramp, eviction, event, condition, taint and metrics, and when each came"),
+    with_containerd("image", Containers, 240, "the agent's image run by containerd as the DaemonSet says: ready, every probe, an eviction; its configuration changes"),
+    with_containerd("imagefs-layer", Containers, 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
+    with_containerd("runtime-outage", Containers, 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
 ];

@@ -12,7 +12,7 @@ use super::protocol::{Counts, Outcome};
 use super::qemu::{Machine, Output, Running};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
-use super::scenario::Guest;
+use super::scenario::{self, Guest};
 use super::{Plan, check_command_line, disks, images, modules};
 use crate::console::Console;
 use crate::image;
@@ -281,7 +281,7 @@ impl Boot<'_> {
         }
         let running = record.running.as_ref()?;
         let request = self.plan.requests.iter().find(|request| request.entry.name == running.name)?;
-        let limit = request.time_limit() + SCENARIO_MARGIN;
+        let limit = scenario::time_limit(std::slice::from_ref(request), self.plan.chaos.span()) + SCENARIO_MARGIN;
         let took = (now - start).saturating_sub(running.since);
         (took > limit).then(|| format!("stopped: {} ran for {} s", running.name, took.as_secs()))
     }

@@ -128,6 +128,11 @@ impl KernelChoice {
     }
 }
 
+/// The time for booting and powering off.
+const BOOT_TIME: Duration = Duration::from_secs(120);
+/// Seconds of the scenario `chaos` in a long test: enough for 1,000 decisions.
+const LONG_CHAOS: u64 = 3600;
+
 /// How long the scenario `chaos` lasts, and its seed.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Chaos {
@@ -139,9 +144,9 @@ pub struct Chaos {
     seed: u64,
 }
 
-impl Default for Chaos {
-    fn default() -> Self {
-        Self { seconds: 60, seed: 1 }
+impl Chaos {
+    fn span(self) -> Duration {
+        Duration::from_secs(self.seconds)
     }
 }
 
@@ -149,6 +154,11 @@ impl std::fmt::Display for Chaos {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.seconds, self.seed)
     }
+}
+
+/// Returns the time limit of one boot.
+fn boot_limit(requests: &[Request], chaos: Chaos) -> Duration {
+    scenario::time_limit(requests, chaos.span()) + BOOT_TIME
 }
 
 /// One boot to run.
@@ -173,15 +183,16 @@ impl Plan {
     /// Returns the plan of a boot of `cargo xtask test`, or of `cargo xtask test --long`.
     pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Self> {
         let requests = scenario::in_test(cgroup, boot, is_long)?;
+        let chaos = Chaos { seconds: if is_long && boot == Boot::Reference { LONG_CHAOS } else { 30 }, seed: 1 };
         Ok(Self {
             kernel: KernelChoice::Series(series),
             cgroup,
             guest: boot.guest(),
             memory_mib: 1024,
             yields: false,
-            time_limit: scenario::time_limit(&requests),
+            time_limit: boot_limit(&requests, chaos),
             requests,
-            chaos: Chaos::default(),
+            chaos,
             keep_log: false,
             pages: false,
             silence_limit: Duration::from_secs(300),
@@ -192,7 +203,7 @@ impl Plan {
     pub fn only(mut self, names: &[&str]) -> Self {
         self.requests.retain(|request| names.contains(&request.entry.name));
         self.requests.iter_mut().for_each(|request| request.times = 1);
-        self.time_limit = scenario::time_limit(&self.requests);
+        self.time_limit = boot_limit(&self.requests, self.chaos);
         self
     }
 
@@ -230,10 +241,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     }
     let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
     let requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
-    let time_limit = options.time_limit.map_or_else(
-        || scenario::time_limit(&requests) + Duration::from_secs(options.chaos.seconds),
-        Duration::from_secs,
-    );
+    let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
         cgroup: options.cgroup,
