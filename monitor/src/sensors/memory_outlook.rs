@@ -65,10 +65,17 @@ impl Sensors {
         }
     }
 
-    /// Notes the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and those whose grace period
-    /// ends soon. A workload that grows inside its grace period does not end by itself; one that was killed may have grown until then.
+    /// Notes the pods that have ended, the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and
+    /// those whose grace period ends soon. A workload that grows inside its grace period does not end by itself; one that was killed may have grown until then.
     pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
+        let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();
+        for (pod, at) in ended {
+            // Its volumes in memory stay until the kubelet removes them.
+            if let Some(tracked) = tree.find_ended(pod) {
+                self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, at);
+            }
+        }
         let wall = Timestamp::now();
         for tracked in self.growth.largest().into_iter().filter_map(|id| tree.find(id)) {
             let now = Monotonic::now();

@@ -20,6 +20,8 @@ const PAUSE_SHARE: u32 = 600;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The counters of a cgroup that no scan has found are dropped after this many full reports.
 const UNKNOWN_ROUNDS: u32 = 3;
+/// A pod that ended longer ago gives no memory back soon.
+const RECENT: Duration = Duration::from_secs(12);
 /// The name for cgroups that are in no workload, or were removed before any scan.
 pub const NO_WORKLOAD: &str = "(none)";
 
@@ -37,6 +39,8 @@ pub struct Workloads {
     cut: Option<String>,
     /// The workloads found since the last [`Self::take_appeared`].
     appeared: Vec<CgroupId>,
+    /// Pods that have ended since the last [`Self::take_ended`], and when that was found.
+    ended: Vec<(CgroupId, Monotonic)>,
     /// Removed cgroups, whose counters are dropped at the next housekeeping.
     removed: HashSet<CgroupId>,
     /// Cgroups that the kernel counts for and that no scan has found yet.
@@ -56,6 +60,7 @@ impl Workloads {
             missing: None,
             cut: None,
             appeared: Vec::new(),
+            ended: Vec::new(),
             removed: HashSet::new(),
             unowned: HashSet::new(),
             unknown: HashMap::new(),
@@ -89,9 +94,10 @@ impl Workloads {
     pub fn scan(&mut self) {
         let started = Monotonic::now();
         match self.tree.scan() {
-            Ok(Changes { forgotten, appeared, unreadable, cut }) => {
+            Ok(Changes { forgotten, appeared, ended, unreadable, cut }) => {
                 self.removed.extend(forgotten);
                 self.appeared.extend(appeared);
+                self.note_ended(ended);
                 (self.missing, self.cut) = (first_of(&unreadable), first_of(&cut));
             }
             Err(error) => self.missing = Some(error.to_string()),
@@ -118,7 +124,10 @@ impl Workloads {
         let started = Monotonic::now();
         // Workloads that it does not read stay as the last scan found them.
         match self.tree.scan_workloads() {
-            Ok(changes) => self.appeared.extend(changes.appeared),
+            Ok(changes) => {
+                self.appeared.extend(changes.appeared);
+                self.note_ended(changes.ended);
+            }
             Err(error) => self.missing = Some(error.to_string()),
         }
         let now = Monotonic::now();
@@ -170,6 +179,17 @@ impl Workloads {
     /// would stay without a name.
     pub fn is_too_young(&self, id: CgroupId) -> bool {
         self.tree.owner(id).is_none() && !self.unknown.contains_key(&id)
+    }
+
+    fn note_ended(&mut self, ended: Vec<CgroupId>) {
+        let now = Monotonic::now();
+        self.ended.retain(|(_, at)| now.since(*at) < RECENT);
+        self.ended.extend(ended.into_iter().map(|id| (id, now)));
+    }
+
+    /// Returns the pods that have ended recently and whose cgroup still exists, each once.
+    pub(super) fn take_ended(&mut self) -> Vec<(CgroupId, Monotonic)> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Returns the removed cgroups, whose counters can be dropped. They include a cgroup that was removed before any scan, after

@@ -66,6 +66,8 @@ pub(super) struct Walk<'t> {
     pub(super) found: Vec<Tracked>,
     pub(super) owned: Vec<Owned>,
     pub(super) appeared: Vec<CgroupId>,
+    /// Pods without processes: the kubelet removes the cgroup of a pod after its volumes.
+    pub(super) ended: Vec<Tracked>,
     pub(super) unreadable: Vec<String>,
     /// The cgroups whose contents were not visited completely, with the limits.
     pub(super) cut: Vec<String>,
@@ -87,7 +89,7 @@ impl<'t> Walk<'t> {
         buffer: &'t mut Buffer,
     ) -> Self {
         let (found, mut owned, appeared) = (Vec::new(), Vec::new(), Vec::new());
-        let (unreadable, cut) = (Vec::new(), Vec::new());
+        let (ended, unreadable, cut) = (Vec::new(), Vec::new(), Vec::new());
         // Processes outside every workload are in the root cgroup: kernel threads, and processes that were never moved.
         if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
@@ -100,6 +102,7 @@ impl<'t> Walk<'t> {
             found,
             owned,
             appeared,
+            ended,
             unreadable,
             has_kubepods,
             cut,
@@ -220,7 +223,11 @@ impl<'t> Walk<'t> {
         // On v1 the names are needed to find the processes.
         let children =
             if is_leaf && self.version == CgroupVersion::V2 { Vec::new() } else { self.names(directory, path) };
-        if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, &children, path)) {
+        let has_processes = kind.as_ref().is_some_and(|(kind, _)| self.is_workload(kind, directory, &children, path));
+        if !has_processes && let Some((kind @ Kind::Pod(_), qos)) = &kind {
+            self.note_ended(directory, path, (id, stat.st_uid), (kind.clone(), *qos));
+        }
+        if let Some((kind, qos)) = kind.filter(|_| has_processes) {
             let tracked_as = |index| Enclosing::of(&kind, path.into(), stat.st_uid, Some(index));
             let tracked_as = tracked_as(self.found.len());
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
@@ -258,6 +265,21 @@ impl<'t> Walk<'t> {
             (_, CgroupVersion::V1) => is_inhabited(directory.as_fd(), children),
             (_, CgroupVersion::V2) => self.is_populated(directory, path),
         }
+    }
+
+    /// Notes a pod without processes. Its cgroup may be removed meanwhile.
+    fn note_ended(
+        &mut self,
+        directory: &OwnedFd,
+        path: &str,
+        (id, owner_uid): (CgroupId, u32),
+        (kind, qos): (Kind, Option<QosClass>),
+    ) {
+        let appeared = self.appeared.len();
+        if let Ok(tracked) = self.track(directory, path, id, owner_uid, kind, qos) {
+            self.ended.push(tracked);
+        }
+        self.appeared.truncate(appeared);
     }
 
     fn track(

@@ -146,3 +146,22 @@ fn a_list_of_workloads_does_not_enter_containers_and_forgets_nothing() {
     tree.scan().unwrap();
     assert_eq!(tree.owner(id(&second)).as_deref(), Some(container.as_str()));
 }
+
+#[test]
+fn a_pod_that_has_ended_is_found_once() {
+    const POD: &str = "kubepods.slice/kubepods-pod0a1b2c3d_4e5f_4a6b_8c7d_000000000001.slice";
+    let root = directory();
+    let mut tree = tree(root.path());
+    populate(root.path(), POD);
+    let set_populated = |flag: u8| {
+        let file = root.path().join(POD).join("cgroup.events");
+        fs::write(file, format!("populated {flag}\n")).unwrap();
+    };
+    for (is_populated, appeared, ended) in [(0, 0, 1), (0, 0, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (0, 0, 0)] {
+        set_populated(is_populated);
+        let changes = tree.scan_workloads().unwrap();
+        assert_eq!((changes.appeared.len(), changes.ended.len()), (appeared, ended), "{is_populated}");
+        assert_eq!(tree.workloads().count(), usize::from(is_populated));
+        assert!(changes.ended.iter().all(|id| tree.find_ended(*id).is_some()));
+    }
+}

@@ -34,6 +34,8 @@ pub struct WorkloadTree {
     /// The name of the agent's process in procfs.
     agent: Option<String>,
     tracked: Vec<Tracked>,
+    /// The pods without processes whose cgroup still exists.
+    ended: Vec<Tracked>,
     owners: HashMap<CgroupId, Owner>,
     /// The OOM kills of each workload at the last call. They are not in [`Tracked`], which is replaced from time to time.
     oom_kills: HashMap<CgroupId, u64>,
@@ -67,6 +69,8 @@ pub struct Changes {
     pub forgotten: Vec<CgroupId>,
     /// Workloads that the previous scan did not find.
     pub appeared: Vec<CgroupId>,
+    /// Pods that have no process any more, and had some in the previous scan. In the first scan all without processes.
+    pub ended: Vec<CgroupId>,
     /// Directories that could not be read, with the reasons.
     pub unreadable: Vec<String>,
     /// Cgroups whose contents are known only in part, because there are too many, with the effect.
@@ -76,7 +80,7 @@ pub struct Changes {
 impl WorkloadTree {
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
-        let (agent, tracked) = (Some("self".to_owned()), Vec::new());
+        let (agent, tracked, ended) = (Some("self".to_owned()), Vec::new(), Vec::new());
         let pods = Pods {
             specs: Arc::default(),
             rules: PodProtection::default(),
@@ -86,7 +90,20 @@ impl WorkloadTree {
         let essentials = Essentials::new(&proc_root, None);
         let candidacy = Candidacy::default();
         let buffer = Buffer::new();
-        Self { hierarchy, proc_root, protected, pods, candidacy, essentials, agent, tracked, owners, oom_kills, buffer }
+        Self {
+            hierarchy,
+            proc_root,
+            protected,
+            pods,
+            candidacy,
+            essentials,
+            agent,
+            tracked,
+            ended,
+            owners,
+            oom_kills,
+            buffer,
+        }
     }
 
     /// Protects the cgroup of this agent process instead of the calling process.
@@ -160,18 +177,20 @@ impl WorkloadTree {
     fn walk(&mut self, extent: Extent) -> Result<Changes, FileError> {
         let root = self.hierarchy.memory.clone();
         let directory = open_root(&root)?;
+        let before: Vec<CgroupId> = self.ended.iter().map(|tracked| tracked.workload.id).collect();
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
         let walk = Walk::over((&directory, root), self.hierarchy.version, known, extent, &mut self.buffer);
-        let Walk { found, owned, appeared, unreadable, cut, has_kubepods, .. } = walk;
+        let Walk { found, owned, appeared, ended, unreadable, cut, has_kubepods, .. } = walk;
         self.candidacy.has_kubepods |= has_kubepods;
-        self.tracked = found;
+        (self.tracked, self.ended) = (found, ended);
         for tracked in &mut self.tracked {
             tracked.tree_protection = tracked.workload.protection;
         }
         self.join();
         self.protect(|_| true);
         let forgotten = self.update_owners(owned, extent);
-        Ok(Changes { forgotten, appeared, unreadable, cut })
+        let ended = self.ended.iter().map(|tracked| tracked.workload.id).filter(|id| !before.contains(id)).collect();
+        Ok(Changes { forgotten, appeared, ended, unreadable, cut })
     }
 
     /// Replaces the known pods and the rules that protect them. A workload whose pod is missing keeps its last known pod: the
@@ -199,6 +218,11 @@ impl WorkloadTree {
 
     pub fn find(&self, id: CgroupId) -> Option<&Tracked> {
         self.tracked.iter().find(|tracked| tracked.workload.id == id)
+    }
+
+    /// Returns a pod without processes whose cgroup still exists.
+    pub fn find_ended(&self, id: CgroupId) -> Option<&Tracked> {
+        self.ended.iter().find(|tracked| tracked.workload.id == id)
     }
 
     /// Returns the innermost workload that contains the cgroup at `path`, or is it.

@@ -183,7 +183,7 @@ pub fn does_not(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     stage.note("at the threshold the swap would last for less than ten seconds");
-    let swap = SwapSpace::file(&format!("{EXT4}/swap"), 240 * MIB)?;
+    let swap = SwapSpace::file(&format!("{EXT4}/swap"), 150 * MIB)?;
     Scene::begin(stage, "")?.the_leaker_dies(stage)?;
     drop(swap);
 
