@@ -148,7 +148,8 @@ impl Crowd {
 /// Prints why the agent evicted what it evicted. The log's last lines show only the effects.
 fn note_evictions(stage: &Stage<'_>, agent: &Agent) {
     for record in agent.events("eviction") {
-        let [workload, action, explanation] = ["workload", "action", "explanation"].map(|field| record.text(field));
-        stage.note(format!("{action} {workload}: {explanation}"));
+        let fields = ["workload", "action", "explanation", "passed_over"];
+        let [workload, action, explanation, passed_over] = fields.map(|field| record.text(field));
+        stage.note(format!("{action} {workload}: {explanation}; passed over: {passed_over}"));
     }
 }
