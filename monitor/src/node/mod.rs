@@ -1,5 +1,6 @@
 //! Samples of the node: plain numbers with units, and the time of the measurement.
 
+pub mod cpu_free_lists;
 pub mod cpus;
 pub mod fault_rate;
 pub mod file_locks;

@@ -96,7 +96,16 @@ pub struct Buffer(Box<[u8]>);
 impl Buffer {
     /// Allocates four times the size of `memory.stat` and `/proc/meminfo` of current kernels.
     pub fn new() -> Self {
-        Self(vec![0; 16 * 1024].into_boxed_slice())
+        Self::of(16 * 1024)
+    }
+
+    /// Allocates so many bytes.
+    pub fn of(length: usize) -> Self {
+        Self(vec![0; length].into_boxed_slice())
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.0.len()
     }
 }
 

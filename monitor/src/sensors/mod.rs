@@ -53,7 +53,7 @@ use crate::node::pinned_file::FileError;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::vmstat::VmStat;
 use crate::runtime;
-use crate::units::{CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic, Signal};
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use self::allocatable_signal::AllocatableSignal;
@@ -161,7 +161,12 @@ impl Sensors {
     /// When memory cannot be read. Then no decision is possible.
     pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
         let semantics = config.policy.semantics;
-        let sample = self.memory.read(semantics)?;
+        let highest = |capacity: Bytes| {
+            let of_memory = armed.iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
+            let resolved = |armed: &Armed| armed.threshold.value.resolve(capacity.signed(), config.policy.quirks);
+            of_memory.map(|armed| resolved(armed).bytes()).max()
+        };
+        let sample = self.memory.read(semantics, highest)?;
         let is_armed = |signal| armed.iter().any(|armed| armed.threshold.signal == signal);
         let new_layout = self.signals.observe(config, is_armed, sample.at);
         Ok(Observed {
