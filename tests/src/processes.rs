@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -85,6 +85,19 @@ impl<'a> Start<'a> {
 }
 
 /// Starts a program and returns its pid.
+/// Describes each thread of a process: its name, its state, and where it is in the kernel.
+pub fn threads(pid: i32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let describe = |task: fs::DirEntry| {
+        let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let (stat, stack) = (read("stat"), read("stack"));
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
+        let stack: Vec<&str> = stack.lines().take(5).map(|line| line.trim_start_matches("[<0>] ")).collect();
+        format!("{} {state} {}", read("comm").trim(), stack.join(" < "))
+    };
+    tasks.map(describe).collect()
+}
+
 pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>, start: Start<'_>) -> Result<i32> {
     let doors: Vec<File> = match start.cgroup {
         None => Vec::new(),

@@ -236,6 +236,9 @@ impl<'a> Stage<'a> {
     /// Stops an agent, and asserts that it exited with success.
     pub fn stop(&mut self, agent: &Agent) {
         let ended = agent.stop(&mut self.reaper);
+        if ended.is_none() {
+            self.note(format!("the threads of the agent: {}", processes::threads(agent.pid).join("; ")));
+        }
         self.check_equal("the agent's end after SIGTERM", &ended, &Some(Ended::Exited(0)));
     }
 
