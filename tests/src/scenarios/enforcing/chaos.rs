@@ -26,6 +26,8 @@ use plan::{Bystander, Episode, Fault, Kind, Leak};
 
 /// MemAvailable in MiB when all workloads but the leaks have started.
 const HEADROOM_MIB: u64 = 280;
+/// The least duration of an outage of the runtime: an agent that is not under pressure asks it every 60 s.
+const OUTAGE: Duration = Duration::from_secs(70);
 /// The interval of the lines that report progress.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// A run of this duration has to show at least so many kills, and so many decisions in all.
@@ -92,7 +94,8 @@ struct Run {
     agent: Agent,
     killed_agents: Vec<Agent>,
     runtime: Worker,
-    is_runtime_stopped: bool,
+    /// When the runtime was stopped, unless it runs.
+    runtime_stopped: Option<Instant>,
 }
 
 fn config() -> AgentConfig {
@@ -109,7 +112,7 @@ impl Run {
         let _absent = fs::remove_file(SOCKET);
         let runtime = stage.host_service(RUNTIME, &format!("runtime --socket {SOCKET}"), 0)?;
         stage.until(Duration::from_secs(10), |_| Path::new(SOCKET).exists());
-        Ok(Self { agent: stage.agent(&config())?, killed_agents: Vec::new(), runtime, is_runtime_stopped: false })
+        Ok(Self { agent: stage.agent(&config())?, killed_agents: Vec::new(), runtime, runtime_stopped: None })
     }
 
     /// Returns how often agents have reported that the runtime does not answer.
@@ -185,12 +188,17 @@ impl Run {
                 clock_settime(ClockId::Realtime, now).context("set the clock")?;
             }
             Fault::DiskFull => scene.fill(SMALL),
-            Fault::RuntimeStopped => {
-                // It stays so for some episodes: the agent asks the runtime every ten seconds at most.
-                self.is_runtime_stopped = !self.is_runtime_stopped;
-                let signal = if self.is_runtime_stopped { libc::SIGSTOP } else { libc::SIGCONT };
-                processes::signal(self.runtime.pid, signal);
-            }
+            Fault::RuntimeStopped => match self.runtime_stopped {
+                None => {
+                    self.runtime_stopped = Some(Instant::now());
+                    processes::signal(self.runtime.pid, libc::SIGSTOP);
+                }
+                Some(since) if since.elapsed() >= OUTAGE => {
+                    self.runtime_stopped = None;
+                    processes::signal(self.runtime.pid, libc::SIGCONT);
+                }
+                Some(_) => {}
+            },
             Fault::ThousandCgroups => {
                 if let Some(pod) = scene.pods.first() {
                     let directory = pod.container()?.directory();
