@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::actions::{ActionError, ActionFacts, EvictionOrder, Reason, Started};
-use crate::config::{Mode, MonitorConfig};
+use crate::config::{Mode, MonitorConfig, Semantics};
 use crate::eviction::decider::{
     AgentRules, Answer, Attempt, Choice, Decider, DyingMemory, EvictionStage, Measure, Next, Pace, Place, PodList,
     Recording, Rules, Snapshot, UnderWay,
@@ -89,6 +89,7 @@ impl Agent {
                     turn.ordered = Monotonic::now();
                     let Some((sampled, observation)) = self.observe() else { return turn };
                     snapshot.dying = self.dying_memory(&snapshot.under_way, sampled);
+                    snapshot.on_cpu_lists = self.on_cpu_lists(sampled);
                     turn.decided = Monotonic::now();
                     snapshot.layout = self.sensors.signals.filesystems.layout();
                     (snapshot.now, snapshot.observation) = (sampled.into(), observation);
@@ -127,6 +128,7 @@ impl Agent {
         let dying = self.dying_memory(&under_way, now);
         Snapshot {
             dying,
+            on_cpu_lists: self.on_cpu_lists(now),
             protected_growth: self.sensors.protected_growth(),
             workloads: self.sensors.workloads.tree().tracked().len(),
             now: now.into(),
@@ -150,6 +152,12 @@ impl Agent {
             oom_killed: self.sensors.oom_kills.last_of_node(),
             has_limits: self.sensors.pods.has_any(),
         }
+    }
+
+    /// Returns what `MemAvailable` lacks after a kill. The kubelet's figure does not lack it.
+    fn on_cpu_lists(&mut self, now: Monotonic) -> Option<Bytes> {
+        let is_corrected = self.config.policy.semantics == Semantics::Corrected;
+        is_corrected.then(|| self.sensors.on_cpu_lists(now)).flatten()
     }
 
     fn dying_memory(&mut self, under_way: &[UnderWay], now: Monotonic) -> Vec<DyingMemory> {

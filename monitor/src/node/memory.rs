@@ -11,8 +11,6 @@ use super::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemorySample {
     pub meminfo: MemInfo,
-    /// The free pages on the lists of the CPUs, if they were read.
-    pub on_cpu_lists: Bytes,
     /// The time just before the read.
     pub at: Monotonic,
 }
@@ -80,7 +78,7 @@ impl MemoryReader {
         let at = Monotonic::now();
         let text = self.meminfo.read(&mut self.buffer)?;
         let meminfo = MemInfo::parse(text).map_err(|error| self.meminfo.content(error))?;
-        Ok(MemorySample { meminfo, on_cpu_lists: Bytes::ZERO, at })
+        Ok(MemorySample { meminfo, at })
     }
 
     /// Reads the further lines of `/proc/meminfo`.

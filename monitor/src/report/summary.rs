@@ -97,9 +97,6 @@ fn formula(memory: &MemoryReport, semantics: Semantics) -> String {
     match semantics {
         Semantics::Corrected => {
             let mut text = format!("MemAvailable {}", memory.mem_available);
-            if !memory.on_cpu_lists.is_zero() {
-                let _ = write!(text, " + lists of the CPUs {}", memory.on_cpu_lists);
-            }
             for (what, bytes) in &memory.corrections {
                 let _ = write!(text, " - {what} {bytes}");
             }

@@ -16,7 +16,6 @@ fn node() -> NodeReport {
         memory: Some(MemoryReport {
             capacity: mib(986),
             mem_total: mib(986),
-            on_cpu_lists: Bytes::ZERO,
             mem_available: mib(620),
             corrections: vec![("refaulting file pages", Bytes(mib(16).0 + (9 << 19)))],
             corrected: Bytes(mib(604).0 - (9 << 19)),

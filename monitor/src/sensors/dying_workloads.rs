@@ -15,6 +15,8 @@ const DROPPED_AFTER: Duration = Duration::from_secs(12);
 #[derive(Debug, Default)]
 pub struct DyingWorkloads {
     all: Vec<Dying>,
+    /// The latest kill.
+    latest: Option<Monotonic>,
     buffer: Buffer,
 }
 
@@ -50,6 +52,7 @@ impl DyingWorkloads {
         let id = tracked.workload().id;
         let grace_ends = if let KilledBy::EndOfGrace(ends) = killed_by { Some(ends) } else { None };
         if grace_ends.is_none() {
+            self.latest = self.latest.max(Some(now));
             self.all.retain(|dying| dying.memory.id != id || dying.memory.grace_ends.is_none());
         }
         if self.all.iter().any(|dying| dying.memory.id == id) {
@@ -66,6 +69,11 @@ impl DyingWorkloads {
         let memory =
             DyingMemory { id, expected, left, killed: now, grace_ends, growth, is_own, is_whole, is_populated };
         self.all.push(Dying { memory, held, files });
+    }
+
+    /// Returns whether a workload was killed within the last seconds.
+    pub(super) fn is_recent(&self, now: Monotonic) -> bool {
+        self.latest.is_some_and(|latest| now.since(latest) < DROPPED_AFTER)
     }
 
     /// Returns what is left of each. `is_populated` tells whether an own victim has processes.

@@ -116,8 +116,6 @@ pub struct MemoryReport {
     pub capacity: Bytes,
     pub mem_total: Bytes,
     pub mem_available: Bytes,
-    /// The free pages on the lists of the CPUs, which are counted as available near a threshold.
-    pub on_cpu_lists: Bytes,
     /// The amounts that `MemAvailable` counts wrongly, by name.
     pub corrections: Vec<(&'static str, Bytes)>,
     pub corrected: Bytes,

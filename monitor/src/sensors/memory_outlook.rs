@@ -93,6 +93,12 @@ impl Sensors {
         }
     }
 
+    /// Returns the size of the lists of free pages that the CPUs keep, if a workload was killed within the last seconds.
+    pub fn on_cpu_lists(&mut self, now: Monotonic) -> Option<Bytes> {
+        let lists = self.cpu_lists.as_mut().filter(|_| self.dying.is_recent(now))?;
+        Some(lists.read())
+    }
+
     /// Returns the memory of killed workloads that has not come back. `is_dying` tells which own victims have processes.
     pub fn dying_memory(&mut self, is_dying: impl Fn(CgroupId) -> bool, now: Monotonic) -> Vec<DyingMemory> {
         self.dying.read(is_dying, now)

@@ -7,7 +7,6 @@ use crate::config::Semantics;
 use crate::eviction::SignalValue;
 use crate::eviction::deadline::FallRate;
 use crate::eviction::exhaustion::Slope;
-use crate::node::cpu_free_lists::CpuFreeLists;
 use crate::node::meminfo::MemDetails;
 use crate::node::pinned_file::FileError;
 use crate::node::zoneinfo::ZoneInfo;
@@ -18,9 +17,6 @@ use super::figure_report::MemoryReport;
 
 /// Watermarks change only when a sysctl is written. On a large machine reading them takes long.
 const WATERMARKS_AGE: Duration = Duration::from_secs(5);
-
-/// The lists of the CPUs are read while less is available than this many quarters of the highest threshold on memory.
-const NEAR_QUARTERS: u64 = 5;
 
 /// The sample of the last turn, kept while a report shows a new one.
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +29,6 @@ pub struct DecidedBy {
 #[derive(Debug)]
 pub struct Memory {
     reader: MemoryReader,
-    /// `None` if `/proc/zoneinfo` cannot be read.
-    cpu_lists: Option<CpuFreeLists>,
-    /// Below this the lists of the CPUs are read.
-    near: Bytes,
     sample: Option<MemorySample>,
     /// Read with each sample under kubelet semantics, and otherwise only for reports.
     root_usage: RootUsage,
@@ -55,8 +47,6 @@ impl Memory {
     pub fn new(reader: MemoryReader, rate: FallRate, proc_root: &Path) -> Self {
         Self {
             reader,
-            cpu_lists: CpuFreeLists::open(proc_root).ok(),
-            near: Bytes::ZERO,
             sample: None,
             root_usage: RootUsage::default(),
             details: MemDetails::default(),
@@ -68,18 +58,10 @@ impl Memory {
         }
     }
 
-    /// Reads a new sample with its own time. After an error there is no sample. `highest` returns the highest threshold on memory in
-    /// force, for a capacity.
-    pub(super) fn read(
-        &mut self,
-        semantics: Semantics,
-        highest: impl Fn(Bytes) -> Option<Bytes>,
-    ) -> Result<MemorySample, FileError> {
+    /// Reads a new sample with its own time. After an error there is no sample.
+    pub(super) fn read(&mut self, semantics: Semantics) -> Result<MemorySample, FileError> {
         self.sample = None;
         let sample = self.reader.sample()?;
-        let highest = highest(sample.meminfo.total).filter(|_| semantics == Semantics::Corrected);
-        self.near = highest.map_or(Bytes::ZERO, |highest| Bytes(highest.0.saturating_mul(NEAR_QUARTERS) / 4));
-        let sample = self.with_cpu_lists(sample);
         if semantics == Semantics::Kubelet {
             self.root_usage = self.reader.root_usage()?;
         }
@@ -87,12 +69,6 @@ impl Memory {
         self.rate.observe(self.uncorrected(sample, semantics), sample.at);
         self.new_samples.extend(self.value(semantics).map(|value| (sample.at, value.available_bytes())));
         Ok(sample)
-    }
-
-    /// Adds the free pages on the lists of the CPUs where they matter: reading them takes a millisecond on a node with 200 CPUs.
-    fn with_cpu_lists(&mut self, sample: MemorySample) -> MemorySample {
-        let lists = self.cpu_lists.as_mut().filter(|_| sample.meminfo.available < self.near);
-        MemorySample { on_cpu_lists: lists.map_or(Bytes::ZERO, CpuFreeLists::read), ..sample }
     }
 
     pub fn sample(&self) -> Option<MemorySample> {
@@ -110,7 +86,6 @@ impl Memory {
 
     fn take_fresh(&mut self, semantics: Semantics) -> Result<(), FileError> {
         let fresh = self.reader.sample()?;
-        let fresh = self.with_cpu_lists(fresh);
         if semantics == Semantics::Kubelet {
             self.root_usage = self.reader.root_usage()?;
         }
@@ -139,7 +114,7 @@ impl Memory {
     /// so have no rate.
     fn uncorrected(&self, sample: MemorySample, semantics: Semantics) -> Bytes {
         match semantics {
-            Semantics::Corrected => sample.meminfo.available.saturating_add(sample.on_cpu_lists),
+            Semantics::Corrected => sample.meminfo.available,
             Semantics::Kubelet => self.root_usage.available(sample.meminfo.total),
         }
     }
@@ -207,7 +182,7 @@ impl Memory {
 
     /// Returns the figures of both semantics; reads the root cgroup's usage.
     pub fn report(&mut self) -> Option<MemoryReport> {
-        let MemorySample { meminfo, on_cpu_lists, .. } = self.sample?;
+        let meminfo = self.sample?.meminfo;
         if let Ok(usage) = self.reader.root_usage() {
             self.root_usage = usage;
         }
@@ -218,8 +193,7 @@ impl Memory {
             mem_total: meminfo.total,
             mem_available: meminfo.available,
             corrections: corrections.into_iter().collect(),
-            on_cpu_lists,
-            corrected: meminfo.available.saturating_add(on_cpu_lists).saturating_sub(correction),
+            corrected: meminfo.available.saturating_sub(correction),
             usage: root.usage,
             inactive_file: root.inactive_file,
             working_set: root.working_set(),
@@ -249,7 +223,6 @@ impl Watermarks {
 mod tests {
     use super::*;
     use crate::node::{CgroupVersion, Hierarchy};
-    use crate::units::signed;
 
     fn memory(root: &Path) -> Memory {
         std::fs::write(root.join("meminfo"), "MemTotal: 1000 kB\nMemAvailable: 600 kB\nActive(file): 100 kB\n")
@@ -268,7 +241,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut memory = memory(root.path());
         assert_eq!(available(&memory, Semantics::Corrected), None);
-        memory.read(Semantics::Kubelet, |_| None).unwrap();
+        memory.read(Semantics::Kubelet).unwrap();
         memory.correct(Bytes(1 << 30));
         assert_eq!(available(&memory, Semantics::Corrected), Some(500 << 10), "refaults are capped by the active file");
         assert_eq!(available(&memory, Semantics::Kubelet), Some(600 << 10), "capacity minus working set");
@@ -277,32 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn free_pages_on_cpu_lists_count_near_a_threshold() {
-        let root = tempfile::tempdir().unwrap();
-        let zoneinfo = "Node 0, zone Normal\n  pagesets\n    cpu: 0\n  count: 10\n";
-        std::fs::write(root.path().join("zoneinfo"), zoneinfo).unwrap();
-        let mut memory = memory(root.path());
-        let lists = signed(10 * page_size());
-        for (name, semantics, threshold, expected) in [
-            ("no threshold", Semantics::Corrected, None, 600 << 10),
-            ("far", Semantics::Corrected, Some(480), 600 << 10),
-            ("near", Semantics::Corrected, Some(481), (600 << 10) + lists),
-            ("met", Semantics::Corrected, Some(900), (600 << 10) + lists),
-            ("as the kubelet counts", Semantics::Kubelet, Some(900), 600 << 10),
-        ] {
-            memory.read(semantics, |_| threshold.map(|kib: u64| Bytes(kib << 10))).unwrap();
-            assert_eq!(available(&memory, semantics), Some(expected), "{name}");
-            memory.take_fresh(semantics).unwrap();
-            assert_eq!(available(&memory, semantics), Some(expected), "a report, {name}");
-        }
-    }
-
-    #[test]
     fn samples_are_passed_on_once() {
         let root = tempfile::tempdir().unwrap();
         let mut memory = memory(root.path());
-        memory.read(Semantics::Corrected, |_| None).unwrap();
-        memory.read(Semantics::Corrected, |_| None).unwrap();
+        memory.read(Semantics::Corrected).unwrap();
+        memory.read(Semantics::Corrected).unwrap();
         let mut passed = Vec::new();
         memory.pass_on_samples(|_, available| passed.push(available.0 >> 10));
         memory.pass_on_samples(|_, available| passed.push(available.0 >> 10));
@@ -313,9 +265,9 @@ mod tests {
     fn a_failed_read_leaves_no_sample() {
         let root = tempfile::tempdir().unwrap();
         let mut memory = memory(root.path());
-        memory.read(Semantics::Corrected, |_| None).unwrap();
+        memory.read(Semantics::Corrected).unwrap();
         std::fs::write(root.path().join("meminfo"), "MemTotal: 1000 kB\n").unwrap();
-        memory.read(Semantics::Corrected, |_| None).unwrap_err();
+        memory.read(Semantics::Corrected).unwrap_err();
         assert_eq!(memory.sample(), None);
     }
 

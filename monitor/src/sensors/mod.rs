@@ -49,11 +49,12 @@ use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Layout, Observation, SignalValue};
 use crate::kernel::{Kernel, OomKill};
 use crate::node::MemoryReader;
+use crate::node::cpu_free_lists::CpuFreeLists;
 use crate::node::pinned_file::FileError;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::vmstat::VmStat;
 use crate::runtime;
-use crate::units::{Bytes, CgroupId, Monotonic, Signal};
+use crate::units::{CgroupId, Monotonic};
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use self::allocatable_signal::AllocatableSignal;
@@ -93,6 +94,8 @@ pub struct Sensors {
     pub workloads: Workloads,
     pub growth: Growth,
     pub dying: DyingWorkloads,
+    /// `None` if `/proc/zoneinfo` cannot be read.
+    cpu_lists: Option<CpuFreeLists>,
     pub pods: PodSource,
     pub platform: Platform,
 }
@@ -150,6 +153,7 @@ impl Sensors {
             workloads: Workloads::new(tree),
             growth: Growth::default(),
             dying: DyingWorkloads::default(),
+            cpu_lists: CpuFreeLists::open(proc_root).ok(),
             pods: PodSource::new(pods),
             platform,
         }
@@ -161,12 +165,7 @@ impl Sensors {
     /// When memory cannot be read. Then no decision is possible.
     pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
         let semantics = config.policy.semantics;
-        let highest = |capacity: Bytes| {
-            let of_memory = armed.iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
-            let resolved = |armed: &Armed| armed.threshold.value.resolve(capacity.signed(), config.policy.quirks);
-            of_memory.map(|armed| resolved(armed).bytes()).max()
-        };
-        let sample = self.memory.read(semantics, highest)?;
+        let sample = self.memory.read(semantics)?;
         let is_armed = |signal| armed.iter().any(|armed| armed.threshold.signal == signal);
         let new_layout = self.signals.observe(config, is_armed, sample.at);
         Ok(Observed {

@@ -242,3 +242,21 @@ fn the_route_follows_from_the_method_and_the_api_server() {
         assert_eq!(choose::route(methods, hard, standing), expected, "{method:?} {hard} {control_plane:?} {is_known}");
     }
 }
+
+#[test]
+fn free_pages_on_the_lists_of_the_cpus_end_a_shortage_after_a_kill() {
+    const EVICTED: &[&str] = &["evict large for memory.available"];
+    for (name, available, on_lists, expected) in [
+        ("no kill before", 95, None, EVICTED),
+        ("they reach the threshold", 95, Some(5), &["memory expected"][..]),
+        ("they do not", 95, Some(4), EVICTED),
+        ("half of the threshold is left", 50, Some(900), EVICTED),
+    ] {
+        let mut scene = Scene::memory(available);
+        scene.snapshot.on_cpu_lists = on_lists.map(Bytes);
+        assert_eq!(scene.at(0).turn(), expected, "{name}");
+    }
+    let mut scene = Scene::with(vec![threshold(PIDS, 100, 0)], &[(PIDS, 95)]);
+    scene.snapshot.on_cpu_lists = Some(Bytes(900));
+    assert_eq!(scene.at(0).turn(), ["evict large for pid.available"]);
+}
