@@ -45,15 +45,13 @@ impl<C: Candidate> Decider<C> {
         }
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(value.available), quantity.as_f64());
+        let level = Level { available, threshold, fall: self.memory.fall_after(value, &snapshot.dying, now) };
         let on_cpu_lists = snapshot.on_cpu_lists.filter(|_| value.signal == Signal::MemoryAvailable);
-        if let Some(left) =
-            on_cpu_lists.filter(|it| available > threshold / 2.0 && available + it.as_f64() >= threshold)
-        {
+        if let Some(left) = on_cpu_lists.filter(|free| level.is_over_with(*free)) {
             self.retry_at(now.after(POLL));
             self.turn.notes.push(Note::MemoryExpected { threshold: place, left });
             return true;
         }
-        let level = Level { available, threshold, fall: self.memory.fall_after(value, &snapshot.dying, now) };
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
         self.retry_at(now.after(POLL));
         if snapshot.dying.iter().any(|dying| now.since(dying.killed) >= REPORTED_AFTER) {

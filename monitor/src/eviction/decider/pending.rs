@@ -78,6 +78,14 @@ pub(super) struct Level {
     pub(super) fall: f64,
 }
 
+impl Level {
+    /// Returns whether there is no shortage with this free memory, which the figure leaves out. It is not relied on below half of the
+    /// threshold.
+    pub(super) fn is_over_with(self, free: Bytes) -> bool {
+        self.available > self.threshold / 2.0 && self.available + free.as_f64() >= self.threshold
+    }
+}
+
 impl Pending {
     /// Takes in how much of each expectation is left.
     pub(super) fn observe(&mut self, dying: &[DyingMemory], now: Monotonic) {
