@@ -158,23 +158,27 @@ impl Sweeper {
     async fn clean(&self, mut node: NodeObject, message: &str, done: &mut Vec<String>) -> Result<(), Failure> {
         let name = node.metadata.name.clone();
         let params = PatchParams::default();
+        let (removed, unknown) = match self.rules.dry_run {
+            true => ("would be removed", "would become Unknown"),
+            false => ("removed", "Unknown"),
+        };
         // Taints first: schedulers act on them.
         if let Some(left) = status_patches::no_taints(&node) {
-            let removed = node.taints().iter().filter(|taint| !left.contains(taint)).map(|taint| {
+            let swept = node.taints().iter().filter(|taint| !left.contains(taint)).map(|taint| {
                 let (key, effect) = taint_name(taint);
-                format!("taint {key}:{effect} removed")
+                format!("taint {key}:{effect} {removed}")
             });
-            let removed: Vec<String> = removed.collect();
+            let swept: Vec<String> = swept.collect();
             if !self.rules.dry_run {
                 let body = status_patches::taints_patch(&left, &node);
                 node = call(&self.client, self.nodes.patch(&name, &params, &Patch::Merge(body)), TIMEOUT).await?;
             }
-            done.extend(removed);
+            done.extend(swept);
         }
         let (body, what) = if self.rules.remove {
-            (status_patches::no_conditions(&node), "removed".to_owned())
+            (status_patches::no_conditions(&node), removed.to_owned())
         } else {
-            (status_patches::abandoned_conditions(&node, message, &api_time::now()), format!("Unknown: {message}"))
+            (status_patches::abandoned_conditions(&node, message, &api_time::now()), format!("{unknown}: {message}"))
         };
         if let Some(body) = body {
             let touched = node.ours().filter(|seen| self.rules.remove || !seen.is_abandoned());

@@ -118,7 +118,8 @@ async fn a_dry_run_reports_only() {
     let rules = Rules { dry_run: true, by_clock: true, heartbeat: Duration::ZERO, ..RULES };
     let (_, swept) = round(&mut sweeper(&stage, rules).await).await;
     let words = swept[0].done.join("; ");
-    assert!(words.contains(&format!("taint {KEY}:NoSchedule removed")) && words.contains(TYPE), "{words}");
+    assert!(words.contains(&format!("taint {KEY}:NoSchedule would be removed")), "{words}");
+    assert!(words.contains(TYPE) && words.contains(" would become Unknown: "), "{words}");
     let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
     assert!(has(&after, TYPE, "True") && is_tainted(&after, KEY, "NoExecute"));
     stage.end().await.unwrap();
