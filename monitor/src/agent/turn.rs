@@ -309,8 +309,10 @@ impl Agent {
         let (armed, assessment) = (self.decision.armed(), self.decision.assessment());
         self.reporter.report_thresholds(armed, assessment, observation, woken_by, now);
         let of_eviction = eviction.map(|eviction| eviction.met.threshold.signal);
-        let is_armed = |met: &&MetThreshold| self.decision.unarmed().iter().all(|(place, ..)| *place != met.place);
-        let first = || assessment.to_act_on().into_iter().find(is_armed).map(|met| met.threshold.signal);
+        let is_armed = |met: &MetThreshold| self.decision.unarmed().iter().all(|(place, ..)| *place != met.place);
+        let is_deferred = |met: &MetThreshold| self.decision.defers(met.place);
+        let acted_on = |met: &&MetThreshold| is_armed(met) && !is_deferred(met);
+        let first = || assessment.to_act_on().into_iter().find(acted_on).map(|met| met.threshold.signal);
         let is_reclaiming = self.config.mode == Mode::Enforce && !assessment.met.is_empty();
         if let Some(signal) = of_eviction.or_else(first).filter(|_| is_reclaiming) {
             self.reporter.report_reclaiming(signal.resource(), eviction.is_some(), now);
