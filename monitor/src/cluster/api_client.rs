@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::ApiUse;
+use crate::node::name;
 use crate::units::{Monotonic, lock};
 
 use super::api_state::{Reporter, State};
@@ -57,7 +58,8 @@ impl Access {
         let from_environment = || std::env::var_os("KUBECONFIG").map(PathBuf::from);
         let kubeconfig = options.kubeconfig.clone().or_else(from_environment);
         let has_service_account = || Path::new(SERVICE_ACCOUNT).exists();
-        (kubeconfig.is_some() || has_service_account()).then(|| Self::new(kubeconfig, node_name(options)))
+        (kubeconfig.is_some() || has_service_account())
+            .then(|| Self::new(kubeconfig, name::of(options.node_name.as_deref())))
     }
 
     pub fn by_kubeconfig(kubeconfig: PathBuf, node_name: &str) -> Self {
@@ -186,10 +188,4 @@ impl Server {
             *lock(&self.current) = client;
         }
     }
-}
-
-fn node_name(options: &KubernetesOptions) -> String {
-    let from_environment = || std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
-    let of_host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    options.node_name.clone().or_else(from_environment).unwrap_or_else(of_host)
 }

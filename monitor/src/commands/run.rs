@@ -20,7 +20,7 @@ use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, cpus, fault_rate, namespaces, other_killers};
+use crate::node::{Hierarchy, MemoryReader, cpus, fault_rate, name, namespaces, other_killers};
 use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::log_sink::log_restored_scores;
 use crate::report::logging::{self, LogFormat};
@@ -185,8 +185,9 @@ async fn serve(
     degradations.extend(guessed);
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
+    let node = name::of(config.kubernetes.node_name.as_deref());
     let (recorder, missing) =
-        Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
+        Recorder::start(&config.incidents, node).context("cannot start the thread that writes incidents")?;
     degradations.extend(missing);
     let pods = config.pods.as_deref().map(PodsFile::watch).transpose();
     let pods = pods.context("cannot start the thread that reads the pods")?;

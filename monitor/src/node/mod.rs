@@ -10,6 +10,7 @@ pub mod kmsg;
 pub mod meminfo;
 pub mod memory;
 pub mod mountinfo;
+pub mod name;
 pub mod namespaces;
 pub mod other_killers;
 pub mod pinned_file;

@@ -73,8 +73,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the journal and starts its writer thread. The second value is the reason if there is no journal.
-    pub fn start(options: &IncidentOptions) -> std::io::Result<(Self, Option<String>)> {
+    /// Opens the journal and starts its writer thread. `node` is the node's name. The second value is the reason if there is no journal.
+    pub fn start(options: &IncidentOptions, node: String) -> std::io::Result<(Self, Option<String>)> {
         let (writer, missing) = Writer::start(&options.directory, options.max_size)?;
         let recorder = Self {
             history: SampleRing::default(),
@@ -85,7 +85,7 @@ impl Recorder {
             scale: None,
             underway: HashMap::new(),
             incomplete: VecDeque::new(),
-            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            node,
             counts: IncidentReport::default(),
             log_limit: RateLimiter::new(200, Duration::from_millis(100)),
             drop_limit: RateLimiter::new(1, Duration::from_secs(10)),

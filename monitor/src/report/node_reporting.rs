@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::cluster::State;
 use crate::eviction::Observation;
+use crate::node::name;
 use crate::sensors::control_plane::pods_age;
 use crate::sensors::ebpf_events::Counters;
 use crate::units::{Bytes, CgroupId, Monotonic, Signal};
@@ -193,7 +194,7 @@ fn known(state: &LoopState<'_>, report: &NodeReport) -> Known {
     };
     Known {
         node_name: if cluster.node_name.is_empty() {
-            rustix::system::uname().nodename().to_string_lossy().into_owned()
+            name::of(state.config.kubernetes.node_name.as_deref())
         } else {
             cluster.node_name.to_string()
         },

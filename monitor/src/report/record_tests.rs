@@ -58,7 +58,7 @@ struct Fixture {
 fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let options = crate::config::IncidentOptions { directory: directory.path().to_owned(), max_size: Bytes(1 << 20) };
-    let (recorder, missing) = Recorder::start(&options).unwrap();
+    let (recorder, missing) = Recorder::start(&options, "n-1".to_owned()).unwrap();
     assert_eq!(missing, None);
     let metrics = Arc::new(Metrics::new("1", SeriesLimits::default()).unwrap());
     let health = Arc::new(Health::new(Duration::from_secs(30), std::time::Instant::now()));

@@ -9,7 +9,7 @@ use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::pinned_file::FileError;
 use crate::node::pods_memory::PodsMemory;
 use crate::node::statfs::{FsSample, Statfs};
-use crate::node::{Hierarchy, MemoryReader, PidReader};
+use crate::node::{Hierarchy, MemoryReader, PidReader, name};
 use crate::sensors::allocatable_signal;
 use crate::units::{Bytes, Moment, Resource, Signal, signed};
 use crate::workloads::kubelet_summary::{
@@ -65,7 +65,7 @@ pub fn statistics(
     let time = Some(Timestamp(Moment(i128::from(jiff::Timestamp::now().as_second()) * 1_000_000_000)));
     let fs = |role| samples.iter().find(|sample| sample.role == role).map(|sample| of_filesystem(sample, time));
     let mut stats = NodeStats {
-        node_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        node_name: name::of(config.kubernetes.node_name.as_deref()),
         fs: fs(Role::Node),
         runtime: Some(RuntimeStats { image_fs: fs(Role::Image), container_fs: fs(Role::Container) }),
         ..NodeStats::default()
