@@ -200,7 +200,7 @@ fn named_scenarios_and_benches_exist() {
                     if !is_value && !word.starts_with("--") && !source.contains(&format!("\"{name}\"")) {
                         problems.push(format!("{document}: {chore}knows no {name}"));
                     }
-                    is_value = ["--kernel", "--cgroup", "--memory"].contains(&word);
+                    is_value = ["--kernel", "--cgroup", "--memory", "--seconds", "--seed"].contains(&word);
                 }
             }
         }
