@@ -12,6 +12,9 @@ use crate::workloads::{GainFiles, Tracked};
 /// A workload is dropped this long after its kill. No eviction waits longer.
 const DROPPED_AFTER: Duration = Duration::from_secs(12);
 
+/// For this long after a kill the pages of the victim may be on the lists of the CPUs. A later shortage is another one.
+const ON_CPU_LISTS: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub struct DyingWorkloads {
     all: Vec<Dying>,
@@ -71,9 +74,9 @@ impl DyingWorkloads {
         self.all.push(Dying { memory, held, files });
     }
 
-    /// Returns whether a workload was killed within the last seconds.
+    /// Returns whether a workload was killed within the last second.
     pub(super) fn is_recent(&self, now: Monotonic) -> bool {
-        self.latest.is_some_and(|latest| now.since(latest) < DROPPED_AFTER)
+        self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
     }
 
     /// Returns what is left of each. `is_populated` tells whether an own victim has processes.

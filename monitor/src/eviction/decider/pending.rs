@@ -79,10 +79,10 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// Returns whether there is no shortage with this free memory, which the figure leaves out. It is not relied on below half of the
-    /// threshold.
+    /// Returns whether there is no shortage with this free memory, which the figure leaves out. It is not relied on when half of the
+    /// threshold is reached, or will be soon.
     pub(super) fn is_over_with(self, free: Bytes) -> bool {
-        self.available > self.threshold / 2.0 && self.available + free.as_f64() >= self.threshold
+        self.available - self.fall * AHEAD > self.threshold / 2.0 && self.available + free.as_f64() >= self.threshold
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Snapshot {
     /// The memory of workloads that were killed and whose memory has not come back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dying: Vec<DyingMemory>,
-    /// The free pages on the lists of the CPUs, which `MemAvailable` leaves out. Read for some seconds after a kill.
+    /// The free pages on the lists of the CPUs, which `MemAvailable` leaves out. Read for a second after a kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_cpu_lists: Option<Bytes>,
     /// The workload that grows fastest among those that are protected, with its growth in bytes per second.
