@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::units::{Bytes, page_size};
 
 use super::pinned_file::{Buffer, FileError, PinnedFile};
+use super::zoneinfo::ZoneInfo;
 
 /// `/proc/zoneinfo`, with memory for its text. The text grows with the CPUs and the zones.
 #[derive(Debug)]
@@ -31,14 +32,9 @@ impl CpuFreeLists {
 
     /// Returns the size of all lists; nothing if they cannot be read.
     pub fn read(&mut self) -> Bytes {
-        let pages = self.zoneinfo.read_whole(&mut self.buffer).map_or(0, pages);
-        Bytes(pages.saturating_mul(page_size()))
+        let text = self.zoneinfo.read_whole(&mut self.buffer).unwrap_or_default();
+        Bytes(ZoneInfo::parse(text).on_cpu_lists.saturating_mul(page_size()))
     }
-}
-
-fn pages(zoneinfo: &str) -> u64 {
-    let counts = zoneinfo.lines().filter_map(|line| line.trim_start().strip_prefix("count:"));
-    counts.filter_map(|count| count.trim().parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -51,6 +47,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_all_cpus_and_zones_are_summed() {
+        let pages = |text: &str| ZoneInfo::parse(text).on_cpu_lists;
         assert_eq!(pages(ZONE), 37);
         assert_eq!(pages(&format!("{ZONE}{ZONE}")), 74);
         assert_eq!(pages("  count: many\n"), 0);

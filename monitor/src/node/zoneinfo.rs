@@ -12,6 +12,8 @@ pub struct ZoneInfo {
     /// `calculate_normal_threshold`, at most 125), and `MemAvailable` sums without them (mm/show_mem.c, `si_mem_available`; both Linux
     /// 6.12). It sums the free pages of each zone, and of each node two lists of file pages, whose threshold is the largest of the node.
     pub drift: u64,
+    /// The free pages on the lists of the CPUs (`count`).
+    pub on_cpu_lists: u64,
 }
 
 /// The lists of file pages that `MemAvailable` counts: active and inactive.
@@ -40,6 +42,10 @@ impl ZoneInfo {
                 match key {
                     "min" => zones.min = zones.min.or(number()),
                     "high" => zones.high = zones.high.or(number()),
+                    "count:" => {
+                        let pages = number().unwrap_or(0);
+                        zones.sum.on_cpu_lists = zones.sum.on_cpu_lists.saturating_add(pages);
+                    }
                     "managed" => zones.managed = zones.managed.or(number()),
                     _ => {}
                 }
