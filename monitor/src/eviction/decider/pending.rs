@@ -8,7 +8,7 @@ use crate::eviction::fall::Window;
 use crate::units::{Bytes, CgroupId, Monotonic};
 
 /// The wait ends at once when half of the threshold would be reached within this time.
-pub(super) const AHEAD: f64 = 0.5;
+const AHEAD: f64 = 0.5;
 /// The memory of a workload that was killed less than this ago counts as coming: its processes need a moment to exit.
 const FRESH: Duration = Duration::from_millis(200);
 /// The wait ends when nothing has come for this long. A kubelet unmounts a pod's tmpfs about two seconds after its processes.
@@ -78,11 +78,16 @@ pub(super) struct Level {
     pub(super) fall: f64,
 }
 
+/// Returns whether half of the threshold is reached, or will be soon at this fall in bytes per second.
+pub(super) fn reaches_half(available: f64, threshold: f64, fall: f64) -> bool {
+    available - fall * AHEAD <= threshold / 2.0
+}
+
 impl Level {
     /// Returns whether there is no shortage with this free memory, which the figure leaves out. It is not relied on when half of the
     /// threshold is reached, or will be soon.
     pub(super) fn is_over_with(self, free: Bytes) -> bool {
-        self.available - self.fall * AHEAD > self.threshold / 2.0 && self.available + free.as_f64() >= self.threshold
+        !reaches_half(self.available, self.threshold, self.fall) && self.available + free.as_f64() >= self.threshold
     }
 }
 
@@ -135,7 +140,7 @@ impl Pending {
         }
         let coming = self.left.fall(sum(dying), now).unwrap_or(0.0).max(fresh).max(0.0);
         let falls = level.fall - coming;
-        let is_urgent = falls > 0.0 && level.available - falls * AHEAD <= level.threshold / 2.0;
+        let is_urgent = falls > 0.0 && reaches_half(level.available, level.threshold, falls);
         (is_waiting && !is_urgent).then_some(left)
     }
 

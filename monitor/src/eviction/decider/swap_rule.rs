@@ -12,7 +12,7 @@ use crate::eviction::fall::FallNow;
 use crate::units::{Bytes, Monotonic};
 
 use super::next::{Note, SwapLimit};
-use super::pending::AHEAD;
+use super::pending::reaches_half;
 use super::snapshot::SwapOut;
 
 /// Older figures say nothing. The agent reads them every 100 ms.
@@ -62,7 +62,7 @@ impl SwapOut {
         if stalled > MOST_STALLED {
             return Err(SwapLimit::Stalls);
         }
-        if level.available - fall.assumed() * AHEAD <= level.threshold / 2.0 {
+        if reaches_half(level.available, level.threshold, fall.assumed()) {
             return Err(SwapLimit::HalfLeft);
         }
         let out = self.per_second.as_f64();
