@@ -10,7 +10,7 @@ use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{GainFiles, Tracked};
 
 /// A workload is dropped this long after its kill. No eviction waits longer.
-const DROPPED_AFTER: Duration = Duration::from_secs(12);
+pub(super) const DROPPED_AFTER: Duration = Duration::from_secs(12);
 
 /// For this long after a kill the pages of the victim may be on the lists of the CPUs. A later shortage is another one.
 const ON_CPU_LISTS: Duration = Duration::from_secs(1);

@@ -9,6 +9,8 @@ use crate::units::{CgroupId, Monotonic};
 use crate::workloads::WorkloadTree;
 use crate::workloads::workload_tree::Changes;
 
+use super::dying_workloads::DROPPED_AFTER;
+
 /// How often the tree is scanned near a threshold.
 pub const LIST_AGE: Duration = Duration::from_millis(250);
 /// On a large tree a list of workloads may be this many times as old as its scan took.
@@ -20,8 +22,6 @@ const PAUSE_SHARE: u32 = 600;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The counters of a cgroup that no scan has found are dropped after this many full reports.
 const UNKNOWN_ROUNDS: u32 = 3;
-/// A pod that ended longer ago gives no memory back soon.
-const RECENT: Duration = Duration::from_secs(12);
 /// The name for cgroups that are in no workload, or were removed before any scan.
 pub const NO_WORKLOAD: &str = "(none)";
 
@@ -183,7 +183,7 @@ impl Workloads {
 
     fn note_ended(&mut self, ended: Vec<CgroupId>) {
         let now = Monotonic::now();
-        self.ended.retain(|(_, at)| now.since(*at) < RECENT);
+        self.ended.retain(|(_, at)| now.since(*at) < DROPPED_AFTER);
         self.ended.extend(ended.into_iter().map(|id| (id, now)));
     }
 
