@@ -46,6 +46,7 @@ pub struct Agent {
 /// Times of the last periodic work.
 #[derive(Debug, Default)]
 struct LastTimes {
+    first_sample: Option<Monotonic>,
     housekeeping: Option<Monotonic>,
     /// When the counters of removed cgroups were dropped.
     let_go: Option<Monotonic>,

@@ -146,12 +146,19 @@ impl Agent {
                 cluster if cluster.is_there() => PodList::Due { since: cluster.begun() },
                 _ => PodList::None,
             },
+            first_sample: self.first_sample(now),
             reclaim,
             memory_stalled: self.decision.awaits_stalls().then(|| self.sensors.pressure.memory_stalled()).flatten(),
             swap: self.sensors.swap_out(),
             oom_killed: self.sensors.oom_kills.last_of_node(),
             has_limits: self.sensors.pods.has_any(),
         }
+    }
+
+    /// Returns when the agent began to sample, if it has begun within the last second.
+    fn first_sample(&mut self, now: Monotonic) -> Option<Monotonic> {
+        let first = *self.last.first_sample.get_or_insert(now);
+        (now.since(first) < Duration::from_secs(1)).then_some(first)
     }
 
     /// Returns what `MemAvailable` lacks after a kill. The kubelet's figure does not lack it.

@@ -37,6 +37,21 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
+    /// Tells whether the first eviction for memory waits until the agent has seen what leaks.
+    pub(super) fn awaits_first_fall(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
+        if !Self::weighs_memory(rules, met.threshold.signal) {
+            return false;
+        }
+        let now = snapshot.clock();
+        let (available, threshold) = (signed_float(met.value.available), met.quantity.as_f64());
+        let fall = self.memory.fall(met.value, now).map_or(0.0, FallNow::assumed);
+        let waits = start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall }, now);
+        if waits {
+            self.retry_at(now.after(POLL));
+        }
+        waits
+    }
+
     /// Tells whether the next eviction waits for the memory of workloads that were killed.
     pub(super) fn awaits_memory(&mut self, snapshot: &Snapshot) -> bool {
         let Some(&MetThreshold { place, quantity, value, .. }) = self.acted_on() else { return false };

@@ -55,6 +55,9 @@ pub struct Snapshot {
     pub in_maintenance: bool,
     /// Whether the API server has listed the pods of this node.
     pub pod_list: PodList,
+    /// When the agent took its first sample, if that was less than a second ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_sample: Option<Monotonic>,
     pub reclaim: ReclaimFacts,
     /// The total time for which all tasks waited for memory (PSI `full`). It is read while [`super::Decider::awaits_stalls`] asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]

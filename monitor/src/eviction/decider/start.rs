@@ -1,4 +1,5 @@
-//! The rule of the start: until the API server has listed the pods of this node, a pod that is not known may be critical.
+//! The rules of the start: until the API server has listed the pods of this node, a pod that is not known may be critical; and until the
+//! agent has sampled for a moment, it does not know how fast memory falls, and what leaks.
 
 use std::time::Duration;
 
@@ -9,8 +10,12 @@ use crate::eviction::MetThreshold;
 use crate::eviction::memory_benefit::{MemoryBenefit, Need, Row, Worth};
 use crate::units::{Amount, Monotonic};
 
+use super::pending::{Level, reaches_half};
+
 /// A hard threshold waits at most this long for the list.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// How long the agent samples before its first eviction for memory. At 20 MiB a second memory falls by 6 MiB meanwhile.
+const SAMPLED_FOR: Duration = Duration::from_millis(300);
 /// How soon a threshold that waits is looked at again.
 const LOOKED_AT: Duration = Duration::from_millis(10);
 
@@ -35,6 +40,12 @@ pub(super) fn looked_at_again(list: PodList, met: &MetThreshold, quirks: Quirks,
     let available = Amount::from_units(met.value.available);
     let is_half_left = available + available > met.threshold.value.resolve(met.value.capacity, quirks);
     (met.is_hard() && is_half_left && now < end).then(|| end.min(now.after(LOOKED_AT)))
+}
+
+/// Tells whether the agent has not sampled for long enough to know what leaks, and can wait for it: half of the threshold is far.
+pub(super) fn knows_no_fall(first_sample: Option<Monotonic>, level: Level, now: Monotonic) -> bool {
+    let is_new = first_sample.is_some_and(|first| now.since(first) < SAMPLED_FOR);
+    is_new && !reaches_half(level.available, level.threshold, level.fall)
 }
 
 /// Judges the candidates for memory. Those that are not known count only where none of the others helps.

@@ -36,7 +36,10 @@ impl<C: Candidate> Decider<C> {
             self.turn.notes.push(Note::AwaitsPods { threshold: met.place });
             return false;
         }
-        if self.awaits_memory(snapshot) || self.awaits_swap(rules, snapshot, met) {
+        if self.awaits_first_fall(rules, snapshot, met)
+            || self.awaits_memory(snapshot)
+            || self.awaits_swap(rules, snapshot, met)
+        {
             return false;
         }
         if let Err(refusal) = self.may_start(agent, snapshot, Class::of(signal, hard), is_on_disk) {

@@ -236,6 +236,10 @@ fn the_route_follows_from_the_method_and_the_api_server() {
         (Delete, false, unread, false, None),
         (Delete, false, down, false, Some(Route::Unlisted)),
         (Evict, false, ControlPlane::None, true, Some(Route::Local)),
+        (Fail, true, up, true, Some(Route::Reported)),
+        (Fail, true, down, false, Some(Route::Unlisted)),
+        (Fail, false, up, true, requested(true)),
+        (Fail, false, unread, false, None),
     ] {
         let methods = EvictionMethods { hard: method, soft: method };
         let standing = Standing { is_pod: true, is_known, control_plane, ..Standing::default() };
