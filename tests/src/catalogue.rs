@@ -25,6 +25,8 @@ pub enum Guest {
     Plain,
     /// A guest with systemd, containerd, and disks for the data of both.
     Containerd,
+    /// As `Containerd`, with a Kubernetes cluster of one node: control plane and kubelet.
+    Cluster,
 }
 
 /// The boots of `cargo xtask test` that run a scenario, and the number of runs.
@@ -45,6 +47,8 @@ pub enum InTest {
     Repeated(u32),
     /// One run, in the guest with containers.
     Containers,
+    /// One run, in a long test.
+    Long,
 }
 
 /// The purpose of a boot of `cargo xtask test`.
@@ -60,12 +64,15 @@ pub enum Boot {
     Between,
     /// The newest kernel on cgroup v2 with systemd and containerd.
     Containers,
+    /// The newest kernel on cgroup v2 with a Kubernetes cluster. Long tests only.
+    Cluster,
 }
 
 impl Boot {
     pub const fn guest(self) -> Guest {
         match self {
             Self::Containers => Guest::Containerd,
+            Self::Cluster => Guest::Cluster,
             Self::Reference | Self::Remainder | Self::Contrast | Self::Between => Guest::Plain,
         }
     }
@@ -83,7 +90,7 @@ impl Entry {
                 times
             }
             InTest::Reference | InTest::EverywhereAndReference(_) | InTest::EachKernelAndReference(_) => 1,
-            InTest::Everywhere | InTest::EachKernel | InTest::Repeated(_) | InTest::Containers => 0,
+            InTest::Everywhere | InTest::EachKernel | InTest::Repeated(_) | InTest::Containers | InTest::Long => 0,
         };
         let is_everywhere = match self.in_test {
             InTest::Everywhere | InTest::EverywhereAndReference(_) => true,
@@ -96,6 +103,7 @@ impl Entry {
             Boot::Contrast => u32::from(!matches!(self.in_test, InTest::Reference)),
             Boot::Between => u32::from(is_everywhere),
             Boot::Containers => often.max(1),
+            Boot::Cluster => u32::from(is_long),
         };
         match times {
             _ if !supported => None,
@@ -121,6 +129,10 @@ const fn entry(
 
 const fn with_containerd(name: &'static str, in_test: InTest, timeout_seconds: u32, about: &'static str) -> Entry {
     Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test, timeout_seconds }
+}
+
+const fn with_cluster(name: &'static str, timeout_seconds: u32, about: &'static str) -> Entry {
+    Entry { name, about, cgroups: V2, guest: Guest::Cluster, in_test: InTest::Long, timeout_seconds }
 }
 
 use InTest::{Containers, EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference, Repeated};
@@ -192,4 +204,5 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("image", Containers, 240, "the agent's image run by containerd as the DaemonSet says: ready, every probe, an eviction; its configuration changes"),
     with_containerd("imagefs-layer", Containers, 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
     with_containerd("runtime-outage", Containers, 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
+    with_cluster("cluster-ramp", 900, "beside a real kubelet a pod of a Deployment leaks: it ends as Failed and Evicted, a replacement runs, the node tells"),
 ];

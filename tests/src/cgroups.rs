@@ -206,6 +206,16 @@ pub fn pod_path(qos: Qos, uid: &str) -> String {
     }
 }
 
+/// Returns the cgroup of a container that containerd runs for a pod of any class.
+pub fn container_of(layout: Layout, uid: &str, container: &str) -> anyhow::Result<Cgroup> {
+    let of_class = |qos| Cgroup::absent(layout, &format!("{}/cri-containerd-{container}.scope", pod_path(qos, uid)));
+    let found = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort]
+        .map(of_class)
+        .into_iter()
+        .find(|one| one.directory().is_dir());
+    found.with_context(|| format!("container {container} of pod {uid} has no cgroup"))
+}
+
 /// A pod's cgroup with its containers.
 #[derive(Debug, Clone)]
 pub struct Pod {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use http::Request;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use node_pressure_apiserver::access::User;
 use node_pressure_apiserver::resource::RESOURCES;
 use node_pressure_apiserver::{Record, Settings, TestServer};
@@ -117,6 +118,18 @@ impl std::fmt::Debug for Admin {
 }
 
 impl Admin {
+    /// Returns a client of the API server that a kubeconfig file names.
+    pub fn of_kubeconfig(path: &Path) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
+        let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
+        let client = runtime.block_on(async {
+            let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+            config.default_retry = false;
+            Ok::<_, anyhow::Error>(kube::Client::try_from(config)?)
+        })?;
+        Ok(Self { runtime, client })
+    }
+
     pub fn get(&self, path: &str) -> Result<Value> {
         self.find(path)?.with_context(|| format!("there is no {path}"))
     }

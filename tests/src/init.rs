@@ -26,7 +26,7 @@ pub const PROJECTS: &str = "/mnt/projects";
 /// The mount point of the xfs disk, if the VM has it. It has project quotas.
 pub const XFS: &str = "/mnt/xfs";
 
-pub use handover::{ARCHIVES, MANIFESTS};
+pub use handover::{ARCHIVES, MANIFESTS, copy_tree};
 pub use setup::mount_at;
 
 type Options = HashMap<String, String>;
@@ -41,7 +41,12 @@ pub fn main() -> ! {
 /// Plays the scenarios as a service of systemd, then powers the machine off.
 pub fn serve() -> ! {
     console::fresh_line();
-    conclude(command_line().and_then(|options| play(&options, Guest::Containerd)))
+    conclude(command_line().and_then(|options| play(&options, guest(&options))))
+}
+
+/// Returns which guest with systemd this is: the disk of Kubernetes' programs tells.
+fn guest(options: &Options) -> Guest {
+    if options.contains_key("npm.kubernetes") { Guest::Cluster } else { Guest::Containerd }
 }
 
 fn conclude(outcome: Result<Counts>) -> ! {

@@ -3,6 +3,7 @@
 mod agent;
 mod catalogue;
 mod cgroups;
+mod cluster;
 mod config;
 mod console;
 mod containers;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
                     (Boot::Contrast, "v1"),
                     (Boot::Between, "v2"),
                     (Boot::Containers, "v2"),
+                    (Boot::Cluster, "v2"),
                 ];
                 let times =
                     boots.map(|(boot, cgroup)| entry.expression(cgroup, boot, true).unwrap_or_else(|| "-".to_owned()));

@@ -33,6 +33,7 @@ mod probes;
 mod projects;
 mod psi;
 mod ramps;
+mod real_kubelet;
 mod reclaim;
 mod reclaim_first;
 mod scores;
@@ -126,6 +127,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "runtime-outage" => outage::outage,
         "kubernetes" => kubernetes::kubernetes,
         "image" => image::image,
+        "cluster-ramp" => real_kubelet::ramp,
         _ => return None,
     })
 }
@@ -156,7 +158,7 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
             Err(error) => (word.to_owned(), Verdict::Fail, format!("{error:#}")),
             Ok(request) => {
                 console::start(request.entry.name);
-                let chaos = if request.entry.name == "chaos" { enforcing::chaos::wish().0.as_secs() } else { 0 };
+                let chaos = if request.entry.name == "chaos" { enforcing::chaos::wish().span.as_secs() } else { 0 };
                 let seconds = (u64::from(request.entry.timeout_seconds) + chaos) * u64::from(request.times);
                 watchdog.guard(request.entry.name, Duration::from_secs(seconds), (passed, failed, skipped));
                 let (verdict, reason) = play_request(&boot, &request, &mut replays);

@@ -1,9 +1,10 @@
 //! The fixture of every scenario: pods, workloads, agents and evidence, and their removal afterwards.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::agent::{Agent, forget_decisions};
 use crate::catalogue::Guest;
 use crate::cgroups::{Cgroup, Layout, Pod, PodSpec, pod_uid};
+use crate::cluster::Cluster;
 use crate::config::AgentConfig;
 use crate::console;
 use crate::containers::{self, Storage};
@@ -29,6 +31,8 @@ pub struct Boot {
     pub guest: Guest,
     /// The layout of containerd's disks, once they have one.
     pub storage: Cell<Option<Storage>>,
+    /// The Kubernetes cluster, once a scenario has started it.
+    pub cluster: RefCell<Option<Rc<Cluster>>>,
     pub sampler: Sampler,
     pub trace: Trace,
     /// Whether scenarios print texts in full.
@@ -51,6 +55,7 @@ impl Boot {
             layout,
             guest,
             storage: Cell::new(None),
+            cluster: RefCell::new(None),
             sampler: Sampler::new()?,
             trace: Trace::open()?,
             pages,
@@ -330,12 +335,14 @@ impl<'a> Stage<'a> {
     }
 
     fn clean_up(&mut self) -> Result<()> {
+        // The kubelet of a cluster owns its pods.
+        let is_cluster = self.boot.guest == Guest::Cluster;
         let pods = Cgroup::create(self.layout(), "kubepods.slice")?;
         let owned: Vec<i32> = self.agents.iter().map(|agent| agent.pid).chain(self.others.iter().copied()).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             self.reaper.reap();
-            let mut left = pods.processes();
+            let mut left = if is_cluster { Vec::new() } else { pods.processes() };
             left.extend(self.boot.service.processes());
             for pid in owned.iter().copied() {
                 if self.reaper.ended(pid).is_none() {
@@ -361,6 +368,8 @@ impl<'a> Stage<'a> {
             Guest::Plain => pods.remove()?,
             // systemd made these cgroups, and has to forget them.
             Guest::Containerd => containers::systemctl(&["stop", "kubepods.slice"])?,
+            // The kubelet's pods end with their objects.
+            Guest::Cluster => {}
         }
         for directory in [crate::init::EXT4, crate::init::SMALL, crate::init::XFS] {
             empty(Path::new(directory));

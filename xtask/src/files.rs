@@ -24,6 +24,16 @@ impl Files {
         self.copy(path, 0o644, from)
     }
 
+    /// Adds copies of all files below a directory of this machine.
+    pub fn tree(&mut self, path: &str, from: &Path) -> Result<()> {
+        for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+            let entry = entry.with_context(|| format!("reading {}", from.display()))?.path();
+            let path = format!("{path}/{}", entry.file_name().unwrap_or_default().to_string_lossy());
+            if entry.is_dir() { self.tree(&path, &entry)? } else { self.file(&path, &entry)? }
+        }
+        Ok(())
+    }
+
     /// Adds a program. The libraries of a dynamically linked program are added at the paths that they have on this machine.
     pub fn program(&mut self, path: &str, from: &Path) -> Result<()> {
         for library in libraries::of(from)? {

@@ -95,7 +95,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     // The foreground finishes its installations before the background starts: apt has one lock.
     let ebpf_clippy = host::set_up(workspace)?;
     end("setup", start);
-    let supplies = (!options.no_vm).then(|| Pending::begin(workspace, boots::parts()));
+    let supplies = (!options.no_vm).then(|| Pending::begin(workspace, boots::parts(options.long)));
 
     let mut tally = Tally::default();
     host::format(&mut tally);

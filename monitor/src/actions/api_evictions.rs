@@ -77,6 +77,7 @@ impl Actions {
                 Err(NotDone::Failed(format!("the API server did not answer in time: {reason}")))
             }
             Verdict::GivenUp(reason) => Err(NotDone::Failed(reason.clone())),
+            Verdict::Restarted => Err(NotDone::Failed("the kubelet has restarted it, and it runs".to_owned())),
         };
         let Some(answer) = self.asking.take(uid) else { return true };
         answer.give(outcome);

@@ -3,6 +3,7 @@
 pub mod eviction_plan;
 pub mod eviction_requests;
 pub mod exchange;
+mod failed_status;
 pub mod intent;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use kube::client::Body;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::config::kubernetes_options::EvictionMethod;
 use crate::units::{Monotonic, error_chain};
 
 use super::api_answer::AnswerBody;
@@ -93,7 +95,7 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
-    while let Some(step) = plan.step() {
+    loop {
         if is_called_off(&context, &intent) {
             return intent.uid;
         }
@@ -102,12 +104,13 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
             report(&context, &intent, verdict);
             break;
         }
+        let Some(step) = plan.step() else { break };
         if plan.asks() {
             context.ledger.note(&intent.uid, plan.progress());
         }
         let before = plan.progress();
         requests += 1;
-        let answer = send(&context.client, step, &intent, &context.node_name, before.removed).await;
+        let answer = send(&context, (step, plan.method()), &intent, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
         let outcome = plan.take(answer, intent.age());
         // Only progress resets the backoff: an answer that changes nothing may repeat for ever.
@@ -157,19 +160,19 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
 }
 
 /// Sends the request and reads the whole answer. `is_removed`: the pod is terminating already, so a mark has more time.
-async fn send(client: &kube::Client, step: Step, intent: &Intent, node: &str, is_removed: bool) -> Answer {
+async fn send(context: &Context, (step, method): (Step, EvictionMethod), intent: &Intent, is_removed: bool) -> Answer {
     let timeout = match step {
         Step::Mark if !is_removed && !intent.is_hard() => BRIEF_MARK_TIMEOUT,
         Step::Mark => MARK_TIMEOUT,
         Step::Remove if !intent.is_certain => ASKED_TIMEOUT,
         Step::Remove | Step::Get | Step::SendEvent => REQUEST_TIMEOUT,
     };
-    let request = match eviction_requests::build(step, intent, node, Timestamp::now()) {
+    let request = match eviction_requests::build((step, method), intent, &context.node_name, Timestamp::now()) {
         Ok(request) => request,
         Err(error) => return Answer::Refused(format!("no valid request: {error}")),
     };
     let exchange = async {
-        let response = client.send(request.map(Body::from)).await.map_err(|error| error_chain(&error))?;
+        let response = context.client.send(request.map(Body::from)).await.map_err(|error| error_chain(&error))?;
         let code = response.status();
         let retry_after = response.headers().get(http::header::RETRY_AFTER).cloned();
         let mut body = Vec::new();

@@ -23,10 +23,12 @@ named_enum! {
 }
 
 named_enum! {
-    /// How the agent removes a pod from the node at the API server.
+    /// How the agent ends a pod at the API server.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum EvictionMethod {
+        /// Sets the pod's status to Failed with the reason `Evicted`, as the kubelet's own evictions do. The object stays.
+        Fail = "fail",
         /// Deletes the pod, whatever its disruption budgets say.
         Delete = "delete",
         /// Asks the Eviction API, which refuses what would violate a disruption budget.
@@ -127,7 +129,7 @@ impl Default for KubernetesOptions {
             api: ApiUse::default(),
             kubeconfig: None,
             node_name: None,
-            evictions: EvictionMethods { hard: EvictionMethod::Delete, soft: EvictionMethod::Evict },
+            evictions: EvictionMethods { hard: EvictionMethod::Fail, soft: EvictionMethod::Evict },
             protect: PodProtection::default(),
             conditions: Authority::default(),
             heartbeat: Duration::from_secs(60),

@@ -212,6 +212,11 @@ fn settled(pod_uid: &str, verdict: &Verdict) {
             reason,
             "the pod could not be removed at the API server, and the agent does not retry: the kubelet starts it again"
         ),
+        Verdict::Restarted => tracing::warn!(
+            event = "eviction_restarted",
+            pod_uid,
+            "the kubelet has restarted this pod before the API server knew of the eviction: it runs, and stays until there is a new shortage"
+        ),
         Verdict::Accepted | Verdict::Gone | Verdict::NoAnswer(_) | Verdict::Done(None) => {}
     }
 }

@@ -30,7 +30,7 @@ pub fn find<'o>(objects: &'o [Value], kind: &str, name: &str) -> Result<&'o Valu
 }
 
 fn read(file: &str) -> Result<Vec<Value>> {
-    let path = format!("{MANIFESTS}/{file}");
+    let path = format!("{MANIFESTS}/base/{file}");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     parse(&text).with_context(|| format!("parse {path}"))
 }

@@ -1,5 +1,5 @@
-//! The part of the kubelet that an eviction depends on: it restarts exited containers, ends deleted pods, and removes their objects at the API
-//! server. It does not watch for pressure.
+//! The part of the kubelet that an eviction depends on: it restarts exited containers, ends failed and deleted pods, and removes the objects of
+//! deleted ones at the API server. It does not watch for pressure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,6 +118,11 @@ impl Kept {
         let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
         let object = admin.find(&path)?.filter(|object| object["metadata"]["uid"] == pod.uid.as_str());
         match object {
+            // The kubelet ends a pod whose phase another client has set, and keeps the phase.
+            Some(object) if object["status"]["phase"] == "Failed" => {
+                self.end(object["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30))?;
+                admin.merge(&format!("{path}/status"), &stopped(self.restarts))
+            }
             Some(object) if object["metadata"]["deletionTimestamp"].is_null() => self.keep_running(admin, &path),
             Some(object) => {
                 let grace = object["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(30);
@@ -159,6 +164,13 @@ fn object(name: &str, resources: &Value) -> Value {
             "containers": [{"name": CONTAINER, "image": "localhost/busybox:1", "resources": resources}],
         },
     })
+}
+
+fn stopped(restarts: u32) -> Value {
+    json!({"status": {"containerStatuses": [{
+        "name": CONTAINER, "ready": false, "restartCount": restarts, "image": "localhost/busybox:1", "imageID": "sha256:0",
+        "state": {"terminated": {"exitCode": 137, "reason": "Error"}},
+    }]}})
 }
 
 fn running(id: &str, restarts: u32) -> Value {

@@ -77,13 +77,7 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
         fs::copy(from, &to).with_context(|| format!("copy {from} to {to}"))?;
     }
     for directory in [ARCHIVES, MANIFESTS] {
-        let there = format!("{NEW}{directory}");
-        fs::create_dir(&there).with_context(|| format!("create {there}"))?;
-        for entry in fs::read_dir(directory).with_context(|| format!("read {directory}"))? {
-            let entry = entry.with_context(|| format!("read {directory}"))?;
-            let to = Path::new(&there).join(entry.file_name());
-            fs::copy(entry.path(), &to).with_context(|| format!("copy to {}", to.display()))?;
-        }
+        copy_tree(Path::new(directory), Path::new(&format!("{NEW}{directory}")))?;
     }
     configure()?;
     for directory in USED_UP {
@@ -99,6 +93,21 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
     rustix::process::chroot(".").context("chroot")?;
     let error = Command::new("/sbin/init").exec();
     Err(error).context("start systemd")
+}
+
+/// Copies a directory with everything below it.
+pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry.with_context(|| format!("read {}", from.display()))?.path();
+        let to = to.join(entry.file_name().unwrap_or_default());
+        if entry.is_dir() {
+            copy_tree(&entry, &to)?;
+        } else {
+            fs::copy(&entry, &to).with_context(|| format!("copy to {}", to.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn configure() -> Result<()> {

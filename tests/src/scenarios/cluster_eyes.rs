@@ -62,15 +62,13 @@ impl Seen<'_> {
         self.first(|record| record.is("PATCH", &format!("/nodes/{NODE}")) && taint(&record.body, "memory").is_some())
     }
 
-    pub fn disruption_target(&self, pod: &str) -> Option<u64> {
+    /// Returns when the pod's status was set to Failed and Evicted, with the mark in it.
+    pub fn failed(&self, pod: &str) -> Option<u64> {
         self.first(|record| {
             record.is("PATCH", &format!("/pods/{pod}/status"))
+                && is_evicted(&record.body)
                 && condition(&record.body, "DisruptionTarget") == Some("True")
         })
-    }
-
-    pub fn delete(&self, pod: &str) -> Option<u64> {
-        self.first(|record| record.is("DELETE", &format!("/pods/{pod}")))
     }
 
     pub fn event(&self, reason: &str) -> Option<u64> {
@@ -84,6 +82,11 @@ impl Seen<'_> {
         let is_it = |event: &Value| event["reason"] == reason && event["involvedObject"]["name"] == pod;
         Ok(events.filter(is_it).collect())
     }
+}
+
+/// Returns whether a pod, or a patch of one, has the status of an eviction by the kubelet.
+pub fn is_evicted(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Failed" && pod["status"]["reason"] == "Evicted"
 }
 
 /// Returns the status of a condition of an object or of a patch.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::cluster_eyes::{Seen, condition, taint};
+use super::cluster_eyes::{Seen, condition, is_evicted, taint};
 use super::pressure::{EVERYTHING_MIB, PACED_BELOW_MIB, RATE_MIB};
 use crate::agent::Agent;
 use crate::config::AgentConfig;
@@ -69,8 +69,8 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     let by_agent = stage.signals_of(agent)?.0;
     let hit = by_agent.iter().any(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
     stage.check(hit, || "it was not the agent that killed the hog".to_owned());
-    seen.eventually(stage, "the pod's object is gone", |plane| {
-        Ok(plane.find("/api/v1/namespaces/default/pods/hog")?.is_none())
+    seen.eventually(stage, "the pod is Failed and Evicted", |plane| {
+        Ok(is_evicted(&plane.get("/api/v1/namespaces/default/pods/hog")?))
     });
     seen.eventually(stage, "an event Evicted on the pod", |_| Ok(!seen.events_of("hog", "Evicted")?.is_empty()));
     seen.eventually(stage, "the taint came and went", |plane| {

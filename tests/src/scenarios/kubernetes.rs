@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::cluster_eyes::{Seen, condition, taint};
+use super::cluster_eyes::{Seen, condition, is_evicted, taint};
 use super::judge::{self, THRESHOLD};
 use super::pressure::{EVERYTHING_MIB, PACED_BELOW_MIB, RATE_MIB};
 use crate::config::AgentConfig;
@@ -42,7 +42,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     let worker = stage.work_in(&hog.scope(stage.layout(), &container), "hog", &work, 1000)?;
     let gone = stage.until(Duration::from_secs(40), |_| hog.is_gone());
     stage.check(gone, || "the hog still lives after 40 s".to_owned());
-    seen.eventually(stage, "the pod's object is gone", |plane| Ok(plane.find(&pod_path("hog"))?.is_none()));
+    seen.eventually(stage, "the pod is Failed and Evicted", |plane| Ok(is_evicted(&plane.get(&pod_path("hog"))?)));
     seen.eventually(stage, "MonitorMemoryPressure is False again, and the taint gone", |plane| {
         let node = plane.node()?;
         Ok(condition(&node, "MonitorMemoryPressure") == Some("False") && taint(&node, "memory").is_none())
@@ -52,7 +52,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     let runs = quiet.is_running()?;
     stage.check(runs, || "the quiet pod does not run any more".to_owned());
     let restarts = kubelet.restarts(&hog);
-    // The kubelet may list its containers between the kill and the deletion.
+    // The kubelet may list its containers between the kill and the patch.
     stage.check(restarts <= 1, || format!("the kubelet has started the evicted pod's container {restarts} times"));
 
     written_in_time(stage, &seen)?;
@@ -104,8 +104,7 @@ fn written_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
     for (key, what, at) in [
         ("crossing_to_condition_ms", "PATCH nodes/status: MonitorMemoryPressure True", seen.condition("True")),
         ("crossing_to_taint_ms", "PATCH nodes: taint node-pressure-monitor/memory-pressure", seen.taint()),
-        ("crossing_to_target_ms", "PATCH pods/status: DisruptionTarget", seen.disruption_target("hog")),
-        ("crossing_to_delete_ms", "DELETE pods", seen.delete("hog")),
+        ("crossing_to_failed_ms", "PATCH pods/status: Failed, Evicted, DisruptionTarget", seen.failed("hog")),
         ("crossing_to_event_ms", "POST events: Evicted", seen.event("Evicted")),
     ] {
         stage.check(at.is_some(), || format!("the API server has not seen: {what}"));

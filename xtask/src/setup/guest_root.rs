@@ -1,4 +1,4 @@
-//! The root file system of the guest with systemd and containerd. It is made once from Debian's packages, and kept as an image.
+//! The root file systems of the guests with systemd and containerd. Each is made once from Debian's packages, and kept as an image.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,45 @@ use crate::paths::find_program;
 /// Packages in addition to Debian's minimal system.
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
+/// Further packages of the guest with a cluster.
+const OF_A_CLUSTER: [&str; 6] =
+    ["containernetworking-plugins", "etcd-server", "iproute2", "iptables", "conntrack", "mount"];
 /// Paths that the guest does not need.
 const LEFT_OUT: [&str; 4] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*"];
 const SIZE: &str = "1G";
 /// A part of the file's name: after a change of the recipe an older image is not used.
 const REVISION: u32 = 1;
 
-/// Returns the path of the image, which may not exist yet.
-pub fn path(cache: &Path) -> PathBuf {
-    cache.join(format!("guest-root-{REVISION}.img"))
+/// A root file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Root {
+    /// With containerd.
+    Containers,
+    /// With containerd, etcd, and what a kubelet calls. The programs of Kubernetes are on a disk of their own.
+    Cluster,
+}
+
+impl Root {
+    /// Returns the path of the image, which may not exist yet.
+    pub fn path(self, cache: &Path) -> PathBuf {
+        let name = match self {
+            Self::Containers => "guest-root",
+            Self::Cluster => "guest-root-cluster",
+        };
+        cache.join(format!("{name}-{REVISION}.img"))
+    }
+
+    fn packages(self) -> Vec<&'static str> {
+        let mut packages = PACKAGES.to_vec();
+        if self == Self::Cluster {
+            packages.extend(OF_A_CLUSTER);
+        }
+        packages
+    }
 }
 
 /// Makes the image. Its Debian suite is that of this machine, because the agent is built against this machine's C library.
-pub fn make(apt: &mut Apt, cache: &Path) -> Result<String> {
+pub fn make(root: Root, apt: &mut Apt, cache: &Path) -> Result<String> {
     if find_program("mmdebstrap").is_none() {
         apt.install(&["mmdebstrap"])?;
     }
@@ -36,12 +62,12 @@ pub fn make(apt: &mut Apt, cache: &Path) -> Result<String> {
     remove(&tree)?;
     let mut bootstrap = Command::new("mmdebstrap");
     bootstrap.args(["--quiet", "--variant=minbase", "--aptopt=APT::Sandbox::User \"root\""]);
-    bootstrap.arg(format!("--include={}", PACKAGES.join(",")));
+    bootstrap.arg(format!("--include={}", root.packages().join(",")));
     for pattern in LEFT_OUT {
         bootstrap.arg(format!("--dpkgopt=path-exclude={pattern}"));
     }
     cmd::output(bootstrap.arg(suite).arg(&tree))?;
-    let image = path(cache);
+    let image = root.path(cache);
     let part = cache.join("guest-root.img.part");
     let mkfs = find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")?;
     let mut make = Command::new(mkfs);

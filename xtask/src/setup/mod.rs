@@ -17,6 +17,7 @@ use crate::cmd::{self, Steps};
 use crate::console::Console;
 use crate::paths::{Workspace, find_program, is_root};
 use apt::Apt;
+use guest_root::Root;
 use kernel::Series;
 
 /// Finds, and as root on Debian installs, the tools that the other commands need.
@@ -41,7 +42,7 @@ pub enum Part {
     CargoFuzz,
     Kernel(Series),
     /// A root file system with systemd and containerd from Debian's packages, as an image.
-    GuestRoot,
+    GuestRoot(Root),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +86,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     parts.extend_from_slice(VM);
     parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
     parts.extend(Series::ALL.map(Part::Kernel));
-    parts.push(Part::GuestRoot);
+    parts.push(Part::GuestRoot(Root::Containers));
     let console = Console::alone();
     let setup = Setup { workspace, console: &console, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
@@ -187,7 +188,8 @@ impl Part {
             Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
             Self::Kernel(series) => format!("kernel {series}"),
-            Self::GuestRoot => "guest with containerd".to_owned(),
+            Self::GuestRoot(Root::Containers) => "guest with containerd".to_owned(),
+            Self::GuestRoot(Root::Cluster) => "guest with a cluster".to_owned(),
         }
     }
 
@@ -209,7 +211,7 @@ impl Part {
             // Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in PATH.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
-            Self::GuestRoot => existing(guest_root::path(cache)),
+            Self::GuestRoot(root) => existing(root.path(cache)),
         }
     }
 
@@ -219,7 +221,7 @@ impl Part {
             Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => false,
             Self::BpfToolchain => bpf_toolchain::needs_packages(),
             // The files of the root file system have many owners, and its packages are set up in a chroot.
-            Self::Packaged(_) | Self::GuestRoot => true,
+            Self::Packaged(_) | Self::GuestRoot(_) => true,
         }
     }
 
@@ -230,7 +232,7 @@ impl Part {
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
             // Downloads need only the package lists. xtask then does the rest as an ordinary user.
-            Self::Earlyoom | Self::Kernel(_) | Self::GuestRoot => vec!["cargo xtask setup".to_owned()],
+            Self::Earlyoom | Self::Kernel(_) | Self::GuestRoot(_) => vec!["cargo xtask setup".to_owned()],
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }
@@ -260,7 +262,7 @@ impl Part {
                 let kernel = kernel::download(apt, cache, series)?;
                 Ok(format!("downloaded {}", kernel.release))
             }
-            Self::GuestRoot => guest_root::make(apt, cache),
+            Self::GuestRoot(root) => guest_root::make(root, apt, cache),
             Self::CargoFuzz => {
                 let mut install = cmd::cargo();
                 install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ_VERSION, "--locked"]);

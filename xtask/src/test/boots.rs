@@ -24,6 +24,15 @@ const BOOTS: [(Lane, Wanted); 5] = [
     (Lane::Beside, Wanted(Series::V6_1, Cgroup::V2, Boot::Between)),
 ];
 
+/// The boot that only a long test has. Its control plane needs both CPUs.
+const CLUSTER: (Lane, Wanted) = (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster));
+
+/// Returns the boots of a test; the boot with a cluster only if its programs are at hand.
+fn boots(is_long: bool) -> Vec<(Lane, Wanted)> {
+    let cluster = (is_long && vm::kubernetes::directory().is_ok()).then_some(CLUSTER);
+    BOOTS.into_iter().chain(cluster).collect()
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Wanted(Series, Cgroup, Boot);
 
@@ -40,10 +49,11 @@ impl Wanted {
 }
 
 /// Returns the parts that only some boots need, each once.
-pub fn parts() -> Vec<Part> {
+pub fn parts(is_long: bool) -> Vec<Part> {
     let mut parts = Vec::new();
     // A plan that cannot be made needs no parts. Its boot reports the error.
-    for part in BOOTS.iter().filter_map(|(_, wanted)| wanted.plan(false).ok()).flat_map(|plan| plan.parts()) {
+    for part in boots(is_long).iter().filter_map(|(_, wanted)| wanted.plan(is_long).ok()).flat_map(|plan| plan.parts())
+    {
         if !parts.contains(&part) {
             parts.push(part);
         }
@@ -61,7 +71,11 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
             return Vec::new();
         }
     };
-    let outcomes = lanes::run(&BOOTS, |lane, wanted| {
+    if is_long && let Err(reason) = vm::kubernetes::directory() {
+        tally.skip(format!("VM {}: every scenario: {reason:#}", CLUSTER.1.label()));
+    }
+    let boots = boots(is_long);
+    let outcomes = lanes::run(&boots, |lane, wanted| {
         let console = match lane {
             Lane::Alone => Console::alone(),
             Lane::Beside => Console::beside_others(&wanted.label()),
@@ -77,7 +91,7 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
         }
         verdict
     });
-    let outcomes = BOOTS.iter().zip(outcomes).map(|((lane, wanted), verdict)| {
+    let outcomes = boots.iter().zip(outcomes).map(|((lane, wanted), verdict)| {
         (wanted.label(), verdict.map(|verdict| once_more(&lab, *lane, wanted.plan(is_long), verdict)))
     });
     count(outcomes, tally)
@@ -141,6 +155,8 @@ mod tests {
 
     use anyhow::anyhow;
 
+    use crate::setup::guest_root::Root;
+
     use super::*;
 
     #[test]
@@ -175,7 +191,10 @@ mod tests {
 
     #[test]
     fn each_part_is_listed_once() {
-        assert_eq!(parts(), [Part::Kernel(Series::V6_12), Part::GuestRoot, Part::Kernel(Series::V6_1)]);
+        assert_eq!(
+            parts(false),
+            [Part::Kernel(Series::V6_12), Part::GuestRoot(Root::Containers), Part::Kernel(Series::V6_1)]
+        );
     }
 
     #[test]

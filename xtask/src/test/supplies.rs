@@ -68,28 +68,28 @@ impl Supplies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setup::guest_root::Root;
     use crate::setup::kernel::Series;
 
     #[test]
     fn a_missing_part_fails_only_the_boots_that_need_it() {
         let kernel = Part::Kernel(Series::V6_12);
-        let supplies = Supplies::gather(&[kernel, Part::GuestRoot], |parts| {
-            if parts.contains(&Part::GuestRoot) { bail!("no mmdebstrap") } else { Ok(()) }
+        let supplies = Supplies::gather(&[kernel, Part::GuestRoot(Root::Containers)], |parts| {
+            if parts.contains(&Part::GuestRoot(Root::Containers)) { bail!("no mmdebstrap") } else { Ok(()) }
         });
         assert!(supplies.check_common().is_ok());
         assert!(supplies.check(&[kernel]).is_ok());
-        assert_eq!(supplies.check(&[kernel, Part::GuestRoot]).unwrap_err().to_string(), "no mmdebstrap");
+        assert_eq!(
+            supplies.check(&[kernel, Part::GuestRoot(Root::Containers)]).unwrap_err().to_string(),
+            "no mmdebstrap"
+        );
     }
 
     #[test]
     fn without_the_emulator_every_boot_fails() {
-        let supplies =
-            Supplies::gather(
-                &[Part::GuestRoot],
-                |parts| {
-                    if parts.contains(&setup::QEMU) { bail!("no QEMU") } else { Ok(()) }
-                },
-            );
+        let supplies = Supplies::gather(&[Part::GuestRoot(Root::Containers)], |parts| {
+            if parts.contains(&setup::QEMU) { bail!("no QEMU") } else { Ok(()) }
+        });
         assert_eq!(supplies.check_common().unwrap_err().to_string(), "no QEMU");
     }
 }

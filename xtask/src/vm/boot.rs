@@ -13,11 +13,12 @@ use super::qemu::{Machine, Output, Running};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
 use super::scenario::{self, Guest};
-use super::{Plan, check_command_line, disks, images, modules};
+use super::{Plan, check_command_line, disks, images, kubernetes, modules};
 use crate::console::Console;
 use crate::image;
 use crate::paths::{Workspace, find_program};
 use crate::setup;
+use crate::setup::guest_root::Root;
 use crate::setup::kernel::Kernel;
 
 /// How long a guest that has finished or crashed may take to power off.
@@ -28,10 +29,13 @@ const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
 /// Further kernel parameters of the guest with systemd: the device of its root, and settings that keep systemd off the console.
 const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_auto=no systemd.log_target=kmsg";
 
+/// The device with the programs of Kubernetes.
+const KUBERNETES: &str = " npm.kubernetes=/dev/vdd";
+
 /// The name of the agent's own image among the archives of the guest with containers.
 const OWN_IMAGE: &str = "node-pressure-monitor.tar";
 /// The directory of the agent's manifests for the guest with containers.
-const MANIFESTS: &str = "config/kubernetes/base";
+const MANIFESTS: &str = "config/kubernetes";
 
 #[derive(Debug)]
 pub struct Boot<'a> {
@@ -137,8 +141,11 @@ impl Boot<'_> {
             plan.chaos,
             expressions.join(",")
         );
-        if plan.guest == Guest::Containerd {
+        if plan.guest != Guest::Plain {
             append.push_str(SYSTEMD);
+        }
+        if plan.guest == Guest::Cluster {
+            append.push_str(KUBERNETES);
         }
         check_command_line(&append)?;
         let name = file_name(&plan.label());
@@ -155,7 +162,11 @@ impl Boot<'_> {
             disks: match plan.guest {
                 Guest::Plain => disks::plain(&scratch.path)?,
                 Guest::Containerd => {
-                    disks::with_containers(&scratch.path, setup::guest_root::path(&self.workspace.cache()))?
+                    disks::with_containers(&scratch.path, Root::Containers.path(&self.workspace.cache()))?
+                }
+                Guest::Cluster => {
+                    let programs = kubernetes::programs(&kubernetes::directory()?, &scratch.path)?;
+                    disks::with_cluster(&scratch.path, Root::Cluster.path(&self.workspace.cache()), programs)?
                 }
             },
         };
@@ -210,11 +221,11 @@ impl Boot<'_> {
         )?;
         root.files.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
         let modules = match &self.kernel.modules {
-            Some(dir) => modules::load(dir)?,
+            Some(dir) => modules::load(dir, self.plan.guest == Guest::Cluster)?,
             None => Vec::new(),
         };
         root.modules(modules);
-        if self.plan.guest == Guest::Containerd {
+        if self.plan.guest != Guest::Plain {
             let own = scratch.join(OWN_IMAGE);
             let agent = self.workspace.release("node-pressure-monitor");
             image::write(self.workspace, &agent, image::DEFAULT_REFERENCE, &own)?;
@@ -222,12 +233,7 @@ impl Boot<'_> {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.files.file(&format!("/archives/{name}"), &archive)?;
             }
-            let manifests = self.workspace.root.join(MANIFESTS);
-            for entry in fs::read_dir(&manifests).with_context(|| format!("reading {}", manifests.display()))? {
-                let path = entry.with_context(|| format!("reading {}", manifests.display()))?.path();
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                root.files.file(&format!("/manifests/{name}"), &path)?;
-            }
+            root.files.tree("/manifests", &self.workspace.root.join(MANIFESTS))?;
         }
         Ok(root)
     }

@@ -47,6 +47,15 @@ pub fn with_containers(dir: &Path, root: PathBuf) -> Result<Vec<Disk>> {
     ])
 }
 
+/// Makes the disks of the guest with a cluster: as [`with_containers`], with a larger node's file system, and /dev/vdd with the programs
+/// of Kubernetes.
+pub fn with_cluster(dir: &Path, root: PathBuf, programs: PathBuf) -> Result<Vec<Disk>> {
+    let mut disks = with_containers(dir, root)?;
+    disks[0] = disk(dir, "node.img", 6144, Command::new(mkfs_ext4()?).args(EXT4))?;
+    disks.push(Disk { image: programs, kept: true });
+    Ok(disks)
+}
+
 fn mkfs_ext4() -> Result<PathBuf> {
     find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")
 }

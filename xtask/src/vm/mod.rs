@@ -6,6 +6,7 @@ mod cpio;
 mod disks;
 mod images;
 mod initramfs;
+pub mod kubernetes;
 mod modules;
 mod protocol;
 mod qemu;
@@ -25,6 +26,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::build;
 use crate::console::Console;
 use crate::paths::Workspace;
+use crate::setup::guest_root::Root;
 use crate::setup::kernel::{Kernel, Series};
 use crate::setup::{self, Part};
 use accel::Accel;
@@ -37,7 +39,7 @@ pub use report::print_table;
 /// Boots a virtual machine with the agent inside and runs scenarios in it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask vm ramp\n  cargo xtask vm --kernel 6.1 --cgroup v1 'ramp*20' swarm\n  cargo xtask vm --list"
+    after_help = "Examples:\n  cargo xtask vm ramp\n  KUBERNETES_BIN=kubernetes/server/bin cargo xtask vm cluster\n  cargo xtask vm --kernel 6.1 --cgroup v1 'ramp*20' swarm\n  cargo xtask vm --list"
 )]
 pub struct Options {
     /// Kernel to boot: a series (6.12, 6.1) or the path of an image. Modules are looked for beside it, in ../lib/modules/RELEASE.
@@ -49,9 +51,9 @@ pub struct Options {
     /// Run all scenarios that need containerd when none is named. A named one brings the guest that it needs.
     #[arg(long)]
     containerd: bool,
-    /// Memory of the guest.
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..=65536))]
-    memory: u32,
+    /// Memory of the guest. Default: 1024, and 3072 with a cluster.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
+    memory: Option<u32>,
     /// Keep the serial log of a boot that passed too, and say where it is.
     #[arg(long)]
     keep_log: bool,
@@ -142,6 +144,9 @@ pub struct Chaos {
     /// Seed of the scenario `chaos`. The same seed makes the same episodes.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
+    /// Number of the first episode of the scenario `chaos`, to see one again.
+    #[arg(long = "first", value_name = "EPISODE", default_value_t = 0)]
+    first: u64,
 }
 
 impl Chaos {
@@ -152,7 +157,15 @@ impl Chaos {
 
 impl std::fmt::Display for Chaos {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.seconds, self.seed)
+        write!(f, "{}:{}:{}", self.seconds, self.seed, self.first)
+    }
+}
+
+/// Returns the memory of a guest: a control plane takes 1 GiB.
+const fn memory_mib(guest: Guest) -> u32 {
+    match guest {
+        Guest::Plain | Guest::Containerd => 1024,
+        Guest::Cluster => 3072,
     }
 }
 
@@ -183,12 +196,13 @@ impl Plan {
     /// Returns the plan of a boot of `cargo xtask test`, or of `cargo xtask test --long`.
     pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Self> {
         let requests = scenario::in_test(cgroup, boot, is_long)?;
-        let chaos = Chaos { seconds: if is_long && boot == Boot::Reference { LONG_CHAOS } else { 30 }, seed: 1 };
+        let chaos =
+            Chaos { seconds: if is_long && boot == Boot::Reference { LONG_CHAOS } else { 30 }, seed: 1, first: 0 };
         Ok(Self {
             kernel: KernelChoice::Series(series),
             cgroup,
             guest: boot.guest(),
-            memory_mib: 1024,
+            memory_mib: memory_mib(boot.guest()),
             yields: false,
             time_limit: boot_limit(&requests, chaos),
             requests,
@@ -214,8 +228,10 @@ impl Plan {
     /// Returns the parts that this boot needs and others do not.
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = self.kernel.parts();
-        if self.guest == Guest::Containerd {
-            parts.push(Part::GuestRoot);
+        match self.guest {
+            Guest::Plain => {}
+            Guest::Containerd => parts.push(Part::GuestRoot(Root::Containers)),
+            Guest::Cluster => parts.push(Part::GuestRoot(Root::Cluster)),
         }
         parts
     }
@@ -227,6 +243,7 @@ pub fn label(kernel: &KernelChoice, guest: Guest, cgroup: Cgroup) -> String {
     let guest = match guest {
         Guest::Plain => "",
         Guest::Containerd => "+containerd",
+        Guest::Cluster => "+cluster",
     };
     format!("{}{guest} {}", kernel.label(), cgroup.word())
 }
@@ -241,12 +258,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     }
     let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
     let requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
+    let guest = scenario::guest(&requests)?;
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
         cgroup: options.cgroup,
-        guest: scenario::guest(&requests)?,
-        memory_mib: options.memory,
+        guest,
+        memory_mib: options.memory.unwrap_or(memory_mib(guest)),
         yields: false,
         requests,
         chaos: options.chaos,

@@ -15,6 +15,9 @@ use crate::cmd;
 const WANTED: [&str; 9] =
     ["virtio_pci", "virtio_blk", "crc32c_intel", "xfs", "overlay", "quota_v2", "loop", "lzo_rle", "zram"];
 
+/// The modules of a pod network.
+const OF_PODS: [&str; 2] = ["bridge", "veth"];
+
 /// One module, unpacked.
 #[derive(Debug)]
 pub struct Module {
@@ -22,12 +25,17 @@ pub struct Module {
     pub content: Vec<u8>,
 }
 
-/// Reads the wanted modules and their dependencies, dependencies first. Omits modules that are built in or absent.
-pub fn load(modules: &Path) -> Result<Vec<Module>> {
+/// Reads the wanted modules, with those of a pod network if asked for, and their dependencies, dependencies first. Omits modules that
+/// are built in or absent.
+pub fn load(modules: &Path, with_pod_network: bool) -> Result<Vec<Module>> {
+    let mut wanted = WANTED.to_vec();
+    if with_pod_network {
+        wanted.extend(OF_PODS);
+    }
     let mut files = BTreeMap::new();
     index(&modules.join("kernel"), &mut files)?;
     let mut contents = BTreeMap::new();
-    let order = load_order(&WANTED, &mut |name| {
+    let order = load_order(&wanted, &mut |name| {
         let Some(file) = files.get(name) else {
             return Ok(None);
         };

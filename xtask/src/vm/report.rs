@@ -94,7 +94,11 @@ pub fn print_table(verdicts: &[Verdict]) {
 
 pub fn print_catalogue() {
     for entry in CATALOGUE {
-        let guest = if entry.guest == Guest::Containerd { " (needs containerd)" } else { "" };
+        let guest = match entry.guest {
+            Guest::Plain => "",
+            Guest::Containerd => " (needs containerd)",
+            Guest::Cluster => " (needs KUBERNETES_BIN)",
+        };
         println!("{:<17} {:<6} {}{guest}", entry.name, entry.cgroups.join(","), entry.about);
     }
 }

@@ -66,6 +66,9 @@ pub fn choose(expressions: &[String], cgroup: Cgroup, guest: Guest) -> Result<Ve
         let all = CATALOGUE.iter().map(|entry| Request { entry, times: 1 });
         return Ok(all.filter(|request| request.supports(cgroup) && request.entry.guest == guest).collect());
     }
+    if expressions == ["cluster"] {
+        return choose(&[], cgroup, Guest::Cluster);
+    }
     let mut seen = BTreeSet::new();
     let mut requests = Vec::new();
     for expression in expressions {
@@ -96,9 +99,10 @@ pub fn guest(requests: &[Request]) -> Result<Guest> {
             named.map(|request| request.entry.name).collect::<Vec<_>>().join(", ")
         };
         bail!(
-            "{} needs the guest with containerd and {} the one without: ask for them in two boots",
+            "these need different guests: plain: {}; with containerd: {}; with a cluster: {}; ask for them in several boots",
+            names(Guest::Plain),
             names(Guest::Containerd),
-            names(Guest::Plain)
+            names(Guest::Cluster)
         );
     }
     Ok(first)

@@ -3,27 +3,37 @@
 //! | state | request | effect of the answers |
 //! |---|---|---|
 //! | mark | PATCH `pods/status`: `DisruptionTarget` | retried once, then remove in any case |
-//! | remove | DELETE, or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; else retried |
+//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running: end, the pod stays; else remove |
+//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; else retried |
 //! | compare | GET the pod | the same UID: remove again; not found or another UID: gone |
 //! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; else end, the pod stays |
 //! | mark late | PATCH `pods/status` | send event in any case |
-//! | send event | POST an event whose name follows from the UID | done, or exists already: end |
+//! | send event | POST an event whose name follows from the UID | done, or exists already: watch |
+//! | watch | GET the pod | only after `Failed`: until the status lasts; else write again |
+//! | write again | PATCH `pods/status`: Failed | watch |
 //!
 //! A pod that is gone gets its event if the agent evicted it, or may have. An eviction that the agent carries out itself marks first, so
-//! that the pod's owner sees the cause, and is retried until its decision is ten minutes old. One that needs the API server's consent
+//! that the pod's owner sees the cause, and is retried until its decision is ten minutes old. The status Failed has the mark in it, and the
+//! Eviction API sets a mark of its own. One that needs the API server's consent
 //! ends when it is refused or has no answer in time.
 
 use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-use super::exchange::{Answer, Outcome, Step, Verdict, Wait};
+use super::exchange::{Answer, Life, Outcome, Step, Verdict, Wait};
+use super::failed_status::{FailedStatus, LOOK_EVERY, Next};
 use super::intent::{Intent, Progress};
 
 /// How long the API server is asked for an eviction that needs its consent.
 pub const ASKED_FOR: Duration = Duration::from_secs(10);
 /// Age of a decision at which its removal is given up: the kubelet has restarted the pod since, and it may be healthy.
 pub const OLDEST_REMOVAL: Duration = Duration::from_secs(600);
+/// Time after a pod's end from which a removal is late: the kubelet may have restarted its containers.
+const LATE_AFTER: Duration = Duration::from_secs(3);
+/// How long a pod is looked at whose containers the kubelet has not reported since their end. A kubelet that was started in an outage of the
+/// API server needs 48 s.
+const LOOKS_FOR_REPORT: u32 = 60;
 /// Age of a decision at which its event is given up: the API server keeps events for an hour.
 const OLDEST_EVENT: Duration = Duration::from_secs(3600);
 /// Attempts at a removal that is refused, where the decision does not grow too old first.
@@ -42,11 +52,14 @@ const UNKNOWN_EVENTS: u32 = 120;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Mark,
+    Look,
     Remove,
     Compare,
     Check,
     MarkLate,
     SendEvent,
+    Watch,
+    WriteAgain,
     End,
 }
 
@@ -57,7 +70,8 @@ pub struct Plan {
     /// Attempts to mark before the removal.
     first_marks: u32,
     wants_event: bool,
-    by_eviction_api: bool,
+    method: EvictionMethod,
+    grace: Duration,
     at: At,
     progress: Progress,
     /// A removal was requested without an answer: it may have been carried out.
@@ -67,26 +81,35 @@ pub struct Plan {
     /// Comparisons in all, since each leads back to the removal.
     comparisons: u32,
     is_delay_reported: bool,
+    /// The pod was looked at since the last attempt that was late.
+    has_looked: bool,
+    is_gone: bool,
+    looks: u32,
+    failed_status: FailedStatus,
     note: Option<String>,
 }
 
 impl Plan {
     /// Returns what is left of `intent` after `progress`. `is_resumed`: an earlier agent began it, so the loop waits for no answer.
     pub fn of(intent: &Intent, progress: Progress, is_resumed: bool) -> Self {
-        let by_eviction_api = intent.method == EvictionMethod::Evict;
         let mut plan = Self {
             is_certain: intent.is_certain,
             wants_mark: intent.wants_mark,
             // The loop waits for the removal of those that are not hard.
             first_marks: if intent.is_hard() { FIRST_MARKS } else { 1 },
             wants_event: intent.wants_event,
-            by_eviction_api,
+            method: intent.method,
+            grace: intent.grace(),
             at: At::End,
             progress,
             is_unsure: is_resumed && progress.asked,
             attempts: 0,
             comparisons: 0,
             is_delay_reported: false,
+            has_looked: false,
+            is_gone: false,
+            looks: 0,
+            failed_status: FailedStatus::default(),
             note: None,
         };
         plan.at = if progress.removed {
@@ -94,10 +117,9 @@ impl Plan {
         } else if !intent.is_certain && is_resumed {
             // The pressure may be over: the removal is checked, not requested again.
             if progress.asked { At::Check } else { At::End }
-        } else if plan.wants_mark && !progress.marked && !by_eviction_api {
+        } else if plan.wants_mark && !progress.marked && plan.marks_apart() {
             At::Mark
         } else {
-            // The Eviction API may refuse. It sets a condition of its own, which ours replaces afterwards.
             At::Remove
         };
         plan
@@ -107,8 +129,8 @@ impl Plan {
     pub fn step(&self) -> Option<Step> {
         match self.at {
             At::Mark | At::MarkLate => Some(Step::Mark),
-            At::Remove => Some(Step::Remove),
-            At::Compare | At::Check => Some(Step::Get),
+            At::Remove | At::WriteAgain => Some(Step::Remove),
+            At::Look | At::Compare | At::Check | At::Watch => Some(Step::Get),
             At::SendEvent => Some(Step::SendEvent),
             At::End => None,
         }
@@ -118,10 +140,20 @@ impl Plan {
         self.progress
     }
 
-    /// Ends the eviction if its decision is too old for the next request. Call it before each request.
+    /// Returns how the pod is ended: not by the intent's method if the agent may not use the Eviction API.
+    pub fn method(&self) -> EvictionMethod {
+        self.method
+    }
+
+    /// Ends the eviction if its decision is too old for the next request; looks at the pod first if the request is late. Call it before
+    /// each request.
     pub fn expire(&mut self, age: Duration) -> Option<Verdict> {
         let oldest = if self.progress.removed { OLDEST_EVENT } else { OLDEST_REMOVAL };
         if self.at == At::End || age < oldest {
+            let is_removal = matches!(self.at, At::Mark | At::Remove);
+            if is_removal && self.is_certain && !self.has_looked && age >= self.grace + LATE_AFTER {
+                (self.at, self.attempts) = (At::Look, 0);
+            }
             return None;
         }
         self.at = At::End;
@@ -147,11 +179,14 @@ impl Plan {
         self.attempts += 1;
         match self.at {
             At::Mark => self.take_mark(&answer, self.first_marks, At::Remove),
+            At::Look => self.take_look(answer, age),
             At::MarkLate => self.take_mark(&answer, LATE_MARKS, At::SendEvent),
             At::Remove => self.take_removal(answer, age),
             At::Compare => self.take_comparison(answer, age),
             At::Check => self.take_check(answer),
             At::SendEvent => self.take_event(answer),
+            At::Watch => self.take_watch(answer, age),
+            At::WriteAgain => self.take_repeat(answer),
             At::End => Outcome { wait: Wait::None, verdict: None },
         }
     }
@@ -171,16 +206,51 @@ impl Plan {
         self.go(then, None)
     }
 
+    /// The kubelet restarts what was killed, unless it learns of the eviction in time. What runs again is healthy and is left alone.
+    fn take_look(&mut self, answer: Answer, age: Duration) -> Outcome {
+        match answer {
+            Answer::NotFound | Answer::Found { is_same: false, .. } => self.gone(),
+            Answer::Found { is_terminating: true, .. } | Answer::Found { life: Life::Evicted { .. }, .. } => {
+                self.removed()
+            }
+            Answer::Found { life: Life::Restarted, .. } => self.end(Verdict::Restarted),
+            Answer::Found { life: Life::AsBefore, .. } if self.looks < LOOKS_FOR_REPORT => {
+                self.looks += 1;
+                Outcome { wait: Wait::For(LOOK_EVERY), verdict: self.delay("the kubelet has not reported its end yet") }
+            }
+            Answer::Found { .. } | Answer::Refused(_) | Answer::NotPermitted(_) => {
+                self.has_looked = true;
+                self.go(At::Remove, None)
+            }
+            _ => self.retry_or_expire(&answer, age),
+        }
+    }
+
     fn take_removal(&mut self, answer: Answer, age: Duration) -> Outcome {
         self.is_unsure |= matches!(answer, Answer::Unknown(_));
+        self.has_looked &= !matches!(answer, Answer::Unknown(_) | Answer::Busy { .. });
         match answer {
+            Answer::NotPermitted(_) if self.method == EvictionMethod::Evict => {
+                self.method = EvictionMethod::Fail;
+                self.note = Some(
+                    "the agent may not use the Eviction API: the pod's status was set to Failed, and no disruption budget was asked"
+                        .to_owned(),
+                );
+                self.go(At::Remove, None)
+            }
             Answer::Done | Answer::AlreadyExists | Answer::Found { .. } => self.removed(),
             Answer::NotFound => self.gone(),
             Answer::Conflict => self.go(At::Compare, None),
             Answer::Budget(reason) => self.end(Verdict::Refused(reason)),
-            Answer::Refused(reason) if !self.is_certain => self.end(Verdict::Refused(reason)),
-            Answer::Refused(reason) if self.attempts >= REFUSED_REMOVALS => self.end(Verdict::GivenUp(reason)),
-            Answer::Busy { .. } | Answer::Unknown(_) | Answer::Refused(_) => self.retry_or_expire(&answer, age),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) if !self.is_certain => {
+                self.end(Verdict::Refused(reason))
+            }
+            Answer::Refused(reason) | Answer::NotPermitted(reason) if self.attempts >= REFUSED_REMOVALS => {
+                self.end(Verdict::GivenUp(reason))
+            }
+            Answer::Busy { .. } | Answer::Unknown(_) | Answer::Refused(_) | Answer::NotPermitted(_) => {
+                self.retry_or_expire(&answer, age)
+            }
         }
     }
 
@@ -212,10 +282,11 @@ impl Plan {
 
     fn take_check(&mut self, answer: Answer) -> Outcome {
         match answer {
-            Answer::Found { is_same: true, is_terminating: false } => {
+            Answer::Found { is_same: true, life: Life::Evicted { .. }, .. } => self.removed(),
+            Answer::Found { is_same: true, is_terminating: false, .. } => {
                 self.end(Verdict::Done(Some("the removal was not carried out, and is not requested again".to_owned())))
             }
-            Answer::Found { is_same: true, is_terminating: true } => self.removed(),
+            Answer::Found { is_same: true, is_terminating: true, .. } => self.removed(),
             Answer::Found { is_same: false, .. } | Answer::NotFound => self.gone(),
             Answer::Refused(reason) => self.end(Verdict::GivenUp(reason)),
             _ => retry(&answer),
@@ -235,29 +306,85 @@ impl Plan {
             }
             _ => return retry(&answer),
         }
+        self.finish()
+    }
+
+    fn take_watch(&mut self, answer: Answer, age: Duration) -> Outcome {
+        match answer {
+            Answer::Found { is_same: true, is_terminating: false, life } => {
+                match self.failed_status.take(life, age, self.grace) {
+                    Next::Look => {}
+                    Next::WriteAgain => return self.go(At::WriteAgain, None),
+                    Next::Over => return self.finish(),
+                    Next::Lost => return self.lost("its status is not Failed with the reason Evicted".to_owned()),
+                }
+            }
+            // Deleted since.
+            Answer::Found { .. } | Answer::NotFound => return self.finish(),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => return self.lost(reason),
+            _ if self.attempts >= UNKNOWN_EVENTS => return self.lost("the API server does not answer".to_owned()),
+            _ => return retry(&answer),
+        }
+        self.attempts = 0;
+        Outcome { wait: Wait::For(LOOK_EVERY), verdict: None }
+    }
+
+    fn take_repeat(&mut self, answer: Answer) -> Outcome {
+        match answer {
+            Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(&answer),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => self.lost(reason),
+            _ => {
+                let outcome = self.go(At::Watch, None);
+                Outcome { wait: Wait::For(LOOK_EVERY), ..outcome }
+            }
+        }
+    }
+
+    fn lost(&mut self, reason: String) -> Outcome {
+        self.note = self.note.take().or(Some(format!("it may not be seen as evicted: {reason}")));
         let note = self.note.take();
         self.end(Verdict::Done(note))
     }
 
+    /// Looks what becomes of the status Failed, or ends.
+    fn finish(&mut self) -> Outcome {
+        if self.at == At::SendEvent && self.watches() {
+            let outcome = self.go(At::Watch, None);
+            return Outcome { wait: Wait::For(LOOK_EVERY), ..outcome };
+        }
+        let note = self.note.take();
+        self.end(Verdict::Done(note))
+    }
+
+    fn watches(&self) -> bool {
+        self.method == EvictionMethod::Fail && !self.is_gone
+    }
+
     fn removed(&mut self) -> Outcome {
         self.progress.removed = true;
+        self.progress.marked |= self.wants_mark && self.method == EvictionMethod::Fail;
         let then = self.after_removal();
         self.go(then, Some(Verdict::Accepted))
+    }
+
+    /// Returns whether the mark is a request of its own: the status Failed has it in it, and the Eviction API sets one of its own.
+    fn marks_apart(&self) -> bool {
+        self.method == EvictionMethod::Delete
     }
 
     /// The pod does not exist. Its event is sent if the agent evicted it, or may have.
     fn gone(&mut self) -> Outcome {
         let is_ours = self.is_certain || self.is_unsure;
-        self.progress.removed = true;
+        (self.progress.removed, self.is_gone) = (true, true);
         self.go(if is_ours { At::SendEvent } else { At::End }, Some(Verdict::Gone))
     }
 
     fn after_removal(&self) -> At {
-        let mark = self.wants_mark && (self.by_eviction_api || !self.progress.marked);
-        match (mark, self.wants_event) {
-            (true, _) => At::MarkLate,
-            (false, true) => At::SendEvent,
-            (false, false) => At::End,
+        match () {
+            () if self.wants_mark && !self.progress.marked && self.marks_apart() => At::MarkLate,
+            () if self.wants_event => At::SendEvent,
+            () if self.watches() => At::Watch,
+            () => At::End,
         }
     }
 
@@ -282,6 +409,7 @@ impl Plan {
         let reason = match answer {
             Answer::Busy { reason, .. }
             | Answer::Refused(reason)
+            | Answer::NotPermitted(reason)
             | Answer::Unknown(reason)
             | Answer::Budget(reason) => reason.as_str(),
             _ => "the answer does not fit the request",

@@ -3,9 +3,17 @@ use crate::cluster::evictions::intent::tests::intent;
 
 const SOON: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(11);
-const TERMINATING: Answer = Answer::Found { is_same: true, is_terminating: true };
-const THERE: Answer = Answer::Found { is_same: true, is_terminating: false };
-const ANOTHER: Answer = Answer::Found { is_same: false, is_terminating: false };
+const TERMINATING: Answer = Answer::Found { is_same: true, is_terminating: true, life: Life::AsBefore };
+const THERE: Answer = found(Life::AsBefore);
+const ANOTHER: Answer = Answer::Found { is_same: false, is_terminating: false, life: Life::AsBefore };
+
+const fn found(life: Life) -> Answer {
+    Answer::Found { is_same: true, is_terminating: false, life }
+}
+
+fn failing() -> Plan {
+    Plan::of(&Intent { method: EvictionMethod::Fail, ..intent("u") }, Progress::default(), false)
+}
 
 fn hard() -> Plan {
     Plan::of(&intent("u"), Progress::default(), false)
@@ -52,9 +60,9 @@ fn a_certain_eviction_marks_deletes_and_sends_an_event() {
 }
 
 #[test]
-fn an_asked_eviction_marks_after_it_is_accepted() {
-    let (steps, verdicts) = run(&mut soft(), &soon(&[Answer::Done, Answer::Done, Answer::AlreadyExists]));
-    assert_eq!(steps, [Step::Remove, Step::Mark, Step::SendEvent]);
+fn the_eviction_api_sets_the_mark_of_an_asked_eviction() {
+    let (steps, verdicts) = run(&mut soft(), &soon(&[Answer::Done, Answer::AlreadyExists]));
+    assert_eq!(steps, [Step::Remove, Step::SendEvent]);
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(None)]);
 }
 
@@ -125,7 +133,7 @@ fn another_pod_of_the_name_is_never_touched() {
 #[test]
 fn a_conflict_with_another_client_is_retried() {
     let (steps, _) = run(&mut soft(), &soon(&[Answer::Conflict, THERE, Answer::Done]));
-    assert_eq!(steps, [Step::Remove, Step::Get, Step::Remove, Step::Mark]);
+    assert_eq!(steps, [Step::Remove, Step::Get, Step::Remove, Step::SendEvent]);
     let answers = [(Answer::Conflict, LATE), (THERE, LATE)];
     let (steps, verdicts) = run(&mut soft(), &answers);
     assert_eq!(steps, [Step::Remove, Step::Get]);
@@ -136,7 +144,7 @@ fn a_conflict_with_another_client_is_retried() {
 fn a_removal_without_an_answer_is_checked() {
     for (found, steps, last) in [
         (THERE, vec![Step::Get], None),
-        (TERMINATING, vec![Step::Get, Step::Mark], Some(Verdict::Accepted)),
+        (TERMINATING, vec![Step::Get, Step::SendEvent], Some(Verdict::Accepted)),
         (Answer::NotFound, vec![Step::Get, Step::SendEvent], Some(Verdict::Gone)),
         (ANOTHER, vec![Step::Get, Step::SendEvent], Some(Verdict::Gone)),
     ] {
@@ -175,7 +183,7 @@ fn a_restarted_agent_resumes_at_the_progress() {
     assert_eq!(of(&intent("u"), removed), Some(Step::Mark));
     assert_eq!(of(&asking(), none), None, "never requested, and the pressure may be over");
     assert_eq!(of(&asking(), asked), Some(Step::Get), "not requested again");
-    assert_eq!(of(&asking(), removed), Some(Step::Mark));
+    assert_eq!(of(&asking(), removed), Some(Step::SendEvent));
     let quiet = Intent { wants_mark: false, wants_event: false, ..intent("u") };
     assert_eq!(of(&quiet, removed), None);
     let mut plan = Plan::of(&asking(), asked, true);
@@ -224,7 +232,7 @@ fn a_lasting_conflict_ends() {
 fn an_old_decision_is_given_up() {
     let mut plan = hard();
     assert_eq!(plan.expire(OLDEST_REMOVAL - SOON), None);
-    assert_eq!(plan.step(), Some(Step::Mark));
+    assert_eq!(plan.step(), Some(Step::Get));
     let verdict = plan.expire(OLDEST_REMOVAL);
     assert!(matches!(verdict, Some(Verdict::GivenUp(ref reason)) if reason.contains("600 s ago")), "{verdict:?}");
     assert_eq!((plan.step(), plan.expire(OLDEST_REMOVAL)), (None, None));
@@ -243,4 +251,77 @@ fn a_soft_eviction_marks_once_before_the_removal() {
     let mut plan = Plan::of(&soft, Progress::default(), false);
     let (steps, _) = run(&mut plan, &soon(&[unknown(), Answer::Done, Answer::Done, Answer::Done]));
     assert_eq!(steps, [Step::Mark, Step::Remove, Step::Mark, Step::SendEvent]);
+}
+
+const EVICTED: Answer = found(Life::Evicted { is_over: true });
+
+#[test]
+fn a_failed_status_has_the_mark_in_it_and_is_watched() {
+    let answers = soon(&[Answer::Done, Answer::Done, found(Life::Ended), EVICTED, EVICTED, EVICTED]);
+    let (steps, verdicts) = run(&mut failing(), &answers);
+    assert_eq!(steps, [vec![Step::Remove, Step::SendEvent], vec![Step::Get; 4]].concat());
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(None)]);
+    let reverted = soon(&[Answer::Done, Answer::Done, THERE, Answer::Done, EVICTED, EVICTED, EVICTED]);
+    let (steps, _) = run(&mut failing(), &reverted);
+    assert_eq!(steps[2..], [Step::Get, Step::Remove, Step::Get, Step::Get, Step::Get], "written again");
+    let mut plan = failing();
+    let (steps, verdicts) = run(&mut plan, &soon(&[Answer::Done, Answer::Done, Answer::NotFound]));
+    assert_eq!((steps.len(), verdicts.last()), (3, Some(&Verdict::Done(None))), "deleted meanwhile");
+    let removed = Progress { asked: true, marked: true, removed: true };
+    let mut resumed = Plan::of(&Intent { method: EvictionMethod::Fail, ..intent("u") }, removed, true);
+    let (steps, _) = run(&mut resumed, &soon(&[Answer::AlreadyExists, EVICTED]));
+    assert_eq!(steps, [Step::SendEvent, Step::Get, Step::Get]);
+}
+
+/// Asks for the next step at this age of the decision.
+fn at(plan: &mut Plan, age: Duration) -> Option<Step> {
+    assert_eq!(plan.expire(age), None);
+    plan.step()
+}
+
+#[test]
+fn a_late_removal_leaves_what_runs_again_alone() {
+    let late = Duration::from_secs(4);
+    for intent in [intent("u"), Intent { method: EvictionMethod::Fail, ..intent("u") }] {
+        let plan = || Plan::of(&intent, Progress::default(), false);
+        assert_ne!(at(&mut plan(), SOON), Some(Step::Get));
+        let mut restarted = plan();
+        assert_eq!(at(&mut restarted, late), Some(Step::Get));
+        let outcome = restarted.take(found(Life::Restarted), late);
+        assert_eq!((outcome.verdict, restarted.step()), (Some(Verdict::Restarted), None));
+
+        let mut stopped = plan();
+        assert_eq!(at(&mut stopped, late), Some(Step::Get));
+        stopped.take(found(Life::Stopped), late);
+        assert_eq!(at(&mut stopped, late), Some(Step::Remove));
+        stopped.take(unknown(), late);
+        assert_eq!(at(&mut stopped, late), Some(Step::Get), "looked at again after an attempt without an answer");
+
+        let mut unreported = plan();
+        for _ in 0..LOOKS_FOR_REPORT {
+            assert_eq!(at(&mut unreported, late), Some(Step::Get));
+            assert_eq!(unreported.take(THERE, late).wait, Wait::For(LOOK_EVERY));
+        }
+        unreported.take(THERE, late);
+        assert_eq!(at(&mut unreported, late), Some(Step::Remove), "there is no kubelet that would report");
+
+        let mut ended = plan();
+        at(&mut ended, late);
+        assert_eq!(ended.take(EVICTED, late).verdict, Some(Verdict::Accepted), "an earlier request was carried out");
+    }
+    let mut asked = soft();
+    assert_eq!(at(&mut asked, LATE), Some(Step::Remove), "nothing was killed");
+}
+
+#[test]
+fn without_the_eviction_api_the_status_is_failed() {
+    let forbidden = || Answer::NotPermitted("forbidden".to_owned());
+    let mut plan = soft();
+    let (steps, verdicts) =
+        run(&mut plan, &soon(&[forbidden(), Answer::Done, Answer::Done, EVICTED, EVICTED, EVICTED]));
+    assert_eq!(plan.method(), EvictionMethod::Fail);
+    assert_eq!(steps[..4], [Step::Remove, Step::Remove, Step::SendEvent, Step::Get]);
+    assert!(matches!(&verdicts[..], [Verdict::Accepted, Verdict::Done(Some(note))] if note.contains("Eviction API")));
+    let (_, verdicts) = run(&mut soft(), &soon(&[forbidden(), refused()]));
+    assert_eq!(verdicts, [Verdict::Refused("forbidden".to_owned())]);
 }

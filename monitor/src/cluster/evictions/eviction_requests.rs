@@ -14,14 +14,15 @@ use crate::config::kubernetes_options::EvictionMethod;
 use super::super::api_answer::retry_after_seconds;
 use super::super::api_time;
 use super::super::events::event_request::{EventRequest, InvolvedObject};
-use super::exchange::{Answer, Step};
+use super::exchange::{Answer, Life, Step};
 use super::intent::Intent;
 
 /// Reason of the condition `DisruptionTarget`, named as Kubernetes' own are (`EvictionByEvictionAPI`, `TerminationByKubelet`). Policies of
 /// Jobs match type and status alone.
 pub const MARK_REASON: &str = "EvictionByNodePressureMonitor";
-/// The kubelet's reason.
-const EVENT_REASON: &str = "Evicted";
+/// The kubelet's reason, of the event and of the pod's status.
+const EVICTED: &str = "Evicted";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Seconds; a longer `Retry-After` is cut.
 const LONGEST_WAIT: u64 = 60;
 /// Characters of the pod's name within an event's name, which the UID follows.
@@ -31,18 +32,24 @@ const LONGEST_NAME: usize = 160;
 ///
 /// # Errors
 /// When the names make no path, which names from the API server always do.
-pub fn build(step: Step, intent: &Intent, node: &str, now: Timestamp) -> Result<Request<Vec<u8>>, http::Error> {
+pub fn build(
+    (step, method): (Step, EvictionMethod),
+    intent: &Intent,
+    node: &str,
+    now: Timestamp,
+) -> Result<Request<Vec<u8>>, http::Error> {
     let Intent { uid, namespace, name, grace_seconds, .. } = intent;
     let pod = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let preconditions = json!({"uid": uid});
     let options = json!({
         "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_seconds, "preconditions": preconditions,
     });
-    let (method, path, content_type, body) = match (step, intent.method) {
+    let (method, path, content_type, body) = match (step, method) {
         (Step::Get, _) => (Method::GET, pod, "", None),
-        (Step::Mark, _) => {
-            let content = "application/strategic-merge-patch+json";
-            (Method::PATCH, format!("{pod}/status"), content, Some(mark(intent, now)))
+        (Step::Mark, _) => (Method::PATCH, format!("{pod}/status"), STRATEGIC, Some(status(intent, json!({}), now))),
+        (Step::Remove, EvictionMethod::Fail) => {
+            let failed = json!({"phase": "Failed", "reason": EVICTED, "message": intent.message});
+            (Method::PATCH, format!("{pod}/status"), STRATEGIC, Some(status(intent, failed, now)))
         }
         (Step::Remove, EvictionMethod::Evict) => {
             // kube's own type writes `delete_options`, which the API server ignores: the precondition would be lost.
@@ -67,21 +74,22 @@ pub fn build(step: Step, intent: &Intent, node: &str, now: Timestamp) -> Result<
     request.body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default())
 }
 
-fn mark(intent: &Intent, now: Timestamp) -> Value {
-    json!({
-        "metadata": {"uid": intent.uid},
-        "status": {"conditions": [{
+/// Returns the patch that adds these fields, and the mark, to the pod's status.
+fn status(intent: &Intent, mut fields: Value, now: Timestamp) -> Value {
+    if intent.wants_mark {
+        fields["conditions"] = json!([{
             "type": "DisruptionTarget", "status": "True", "reason": MARK_REASON, "message": intent.message,
             "lastTransitionTime": api_time::format(now),
-        }]},
-    })
+        }]);
+    }
+    json!({"metadata": {"uid": intent.uid}, "status": fields})
 }
 
 /// The name follows from the pod's UID, so a second attempt finds the event there already.
 fn event(intent: &Intent, node: &str) -> Value {
     let Intent { uid, namespace, name, .. } = intent;
     let object = InvolvedObject::Pod { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
-    let (reason, message) = (EVENT_REASON.to_owned(), intent.message.clone());
+    let (reason, message) = (EVICTED.to_owned(), intent.message.clone());
     let request = EventRequest { object, is_warning: true, reason, message };
     let mut event = request.to_json(&event_name(intent), node, 1, [intent.decided_at; 2]);
     let annotations: serde_json::Map<String, Value> =
@@ -123,6 +131,7 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
             Answer::Busy { after, reason }
         }
         code if code.is_server_error() => Answer::Unknown(reason),
+        StatusCode::FORBIDDEN if lacks_the_eviction_api(&status) => Answer::NotPermitted(reason),
         // Among them 410, which is about resource versions, not about this pod.
         _ => Answer::Refused(reason),
     }
@@ -138,6 +147,12 @@ fn is_about_the_object(step: Step, intent: &Intent, status: &Value) -> bool {
     status["reason"] == "NotFound" && status["details"]["kind"] == kind && status["details"]["name"] == *name
 }
 
+/// Returns whether the role lacks the verb; an admission policy's refusal has another message.
+fn lacks_the_eviction_api(status: &Value) -> bool {
+    let message = status["message"].as_str().unwrap_or_default();
+    message.contains("cannot create resource \"pods/eviction\"")
+}
+
 fn found(intent: &Intent, body: &[u8]) -> Answer {
     let pod: Value = match serde_json::from_slice(body) {
         Ok(pod) => pod,
@@ -146,7 +161,26 @@ fn found(intent: &Intent, body: &[u8]) -> Answer {
     let metadata = &pod["metadata"];
     match metadata["uid"].as_str().unwrap_or_default() {
         "" => Answer::Unknown("the API server's answer is no pod".to_owned()),
-        uid => Answer::Found { is_same: uid == intent.uid, is_terminating: !metadata["deletionTimestamp"].is_null() },
+        uid => Answer::Found {
+            is_same: uid == intent.uid,
+            is_terminating: !metadata["deletionTimestamp"].is_null(),
+            life: life(&pod["status"], intent.decided_at),
+        },
+    }
+}
+
+/// Returns what a pod's status says of its containers since `decided`. The kubelet writes the start of a container in whole seconds.
+fn life(status: &Value, decided: Timestamp) -> Life {
+    let containers = status["containerStatuses"].as_array().into_iter().flatten();
+    let running = containers.filter_map(|container| container["state"]["running"].as_object());
+    let started: Vec<Option<Timestamp>> =
+        running.map(|running| running.get("startedAt")?.as_str()?.parse().ok()).collect();
+    match (status["phase"].as_str(), status["reason"].as_str()) {
+        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: started.is_empty() },
+        (Some("Failed" | "Succeeded"), _) => Life::Ended,
+        _ if started.iter().flatten().any(|at| *at > decided) => Life::Restarted,
+        _ if started.is_empty() => Life::Stopped,
+        _ => Life::AsBefore,
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::cluster::evictions::intent::tests::intent;
 
 fn built(step: Step, intent: &Intent) -> (String, Value) {
-    let request = build(step, intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
+    let request = build((step, intent.method), intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
     let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
     (format!("{} {}", request.method(), request.uri()), body)
 }
@@ -30,6 +30,40 @@ fn every_request_that_changes_a_pod_names_its_uid() {
     assert_eq!(body["preconditions"], json!({"uid": "u"}));
     assert_eq!(body["gracePeriodSeconds"], 1);
     assert_eq!(built(Step::Get, &soft), ("GET /api/v1/namespaces/ns/pods/web-0".to_owned(), Value::Null));
+}
+
+#[test]
+fn a_pod_is_failed_as_the_kubelet_fails_it() {
+    let fail = Intent { method: EvictionMethod::Fail, ..intent("u") };
+    let (path, body) = built(Step::Remove, &fail);
+    assert_eq!(path, "PATCH /api/v1/namespaces/ns/pods/web-0/status");
+    assert_eq!(body["metadata"], json!({"uid": "u"}));
+    let fields = [&body["status"]["phase"], &body["status"]["reason"], &body["status"]["message"]];
+    assert_eq!(fields, ["Failed", "Evicted", fail.message.as_str()]);
+    assert_eq!(body["status"]["conditions"][0]["reason"], MARK_REASON);
+    let (_, body) = built(Step::Remove, &Intent { wants_mark: false, ..fail });
+    assert_eq!(body["status"]["conditions"], Value::Null);
+}
+
+#[test]
+fn the_status_tells_what_became_of_the_containers() {
+    let decided: Timestamp = "2026-11-23T10:00:00.5Z".parse().unwrap();
+    let running = |at: &str| json!({"state": {"running": {"startedAt": at}}});
+    let stopped = json!({"state": {"terminated": {"exitCode": 137}}});
+    let (before, after) = (running("2026-11-23T09:00:00Z"), running("2026-11-23T10:00:01Z"));
+    for (phase, reason, containers, expected) in [
+        ("Running", "", vec![&before, &stopped], Life::AsBefore),
+        ("Running", "", vec![&before, &after], Life::Restarted),
+        ("Running", "", vec![&stopped], Life::Stopped),
+        ("Running", "", vec![], Life::Stopped),
+        ("Failed", "", vec![&stopped], Life::Ended),
+        ("Succeeded", "", vec![&stopped], Life::Ended),
+        ("Failed", "Evicted", vec![&before], Life::Evicted { is_over: false }),
+        ("Failed", "Evicted", vec![&stopped], Life::Evicted { is_over: true }),
+    ] {
+        let status = json!({"phase": phase, "reason": reason, "containerStatuses": containers});
+        assert_eq!(life(&status, decided), expected, "{status}");
+    }
 }
 
 #[test]
@@ -86,6 +120,13 @@ fn answers_are_interpreted_by_code_and_cause() {
             busy(Some(3), "the API server answered 503 Service Unavailable"),
         ),
         (Step::Remove, 403, None, status("Forbidden", "no"), Answer::Refused("no (403 Forbidden)".to_owned())),
+        (
+            Step::Remove,
+            403,
+            None,
+            status("Forbidden", "u cannot create resource \"pods/eviction\" in API group"),
+            Answer::NotPermitted("u cannot create resource \"pods/eviction\" in API group (403 Forbidden)".to_owned()),
+        ),
         (Step::Remove, 410, None, status("Expired", "old"), Answer::Refused("old (410 Gone)".to_owned())),
         (Step::Remove, 500, None, status("", "etcd"), Answer::Unknown("etcd (500 Internal Server Error)".to_owned())),
     ] {
@@ -96,12 +137,18 @@ fn answers_are_interpreted_by_code_and_cause() {
 #[test]
 fn a_found_pod_is_compared_by_uid() {
     for (body, expected) in [
-        (json!({"metadata": {"uid": "u", "x": 1}}), Answer::Found { is_same: true, is_terminating: false }),
+        (
+            json!({"metadata": {"uid": "u", "x": 1}}),
+            Answer::Found { is_same: true, is_terminating: false, life: Life::Stopped },
+        ),
         (
             json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-            Answer::Found { is_same: true, is_terminating: true },
+            Answer::Found { is_same: true, is_terminating: true, life: Life::Stopped },
         ),
-        (json!({"metadata": {"uid": "v"}}), Answer::Found { is_same: false, is_terminating: false }),
+        (
+            json!({"metadata": {"uid": "v"}}),
+            Answer::Found { is_same: false, is_terminating: false, life: Life::Stopped },
+        ),
     ] {
         assert_eq!(interpreted(Step::Get, 200, None, &body), expected);
     }

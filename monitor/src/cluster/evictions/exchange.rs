@@ -6,7 +6,7 @@ use std::time::Duration;
 pub enum Step {
     /// Sets the pod's condition.
     Mark,
-    /// Deletes or evicts the pod.
+    /// Ends the pod at the API server, by the intent's method.
     Remove,
     Get,
     SendEvent,
@@ -20,6 +20,7 @@ pub enum Answer {
         /// It has the intent's UID.
         is_same: bool,
         is_terminating: bool,
+        life: Life,
     },
     /// The API server itself says that the object does not exist.
     NotFound,
@@ -34,15 +35,35 @@ pub enum Answer {
         after: Option<Duration>,
         reason: String,
     },
+    /// The agent's role does not have the verb for the Eviction API.
+    NotPermitted(String),
     /// Forbidden or invalid.
     Refused(String),
     /// The request failed or has no whole answer: it may have been carried out.
     Unknown(String),
 }
 
+/// What a pod's status says of its containers since the decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// A container runs since before the decision, as far as the kubelet has reported.
+    AsBefore,
+    /// A container was started after the decision, and runs.
+    Restarted,
+    /// No container runs, and the pod has not ended: the kubelet may restart it.
+    Stopped,
+    /// The phase is Failed or Succeeded, and the reason is not `Evicted`.
+    Ended,
+    /// The phase is Failed, and the reason is `Evicted`.
+    Evicted {
+        /// No container runs any more.
+        is_over: bool,
+    },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The pod is terminating; the kubelet stops it.
+    /// The pod is terminating or has failed; the kubelet stops it.
     Accepted,
     /// The pod does not exist, or another pod has its name.
     Gone,
@@ -55,6 +76,8 @@ pub enum Verdict {
     Done(Option<String>),
     /// The eviction failed for this reason and is not retried.
     GivenUp(String),
+    /// The kubelet has restarted the pod before the API server knew of the eviction. It runs, and stays.
+    Restarted,
 }
 
 /// A verdict on the pod with this UID.

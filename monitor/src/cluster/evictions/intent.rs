@@ -52,7 +52,7 @@ pub struct Progress {
     /// The removal was requested; the answer may be missing.
     pub asked: bool,
     pub marked: bool,
-    /// The pod is terminating or deleted.
+    /// The pod is terminating, deleted or failed.
     pub removed: bool,
 }
 
@@ -86,6 +86,10 @@ impl Intent {
     /// Returns whether the agent kills the pod at once, without the grace period of the pod or of a soft threshold.
     pub const fn is_hard(&self) -> bool {
         self.is_certain && self.grace_seconds <= HARD_GRACE_SECONDS
+    }
+
+    pub fn grace(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.grace_seconds.unsigned_abs())
     }
 
     pub fn age(&self) -> std::time::Duration {

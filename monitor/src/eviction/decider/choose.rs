@@ -358,7 +358,7 @@ impl<C: Candidate> Decider<C> {
 
 /// Returns the route of an eviction by the configuration and the state of the API server, or `None` if no eviction is possible now.
 pub(super) fn route(methods: EvictionMethods, is_hard: bool, standing: Standing) -> Option<Route> {
-    use EvictionMethod::{Delete, Evict, Off};
+    use EvictionMethod::{Delete, Evict, Fail, Off};
     let (is_up, is_read) = match standing.control_plane {
         ControlPlane::None => return Some(Route::Local),
         ControlPlane::Up { is_read } => (true, is_read),
@@ -370,13 +370,13 @@ pub(super) fn route(methods: EvictionMethods, is_hard: bool, standing: Standing)
     let method = if is_hard { methods.hard } else { methods.soft };
     match (method, is_hard) {
         (Off, _) => Some(Route::Local),
-        // A deletion is not subject to disruption budgets, so the agent insists on it.
-        (Delete | Evict, false) if standing.is_known && is_up => Some(Route::Requested { insists: method == Delete }),
-        (Delete, _) | (Evict, true) if standing.is_known => Some(Route::Reported),
+        // Only the Eviction API respects disruption budgets, so the agent insists on the others.
+        (_, false) if standing.is_known && is_up => Some(Route::Requested { insists: method != Evict }),
+        (Fail | Delete, _) | (Evict, true) if standing.is_known => Some(Route::Reported),
         // Either the API server does not answer or it does not list the pod, so no disruption budget can be respected.
         (Evict, false) => None,
         // The API server answers but has not listed the pods yet, so protection is unknown. A hard threshold does not wait for the list.
-        (Delete, false) if is_up && !is_read => None,
-        (Delete | Evict, _) => Some(Route::Unlisted),
+        (Fail | Delete, false) if is_up && !is_read => None,
+        (Fail | Delete | Evict, _) => Some(Route::Unlisted),
     }
 }

@@ -40,24 +40,37 @@ const SOCKET: &str = "/tmp/stand-in.sock";
 const REFUSALS: [&str; 5] =
     ["eviction_refused", "eviction_put_off", "leak_not_evictable", "evictions_spent", "candidates_exhausted"];
 
-/// The duration and the seed, from the kernel's command line.
-pub fn wish() -> (Duration, u64) {
+/// What the kernel's command line asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    pub span: Duration,
+    seed: u64,
+    /// The number of the first episode.
+    first: u64,
+}
+
+pub fn wish() -> Wish {
     let text = option("npm.chaos").unwrap_or_default();
-    let (seconds, seed) = text.split_once(':').unwrap_or_default();
-    (Duration::from_secs(seconds.parse().unwrap_or(60)), seed.parse().unwrap_or(1))
+    let mut numbers = text.split(':').map(|part| part.parse().ok());
+    let mut next = |default| numbers.next().flatten().unwrap_or(default);
+    Wish { span: Duration::from_secs(next(60)), seed: next(1), first: next(0) }
 }
 
 pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
-    let (span, seed) = wish();
+    let Wish { span, seed, first } = wish();
     let mut run = Run::start(stage)?;
     let begun = Instant::now();
-    let (mut episodes, mut wrong, mut late) = (0_u32, 0, 0);
+    let (mut episodes, mut wrong, mut late) = (0_u64, 0, 0);
     let mut reported = begun;
     while begun.elapsed() < span {
-        let episode = Episode::new(seed, u64::from(episodes));
+        let number = first + episodes;
+        let episode = Episode::new(seed, number);
         let (outcome, verdict) = run.play(stage, &episode)?;
         if verdict != Verdict::default() {
-            stage.note(format!("episode {episodes} of seed {seed}: {verdict:?}; {outcome:?}; {episode:?}"));
+            stage.note(format!("episode {number} of seed {seed}: {verdict:?}; {outcome:?}; {episode:?}"));
+            for line in run.agent.tail(25) {
+                stage.note(format!("episode {number}: {}", line.chars().take(500).collect::<String>()));
+            }
         }
         wrong += verdict.wrong.len();
         late += verdict.late.len();

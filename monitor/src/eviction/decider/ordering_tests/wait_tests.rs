@@ -212,7 +212,7 @@ fn observe_mode_names_the_victim_without_waiting() {
 
 #[test]
 fn the_route_follows_from_the_method_and_the_api_server() {
-    use EvictionMethod::{Delete, Evict, Off};
+    use EvictionMethod::{Delete, Evict, Fail, Off};
     let (up, unread, down) =
         (ControlPlane::Up { is_read: true }, ControlPlane::Up { is_read: false }, ControlPlane::Down);
     let requested = |insists| Some(Route::Requested { insists });
@@ -245,6 +245,25 @@ fn the_route_follows_from_the_method_and_the_api_server() {
         let standing = Standing { is_pod: true, is_known, control_plane, ..Standing::default() };
         assert_eq!(choose::route(methods, hard, standing), expected, "{method:?} {hard} {control_plane:?} {is_known}");
     }
+}
+
+#[test]
+fn a_new_agent_samples_before_its_first_eviction_for_memory() {
+    const EVICTED: &[&str] = &["evict large for memory.available"];
+    for (name, first_sample, available, expected) in [
+        ("it has just begun", Some(Monotonic(0)), 95, &[][..]),
+        ("half of the threshold is left", Some(Monotonic(0)), 50, EVICTED),
+        ("it has run for longer", None, 95, EVICTED),
+    ] {
+        let mut scene = Scene::memory(available);
+        scene.snapshot.first_sample = first_sample;
+        assert_eq!(scene.at(0).turn(), expected, "{name}");
+    }
+    let mut scene = Scene::memory(95);
+    scene.snapshot.first_sample = Some(Monotonic(0));
+    assert!(scene.at(0).turn().is_empty());
+    assert!(scene.at(299).turn().is_empty());
+    assert_eq!(scene.at(300).turn(), EVICTED);
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! What becomes of a status Failed that the agent has written. Pure.
+//!
+//! The kubelet ends the pod because of it, and writes the status a few times meanwhile: once with an empty reason, and with the phase
+//! Running if it was about to restart a container (seen with kubelet 1.36). Therefore the status is read until it lasts, and written
+//! again while it is not the agent's.
+
+use std::time::Duration;
+
+use super::exchange::Life;
+
+/// Time between two looks.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the status is looked at, after the pod's grace period.
+const LOOKED_AT_FOR: Duration = Duration::from_secs(60);
+/// Looks in a row that must find the pod ended with the agent's reason.
+const CALM_LOOKS: u32 = 3;
+/// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
+const PATIENT_LOOKS: u32 = 2;
+/// Times that the status is written again.
+const REPEATS: u32 = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct FailedStatus {
+    calm: u32,
+    lost: u32,
+    repeats: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Look,
+    WriteAgain,
+    /// The status lasts.
+    Over,
+    /// The status is not the agent's in the end.
+    Lost,
+}
+
+impl FailedStatus {
+    /// Continues after a look, `age` after the decision to give the pod `grace`.
+    pub(super) fn take(&mut self, life: Life, age: Duration, grace: Duration) -> Next {
+        let is_late = age >= grace.saturating_add(LOOKED_AT_FOR);
+        match life {
+            Life::Evicted { is_over: true } => {
+                (self.calm, self.lost) = (self.calm + 1, 0);
+                if self.calm >= CALM_LOOKS { Next::Over } else { Next::Look }
+            }
+            Life::Evicted { is_over: false } => {
+                (self.calm, self.lost) = (0, 0);
+                if is_late { Next::Over } else { Next::Look }
+            }
+            // The kubelet ends this container too, as soon as it looks at the phase, and its last status has no reason.
+            Life::Restarted if !is_late => {
+                (self.calm, self.lost) = (0, 0);
+                Next::Look
+            }
+            Life::Restarted => Next::Lost,
+            Life::AsBefore | Life::Stopped | Life::Ended => {
+                (self.calm, self.lost) = (0, self.lost + 1);
+                match () {
+                    () if is_late || self.repeats >= REPEATS => Next::Lost,
+                    () if self.lost >= PATIENT_LOOKS || life != Life::Ended => {
+                        (self.lost, self.repeats) = (0, self.repeats + 1);
+                        Next::WriteAgain
+                    }
+                    () => Next::Look,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OVER: Life = Life::Evicted { is_over: true };
+    const ENDING: Life = Life::Evicted { is_over: false };
+
+    #[test]
+    fn the_status_is_written_again_until_it_lasts() {
+        use Next::{Look, Lost, Over, WriteAgain};
+        for (name, lives, expected) in [
+            ("it lasts", vec![ENDING, OVER, OVER, OVER], vec![Look, Look, Look, Over]),
+            ("the reason is lost for a moment", vec![Life::Ended, OVER, OVER, OVER], vec![Look, Look, Look, Over]),
+            ("the reason is lost", vec![Life::Ended, Life::Ended, OVER], vec![Look, WriteAgain, Look]),
+            ("an old status has overwritten it", vec![Life::AsBefore, OVER], vec![WriteAgain, Look]),
+            ("the phase is reset", vec![Life::Stopped, Life::Ended, Life::Ended], vec![WriteAgain, Look, WriteAgain]),
+            ("restarted, then ended", vec![Life::Restarted, Life::Ended, Life::Ended], vec![Look, Look, WriteAgain]),
+            ("another client insists", vec![Life::Stopped; 6], [vec![WriteAgain; 5], vec![Lost]].concat()),
+        ] {
+            let mut status = FailedStatus::default();
+            let take = |life: &Life| status.take(*life, Duration::from_secs(5), Duration::from_secs(1));
+            assert_eq!(lives.iter().map(take).collect::<Vec<_>>(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_look_ends_after_a_minute() {
+        for (life, expected) in [(ENDING, Next::Over), (Life::Restarted, Next::Lost), (Life::Ended, Next::Lost)] {
+            let take = |age| FailedStatus::default().take(life, Duration::from_secs(age), Duration::from_secs(30));
+            assert_eq!(take(89), Next::Look, "{life:?}");
+            assert_eq!(take(90), expected, "{life:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A Kubernetes cluster of one node in this guest: etcd, API server, controller manager, scheduler, and a kubelet on containerd.
+
+mod network;
+mod pki;
+pub mod programs;
+pub mod story;
+
+use std::fs;
+use std::mem::ManuallyDrop;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::containers::{Node, Storage};
+use crate::control_plane::{Admin, NODE};
+use crate::init::{self, MANIFESTS, copy_tree};
+use crate::stage::Stage;
+
+use programs::Program;
+
+/// The time limit of a step. A control plane starts slowly under emulation.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The name of the namespace and of every object that deploys the agent.
+pub const NAME: &str = "node-pressure-monitor";
+/// The kubelet's default hard thresholds.
+const KUBELET_THRESHOLDS: &str =
+    "{memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%}";
+
+/// A running cluster. It lives as long as the guest.
+#[derive(Debug)]
+pub struct Cluster {
+    pub admin: Admin,
+    _node: ManuallyDrop<Node>,
+}
+
+impl Cluster {
+    /// Returns the cluster of this boot, and starts it if this is the first scenario.
+    pub fn of(stage: &Stage<'_>) -> Result<Rc<Self>> {
+        if let Some(cluster) = stage.boot.cluster.borrow().as_ref() {
+            return Ok(Rc::clone(cluster));
+        }
+        let cluster = Rc::new(Self::start(stage)?);
+        *stage.boot.cluster.borrow_mut() = Some(Rc::clone(&cluster));
+        Ok(cluster)
+    }
+
+    fn start(stage: &Stage<'_>) -> Result<Self> {
+        let begun = Instant::now();
+        let said = |what: &str| stage.note(format!("{what} after {:.0} s", begun.elapsed().as_secs_f64()));
+        let device = init::option("npm.kubernetes").context("the disk of Kubernetes' programs is not there")?;
+        programs::arrange(&device, KUBELET_THRESHOLDS)?;
+        pki::make()?;
+        network::arrange()?;
+        // The cluster owns the node's containers until the guest ends.
+        let node = ManuallyDrop::new(Node::start(stage, Storage::Shared)?);
+        for archive in [NAME, "busybox"] {
+            let name =
+                if archive == NAME { format!("localhost/{NAME}:0.1.0") } else { format!("localhost/{archive}:1") };
+            node.import_as(archive, &name)?;
+        }
+        said("containerd runs");
+        Program::Etcd.start()?;
+        Program::ApiServer.start()?;
+        let admin = Admin::of_kubeconfig(&pki::file("admin.conf"))?;
+        wait_for(Program::ApiServer, "the API server is ready", || {
+            Ok(admin.find("/api/v1/namespaces/kube-system").is_ok_and(|found| found.is_some()))
+        })?;
+        said("the API server answers");
+        for program in [Program::ControllerManager, Program::Scheduler, Program::Kubelet] {
+            program.start()?;
+        }
+        let cluster = Self { admin, _node: node };
+        wait_for(Program::Kubelet, "the node is Ready", || cluster.is_ready())?;
+        wait_for(Program::ControllerManager, "the namespace has its service account", || {
+            Ok(cluster.admin.find("/api/v1/namespaces/default/serviceaccounts/default")?.is_some())
+        })?;
+        said("the node is Ready");
+        Ok(cluster)
+    }
+
+    pub fn is_ready(&self) -> Result<bool> {
+        let Some(node) = self.admin.find(&format!("/api/v1/nodes/{NODE}"))? else { return Ok(false) };
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        Ok(conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True"))
+    }
+
+    /// Runs kubectl as the administrator; returns its output.
+    pub fn kubectl(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(programs::path("kubectl"));
+        command.arg(format!("--kubeconfig={}", pki::file("admin.conf").display())).args(words);
+        let output = command.output().context("start kubectl")?;
+        if !output.status.success() {
+            bail!("kubectl {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Creates the objects of this text.
+    pub fn apply(&self, yaml: &str) -> Result<()> {
+        let path = "/tmp/apply.yaml";
+        fs::write(path, yaml).with_context(|| format!("write {path}"))?;
+        self.kubectl(&["apply", "-f", path]).map(drop)
+    }
+
+    /// Deploys the agent as config/README.md says, with this change of its configuration, and waits until it is ready.
+    pub fn deploy(&self, stage: &mut Stage<'_>, change: impl Fn(String) -> String) -> Result<Agent> {
+        let copy = Path::new("/tmp/manifests");
+        if copy.exists() {
+            fs::remove_dir_all(copy).context("remove the last scenario's manifests")?;
+        }
+        copy_tree(Path::new(MANIFESTS), copy)?;
+        let configuration = copy.join("base/configuration.yaml");
+        let text = fs::read_to_string(&configuration).context("read the configuration")?;
+        fs::write(&configuration, change(text)).context("write the configuration")?;
+        self.kubectl(&["apply", "-k", "/tmp/manifests"])?;
+        self.agent(stage)
+    }
+
+    /// Waits for the ready agent of this node.
+    pub fn agent(&self, stage: &mut Stage<'_>) -> Result<Agent> {
+        let mut last = Value::Null;
+        let came = stage.until(PATIENCE, |_| {
+            last = self
+                .pods_of(NAME, "app.kubernetes.io/component=agent")
+                .unwrap_or_default()
+                .into_iter()
+                .next()
+                .unwrap_or_default();
+            is_ready(&last)
+        });
+        if !came {
+            bail!("the agent's pod is not ready: {}", last["status"]);
+        }
+        let address = last["status"]["podIP"].as_str().context("the agent's pod has no address")?;
+        let id = container_id(&last)?;
+        let address: SocketAddr = format!("{address}:9946").parse().context("the agent's address")?;
+        let uid = last["metadata"]["uid"].as_str().unwrap_or_default();
+        let name = last["metadata"]["name"].as_str().unwrap_or_default();
+        let scope = crate::cgroups::container_of(stage.layout(), uid, &id)?;
+        let pid = *scope.processes().first().context("the agent's container has no process")?;
+        Ok(Agent::attach(pid, address, format!("/var/log/pods/{NAME}_{name}_{uid}/monitor/0.log").into()))
+    }
+
+    /// Returns the pods of a namespace with this label.
+    pub fn pods_of(&self, namespace: &str, label: &str) -> Result<Vec<Value>> {
+        let label = label.replace('/', "%2F").replace('=', "%3D");
+        let list = self.admin.get(&format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}"))?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+}
+
+pub fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Returns the id of a pod's first container.
+pub fn container_id(pod: &Value) -> Result<String> {
+    let id = pod["status"]["containerStatuses"][0]["containerID"].as_str().context("the pod has no container yet")?;
+    Ok(id.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+fn wait_for(program: Program, what: &str, mut there: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !there().with_context(|| what.to_owned())? {
+        if Instant::now() > deadline {
+            bail!("not after {} s: {what}; {}: {}", PATIENCE.as_secs(), program.name(), program.tail(15).join(" / "));
+        }
+        sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+/// Runs a command; its error has the command's own words.
+fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let output = command.output().with_context(|| format!("start {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

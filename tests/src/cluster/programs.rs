@@ -1,0 +1,139 @@
+//! The programs of the cluster, each a transient unit of systemd.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::network::{NODE_ADDRESS, SERVICES};
+use super::pki::{DIRECTORY, file};
+use super::run;
+use crate::control_plane::NODE;
+use crate::init::mount_at;
+
+/// The mount point of the programs of Kubernetes.
+const PROGRAMS: &str = "/opt/kubernetes";
+const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
+
+/// One program of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    Etcd,
+    ApiServer,
+    ControllerManager,
+    Scheduler,
+    Kubelet,
+}
+
+impl Program {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+        }
+    }
+
+    fn unit(self) -> String {
+        format!("{}.service", self.name())
+    }
+
+    pub fn log(self) -> String {
+        format!("/var/log/{}.log", self.name())
+    }
+
+    fn arguments(self) -> Vec<String> {
+        let in_directory = |name: &str| file(name).display().to_string();
+        let words: Vec<String> = match self {
+            // Nothing outlives the guest, so nothing need reach its disk.
+            Self::Etcd => vec!["--data-dir=/mnt/node/etcd".to_owned(), "--unsafe-no-fsync".to_owned()],
+            Self::ApiServer => vec![
+                "--etcd-servers=http://127.0.0.1:2379".to_owned(),
+                "--secure-port=443".to_owned(),
+                format!("--advertise-address={NODE_ADDRESS}"),
+                format!("--service-cluster-ip-range={SERVICES}"),
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--enable-admission-plugins=NodeRestriction".to_owned(),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                format!("--service-account-key-file={}", in_directory("service-accounts.pub")),
+                format!("--service-account-signing-key-file={}", in_directory("service-accounts.key")),
+                format!("--client-ca-file={}", in_directory("ca.crt")),
+                format!("--tls-cert-file={}", in_directory("apiserver.crt")),
+                format!("--tls-private-key-file={}", in_directory("apiserver.key")),
+                format!("--kubelet-client-certificate={}", in_directory("admin.crt")),
+                format!("--kubelet-client-key={}", in_directory("admin.key")),
+                "--profiling=false".to_owned(),
+            ],
+            Self::ControllerManager => vec![
+                format!("--kubeconfig={}", in_directory("controller-manager.conf")),
+                format!("--root-ca-file={}", in_directory("ca.crt")),
+                format!("--service-account-private-key-file={}", in_directory("service-accounts.key")),
+                "--use-service-account-credentials=true".to_owned(),
+                "--leader-elect=false".to_owned(),
+            ],
+            Self::Scheduler => {
+                vec![format!("--kubeconfig={}", in_directory("scheduler.conf")), "--leader-elect=false".to_owned()]
+            }
+            Self::Kubelet => vec![
+                format!("--kubeconfig={}", in_directory("kubelet.conf")),
+                format!("--config={KUBELET_CONFIG}"),
+                format!("--hostname-override={NODE}"),
+                format!("--node-ip={NODE_ADDRESS}"),
+            ],
+        };
+        words
+    }
+
+    /// Starts the program.
+    pub fn start(self) -> Result<()> {
+        let program = match self {
+            Self::Etcd => "/usr/bin/etcd".to_owned(),
+            _ => format!("{PROGRAMS}/{}", self.name()),
+        };
+        // As a node's own services: the kernel's OOM killer leaves them alone.
+        let mut command = Command::new("systemd-run");
+        command.args(["--quiet", "--collect", "-p", "OOMScoreAdjust=-999", "-p", "Delegate=yes"]);
+        command.arg(format!("--unit={}", self.unit()));
+        for stream in ["StandardOutput", "StandardError"] {
+            command.args(["-p", &format!("{stream}=append:{}", self.log())]);
+        }
+        run(command.arg(program).args(self.arguments()))
+    }
+
+    pub fn stop(self) -> Result<()> {
+        run(Command::new("systemctl").args(["stop", &self.unit()]))
+    }
+
+    /// Returns the last lines of the program's log.
+    pub fn tail(self, lines: usize) -> Vec<String> {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
+    }
+}
+
+/// Returns the path of a program of Kubernetes.
+pub fn path(program: &str) -> String {
+    format!("{PROGRAMS}/{program}")
+}
+
+/// Mounts the disk with the programs of Kubernetes, and writes the kubelet's configuration.
+pub fn arrange(device: &str, kubelet_thresholds: &str) -> Result<()> {
+    mount_at(device, PROGRAMS, "ext4", "")?;
+    write_kubelet_configuration(kubelet_thresholds)
+}
+
+/// Writes the kubelet's configuration with these hard thresholds; a started kubelet reads it.
+pub fn write_kubelet_configuration(thresholds: &str) -> Result<()> {
+    let text = format!(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+         authentication: {{anonymous: {{enabled: false}}, x509: {{clientCAFile: {DIRECTORY}/ca.crt}}, webhook: {{enabled: false}}}}\n\
+         authorization: {{mode: AlwaysAllow}}\ncgroupDriver: systemd\n\
+         containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n\
+         evictionHard: {thresholds}\nimageGCHighThresholdPercent: 100\nfailSwapOn: false\nclusterDomain: cluster.local\n\
+         registerNode: true\nresolvConf: /etc/resolv.conf\n"
+    );
+    fs::write(KUBELET_CONFIG, text).with_context(|| format!("write {KUBELET_CONFIG}"))
+}

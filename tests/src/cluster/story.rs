@@ -1,0 +1,89 @@
+//! What becomes of a pod's status, followed on a thread of its own.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::pki;
+use crate::control_plane::Admin;
+use crate::units::monotonic_ns;
+
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Follows one pod. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Story {
+    ended: Arc<AtomicBool>,
+    chapters: Arc<Mutex<Vec<Chapter>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A status that differs from the one before.
+#[derive(Debug, Clone)]
+pub struct Chapter {
+    pub at_ns: u64,
+    /// Phase, reason, marks and containers; "gone" without an object.
+    pub text: String,
+}
+
+impl Story {
+    /// Begins to follow the pod of the namespace `default` with this name.
+    pub fn of(name: &str) -> Result<Self> {
+        let (ended, chapters) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::<Chapter>::new())));
+        let (its_end, its_chapters) = (Arc::clone(&ended), Arc::clone(&chapters));
+        let admin = Admin::of_kubeconfig(&pki::file("admin.conf"))?;
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        let thread = spawn(move || {
+            while !its_end.load(Ordering::Acquire) {
+                // An API server that does not answer tells nothing new.
+                if let Ok(found) = admin.find(&path) {
+                    let text = found.as_ref().map_or_else(|| "gone".to_owned(), describe);
+                    let mut chapters = its_chapters.lock().unwrap_or_else(PoisonError::into_inner);
+                    if chapters.last().is_none_or(|last| last.text != text) {
+                        chapters.push(Chapter { at_ns: monotonic_ns(), text });
+                    }
+                }
+                sleep(EVERY);
+            }
+        });
+        Ok(Self { ended, chapters, thread: Some(thread) })
+    }
+
+    pub fn chapters(&self) -> Vec<Chapter> {
+        self.chapters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Story {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // The thread has already printed its panic.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn describe(pod: &Value) -> String {
+    let status = &pod["status"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut story = format!("{}/{}", text(&status["phase"]), text(&status["reason"]));
+    for condition in status["conditions"].as_array().into_iter().flatten() {
+        if condition["type"] == "DisruptionTarget" {
+            let _ = write!(story, " DisruptionTarget={}", text(&condition["reason"]));
+        }
+    }
+    for container in status["containerStatuses"].as_array().into_iter().flatten() {
+        let state = container["state"].as_object().and_then(|state| state.keys().next().cloned()).unwrap_or_default();
+        let _ = write!(story, " {}={state} restarts={}", text(&container["name"]), container["restartCount"]);
+    }
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        story.push_str(" terminating");
+    }
+    story
+}

@@ -1,0 +1,153 @@
+//! The agent beside a real kubelet and a real control plane.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::cluster_eyes::{condition, taint};
+use crate::agent::Agent;
+use crate::cgroups::{Cgroup, container_of};
+use crate::cluster::story::Story;
+use crate::cluster::{Cluster, container_id, is_ready};
+use crate::control_plane::NODE;
+use crate::evidence::meminfo;
+use crate::stage::{Stage, Worker};
+use crate::units::{MIB, milliseconds_between};
+
+/// The time limit of what a kubelet and controllers do.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a status has to last.
+const LASTS: Duration = Duration::from_secs(25);
+const APP: &str = "hog";
+
+/// The agent's hard threshold, above the kubelet's.
+const THRESHOLD: &str = "300Mi";
+
+/// A Deployment of one pod, which tolerates nothing.
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: hog, namespace: default}
+spec:
+  selector: {matchLabels: {app: hog}}
+  template:
+    metadata: {labels: {app: hog}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers:
+        - {name: main, image: \"localhost/busybox:1\", imagePullPolicy: Never, command: [sh, -c, \"while :; do sleep 5; done\"]}
+";
+
+pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = cluster.deploy(stage, enforcing)?;
+    stage.note("the agent is ready");
+    cluster.apply(DEPLOYMENT)?;
+    let pod = ready_pod(stage, &cluster, "")?;
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let story = Story::of(&name)?;
+    let worker = leak(stage, &pod)?;
+    let evicted = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
+    stage.check(evicted, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    stage.check_killed(&worker);
+    stage.check_no_oom_kill()?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    let replacement = ready_pod(stage, &cluster, &uid)?;
+    stage.note(format!("the replacement {} runs", text(&replacement["metadata"]["name"])));
+    tell_events(stage, &cluster, &name)?;
+    let (by_agent, _) = stage.signals_of(&agent)?;
+    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
+    let killed = kill.context("the agent has not killed the leaker")?.at_ns;
+    for chapter in story.chapters() {
+        stage.timeline(milliseconds_between(killed, chapter.at_ns), chapter.text);
+    }
+    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
+    let node = cluster.admin.node()?;
+    let own = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
+    stage.note(format!("MonitorMemoryPressure is {own:?}, the taint {:?}", taint(&node, "memory")));
+    cluster.kubectl(&["delete", "deployment", APP, "--wait=true"])?;
+    undeploy(stage, &cluster, &agent)
+}
+
+/// Changes the shipped configuration: the agent acts, and its condition does not outlast the scenario.
+fn enforcing(text: String) -> String {
+    text.replace("mode: observe", "mode: enforce")
+        .replace("memory.available: 100Mi", &format!("memory.available: {THRESHOLD}"))
+        .replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 3s")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Waits for a ready pod of the Deployment whose UID is not this one.
+fn ready_pod(stage: &mut Stage<'_>, cluster: &Cluster, but: &str) -> Result<Value> {
+    let mut found = None;
+    let came = stage.until(PATIENCE, |_| {
+        let pods = cluster.pods_of("default", &format!("app={APP}")).unwrap_or_default();
+        found = pods.into_iter().find(|pod| is_ready(pod) && pod["metadata"]["uid"] != but);
+        found.is_some()
+    });
+    stage.check(came, || format!("no ready pod of the Deployment after {PATIENCE:?}"));
+    found.context("no ready pod")
+}
+
+/// Lets memory leak in the pod's container.
+fn leak(stage: &Stage<'_>, pod: &Value) -> Result<Worker> {
+    let scope: Cgroup = container_of(stage.layout(), &text(&pod["metadata"]["uid"]), &container_id(pod)?)?;
+    let total = meminfo("MemTotal")? / MIB;
+    stage.work_in(&scope, APP, &format!("ramp --name hog --rate 60 --to {total} --fast-until 700"), 1000)
+}
+
+/// Asserts that the pod is Failed with the reason Evicted, and that this lasts.
+fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<()> {
+    let path = format!("/api/v1/namespaces/default/pods/{name}");
+    let is_evicted = |pod: &Value| {
+        let status = &pod["status"];
+        let stopped = status["containerStatuses"]
+            .as_array()
+            .is_some_and(|all| all.iter().all(|one| !one["state"]["terminated"].is_null()));
+        status["phase"] == "Failed" && status["reason"] == "Evicted" && stopped && pod["metadata"]["uid"] == uid
+    };
+    let mut last = Value::Null;
+    let came = stage.until(PATIENCE, |_| {
+        last = cluster.admin.find(&path).ok().flatten().unwrap_or_default();
+        is_evicted(&last)
+    });
+    stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
+    stage.pause(LASTS);
+    last = cluster.admin.find(&path)?.unwrap_or_default();
+    stage.check(is_evicted(&last), || format!("this did not last: {}", last["status"]));
+    let restarts = &last["status"]["containerStatuses"][0]["restartCount"];
+    stage.check_equal("restarts of the evicted pod's container", restarts, &Value::from(0));
+    let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
+    stage.check_equal("the condition DisruptionTarget", &marked, &Some("True".to_owned()));
+    Ok(())
+}
+
+/// Asserts that the pod's eviction is told once.
+fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+    let list = cluster.admin.get("/api/v1/namespaces/default/events")?;
+    let of_pod = |event: &&Value| event["involvedObject"]["name"] == name;
+    let events: Vec<&Value> =
+        list["items"].as_array().map(Vec::as_slice).unwrap_or_default().iter().filter(of_pod).collect();
+    for event in &events {
+        stage.note(format!("event {} from {}: {}", event["reason"], event["source"]["component"], event["message"]));
+    }
+    let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
+    stage.check_equal("events Evicted of the pod", &evicted, &1);
+    Ok(())
+}
+
+/// Removes the agent, and asserts that nothing of it stays on the node.
+fn undeploy(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
+    stage.note(format!("the agent's last words: {}", agent.tail(2).join(" / ")));
+    cluster.kubectl(&["delete", "-k", "/tmp/manifests", "--wait=true"])?;
+    let node = cluster.admin.node()?;
+    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
+    stage.check_equal("what is left of the agent's condition", &left, &None);
+    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    Ok(())
+}
