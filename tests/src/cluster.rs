@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::console;
 use crate::containers::{Node, Storage};
 use crate::control_plane::{Admin, NODE};
 use crate::init::{self, MANIFESTS, copy_tree};
@@ -26,7 +27,7 @@ use crate::stage::Stage;
 use programs::Program;
 
 /// The time limit of a step. A control plane starts slowly under emulation.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(100);
 /// The name of the namespace and of every object that deploys the agent.
 pub const NAME: &str = "node-pressure-monitor";
 /// The kubelet's default hard thresholds.
@@ -55,8 +56,8 @@ impl Cluster {
         let begun = Instant::now();
         let said = |what: &str| stage.note(format!("{what} after {:.0} s", begun.elapsed().as_secs_f64()));
         let device = init::option("npm.kubernetes").context("the disk of Kubernetes' programs is not there")?;
-        programs::arrange(&device, KUBELET_THRESHOLDS)?;
         pki::make()?;
+        programs::arrange(&device, KUBELET_THRESHOLDS)?;
         network::arrange()?;
         // The cluster owns the node's containers until the guest ends.
         let node = ManuallyDrop::new(Node::start(stage, Storage::Shared)?);
@@ -73,10 +74,14 @@ impl Cluster {
             Ok(admin.find("/api/v1/namespaces/kube-system").is_ok_and(|found| found.is_some()))
         })?;
         said("the API server answers");
+        let cluster = Self { admin, _node: node };
+        wait_for(Program::ApiServer, "the API server is healthy", || {
+            Ok(cluster.kubectl(&["get", "--raw", "/readyz"]).is_ok())
+        })?;
+        said("the API server is healthy");
         for program in [Program::ControllerManager, Program::Scheduler, Program::Kubelet] {
             program.start()?;
         }
-        let cluster = Self { admin, _node: node };
         wait_for(Program::Kubelet, "the node is Ready", || cluster.is_ready())?;
         wait_for(Program::ControllerManager, "the namespace has its service account", || {
             Ok(cluster.admin.find("/api/v1/namespaces/default/serviceaccounts/default")?.is_some())
@@ -171,7 +176,10 @@ fn wait_for(program: Program, what: &str, mut there: impl FnMut() -> Result<bool
     let deadline = Instant::now() + PATIENCE;
     while !there().with_context(|| what.to_owned())? {
         if Instant::now() > deadline {
-            bail!("not after {} s: {what}; {}: {}", PATIENCE.as_secs(), program.name(), program.tail(15).join(" / "));
+            for line in program.tail(25) {
+                console::note(program.name(), line.chars().take(300).collect::<String>());
+            }
+            bail!("not after {} s: {what}", PATIENCE.as_secs());
         }
         sleep(Duration::from_millis(500));
     }

@@ -9,6 +9,7 @@ use crate::eviction::decider::{Choice, Route};
 use crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS;
 use crate::eviction::message;
 use crate::eviction::rank::Ranked;
+use crate::eviction::thresholds::NodeCondition;
 use crate::sensors::Sensors;
 use crate::units::{Bytes, Monotonic, Resource, signed};
 use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
@@ -112,6 +113,7 @@ pub(super) fn intent(
         annotations,
         wants_mark: !without_mark,
         wants_event: config.kubernetes.events,
+        condition: choice.cause.signal().map(|signal| NodeCondition::of(signal).as_str().to_owned()),
         decided_at: Timestamp::now(),
         decided_mono_ns: Monotonic::now().0,
     };

@@ -15,6 +15,7 @@ use super::api_client::{Access, Context, ended};
 use super::api_state::{Event, Reporter};
 use super::events::EventRequest;
 use super::evictions::intent::Intent;
+use super::evictions::taint_first::TaintFirst;
 use super::ledger::Ledger;
 use super::pod_cache::PodCache;
 use super::reviews::Question;
@@ -71,11 +72,13 @@ pub(super) async fn watch_objects(start: Start) {
 pub(super) async fn work(start: Start, inbox: Inbox) {
     let options = start.options.clone();
     let Some(context) = start.connect().await else { return };
+    let (tainted, taints) = watch::channel(Vec::new());
     let work = async {
+        let taints = TaintFirst { taints, options: options.clone() };
         tokio::join!(
-            evictions::carry_out(&context, inbox.evictions),
+            evictions::carry_out(&context, inbox.evictions, taints),
             events::send(&context, inbox.events, options.clone()),
-            status::keep(&context, inbox.status, options),
+            status::keep(&context, inbox.status, options, tainted),
         );
     };
     let reviews = async {

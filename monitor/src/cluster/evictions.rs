@@ -5,6 +5,7 @@ pub mod eviction_requests;
 pub mod exchange;
 mod failed_status;
 pub mod intent;
+pub(super) mod taint_first;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use super::ledger::Unfinished;
 use eviction_plan::Plan;
 use exchange::{Answer, EvictionUpdate, Step, Verdict, Wait};
 use intent::Intent;
+use taint_first::TaintFirst;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -45,8 +47,8 @@ const ASKED_TIMEOUT: Duration = Duration::from_secs(5);
 const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Carries out the ledger's unfinished evictions, then those of `intents`, until the sender is dropped.
-pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Intent>) {
-    let mut tasks = Tasks { context, tasks: JoinSet::new(), running: HashMap::new() };
+pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Intent>, taints: TaintFirst) {
+    let mut tasks = Tasks { context, taints, tasks: JoinSet::new(), running: HashMap::new() };
     for open in context.ledger.unfinished() {
         tasks.start(open);
     }
@@ -71,6 +73,7 @@ pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Int
 /// The evictions under way, one task for each pod.
 struct Tasks<'c> {
     context: &'c Context,
+    taints: TaintFirst,
     tasks: JoinSet<String>,
     running: HashMap<String, AbortHandle>,
 }
@@ -80,7 +83,7 @@ impl Tasks<'_> {
     /// finds that out.
     fn start(&mut self, open: Unfinished) {
         let uid = open.intent.uid.clone();
-        let task = self.tasks.spawn(carry_out_one(self.context.clone(), open));
+        let task = self.tasks.spawn(carry_out_one(self.context.clone(), open, self.taints.clone()));
         if let Some(earlier) = self.running.insert(uid, task) {
             earlier.abort();
         }
@@ -88,8 +91,11 @@ impl Tasks<'_> {
 }
 
 /// Sends all requests that are left; returns the UID.
-async fn carry_out_one(context: Context, open: Unfinished) -> String {
+async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -> String {
     let Unfinished { intent, progress, is_resumed } = open;
+    if !is_resumed {
+        taints.wait(&intent).await;
+    }
     let mut plan = Plan::of(&intent, progress, is_resumed);
     let mut backoff = Backoff::new(FIRST_WAIT, if intent.is_certain { LONGEST_WAIT } else { LONGEST_WAIT_ASKING });
     let mut requests = 0_u32;

@@ -58,8 +58,8 @@ const fn review(group: &'static str, resource: &'static str, purpose: &'static s
 pub const PERMISSIONS: &[Permission] = &[
     agent("list", "pods", "the pods of this node, by the field selector spec.nodeName"),
     agent("watch", "pods", "changes of these pods"),
-    agent("get", "pods", "whether a pod is still the victim, after a conflict"),
-    agent("patch", "pods/status", "the condition DisruptionTarget of a victim"),
+    agent("get", "pods", "what became of a victim, after a conflict and after its status was set"),
+    agent("patch", "pods/status", "evictions by the method `fail`, and the condition DisruptionTarget"),
     agent("delete", "pods", "evictions by the method `delete`"),
     agent("create", "pods/eviction", "evictions by the method `evict`"),
     agent("list", "nodes", "this node, by the field selector metadata.name"),

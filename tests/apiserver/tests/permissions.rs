@@ -94,13 +94,14 @@ async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
         namespace: stage.namespace.clone(),
         name: name.to_owned(),
         method,
-        is_certain: method == EvictionMethod::Delete,
+        is_certain: method != EvictionMethod::Evict,
         grace_seconds: 1,
         cause: "memory.available".to_owned(),
         message: "words".to_owned(),
         annotations: Vec::new(),
         wants_mark: true,
         wants_event: true,
+        condition: None,
         decided_at: jiff::Timestamp::now(),
         decided_mono_ns: node_pressure_monitor::units::Monotonic::now().0,
     }
@@ -125,7 +126,9 @@ async fn the_agent_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
     let account = Account::of(&stage, Component::Agent).await;
     let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(account.access(&stage))).unwrap();
-    for (name, method) in [("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)] {
+    for (name, method) in
+        [("failed", EvictionMethod::Fail), ("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)]
+    {
         // After a conflict the agent reads the pod, to see whether it is the same one.
         stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
         let intent = intent(&stage, name, method).await;

@@ -37,7 +37,11 @@ impl Program {
     }
 
     fn unit(self) -> String {
-        format!("{}.service", self.name())
+        match self {
+            // Debian's package has a unit of the program's own name.
+            Self::Etcd => "guest-etcd.service".to_owned(),
+            _ => format!("{}.service", self.name()),
+        }
     }
 
     pub fn log(self) -> String {
@@ -95,6 +99,8 @@ impl Program {
         // As a node's own services: the kernel's OOM killer leaves them alone.
         let mut command = Command::new("systemd-run");
         command.args(["--quiet", "--collect", "-p", "OOMScoreAdjust=-999", "-p", "Delegate=yes"]);
+        // A controller manager gives up when the API server is not healthy within ten seconds.
+        command.args(["-p", "Restart=always", "-p", "RestartSec=1"]);
         command.arg(format!("--unit={}", self.unit()));
         for stream in ["StandardOutput", "StandardError"] {
             command.args(["-p", &format!("{stream}=append:{}", self.log())]);

@@ -53,10 +53,12 @@ const FILES: [(&str, &str); 6] = [
 ];
 
 /// Units that their packages enable. containerd starts after its disks are mounted; the others are not needed.
-const NOT_AT_BOOT: [&str; 9] = [
+const NOT_AT_BOOT: [&str; 11] = [
     "getty.target.wants/getty@tty1.service",
     "multi-user.target.wants/containerd.service",
     "multi-user.target.wants/e2scrub_reap.service",
+    "multi-user.target.wants/etcd.service",
+    "etcd2.service",
     "timers.target.wants/apt-daily.timer",
     "timers.target.wants/apt-daily-upgrade.timer",
     "timers.target.wants/dpkg-db-backup.timer",

@@ -40,6 +40,9 @@ pub struct Intent {
     pub wants_mark: bool,
     #[serde(rename = "isTold")]
     pub wants_event: bool,
+    /// The node's condition, by its standard name, whose taint keeps a replacement away from this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
     pub decided_at: Timestamp,
     /// The same time on a clock that does not jump; counts from boot.
     pub decided_mono_ns: u64,
@@ -114,6 +117,7 @@ pub(in crate::cluster) mod tests {
             annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
             wants_mark: true,
             wants_event: true,
+            condition: None,
             decided_at: Timestamp::UNIX_EPOCH,
             decided_mono_ns: 0,
         }

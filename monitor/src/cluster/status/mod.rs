@@ -17,13 +17,15 @@ use status_writer::StatusWriter;
 
 pub use wanted::{Effect, NodeStatus, WantedCondition, WantedTaint};
 
-/// Keeps the node's status as `wanted` until the sender is dropped, then removes it.
+/// Keeps the node's status as `wanted` until the sender is dropped, then removes it. Tells by `tainted` which conditions have their taint
+/// on the node.
 pub(super) async fn keep(
     context: &Context,
     mut wanted: watch::Receiver<NodeStatus>,
     mut options: watch::Receiver<KubernetesOptions>,
+    tainted: watch::Sender<Vec<String>>,
 ) {
-    let mut writer = StatusWriter::new(context);
+    let mut writer = StatusWriter::new(context, tainted);
     let end = ended(wanted.clone());
     tokio::pin!(end);
     loop {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::api::{GetParams, Patch, PatchParams};
 use kube::core::Request;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
@@ -54,10 +55,12 @@ pub(super) struct StatusWriter<'c> {
     credit: u32,
     written: Instant,
     degradations: Degradations,
+    /// The conditions whose taint is on the node.
+    tainted: watch::Sender<Vec<String>>,
 }
 
 impl<'c> StatusWriter<'c> {
-    pub(super) fn new(context: &'c Context) -> Self {
+    pub(super) fn new(context: &'c Context, tainted: watch::Sender<Vec<String>>) -> Self {
         Self {
             context,
             nodes: Request::new("/api/v1/nodes"),
@@ -71,6 +74,7 @@ impl<'c> StatusWriter<'c> {
             credit: BURST,
             written: Instant::now(),
             degradations: Degradations::default(),
+            tainted,
         }
     }
 
@@ -135,9 +139,12 @@ impl<'c> StatusWriter<'c> {
                 return Err(failure);
             }
         }
+        // An eviction waits for the taint. But the first conditions tell a sweeper whose the taint is, so they go before it.
+        let is_taint_first = authority == Authority::Own && self.heartbeat.is_some();
+        let early = if is_taint_first { self.write_taints(wanted, authority).await } else { Ok(()) };
         let written = self.write_conditions(wanted, authority, heartbeat).await;
         self.report(CONDITIONS, written.as_ref().err());
-        let tainted = self.write_taints(wanted, authority).await;
+        let tainted = if is_taint_first { early } else { self.write_taints(wanted, authority).await };
         self.report(TAINTS, tainted.as_ref().err());
         written.and(tainted)?;
         self.was_authority = authority == Authority::Standard;
@@ -199,12 +206,16 @@ impl<'c> StatusWriter<'c> {
             let Some(seen) = &self.seen else { break };
             let wanted = self.without_stale_taints(wanted, authority, seen, Instant::now());
             let taints = status_patches::taints(&wanted, authority, self.was_authority, seen, &api_time::now());
-            let Some(taints) = taints else { return Ok(()) };
+            let Some(taints) = taints else {
+                self.tell_tainted(&wanted);
+                return Ok(());
+            };
             self.has_written = true;
             let body = status_patches::taints_patch(&taints, seen);
             match self.patch_taints(&body, TIMEOUT).await {
                 Ok(node) => {
                     self.seen = Some(node);
+                    self.tell_tainted(&wanted);
                     return Ok(());
                 }
                 Err(conflict @ Failure::Conflict(_)) => {
@@ -215,6 +226,16 @@ impl<'c> StatusWriter<'c> {
             }
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Tells the evictions that wait for a taint which conditions have theirs.
+    fn tell_tainted(&self, wanted: &NodeStatus) {
+        let kinds: Vec<String> = wanted.taints.iter().map(|taint| taint.kind.clone()).collect();
+        self.tainted.send_if_modified(|before| {
+            let is_new = *before != kinds;
+            *before = kinds;
+            is_new
+        });
     }
 
     /// Notes since when each `NoExecute` taint is wanted.

@@ -9,7 +9,7 @@ use node_pressure_apiserver::{Fault, Record, What};
 use node_pressure_monitor::cluster::{Intent, Verdict};
 use serde_json::Value;
 
-use super::scene::{ASKED, CERTAIN, PATIENCE, POD, Scene, agent, begin, has};
+use super::scene::{ASKED, PATIENCE, POD, Scene, Way, agent, begin, has};
 
 /// The environment variable of the process to kill: kubeconfig, node, lock, when to end, and the intent.
 const TOLD: &str = "EVICT_AND_DIE";
@@ -94,9 +94,10 @@ async fn killed_while_writing_the_intent() {
 
 /// Kills the agent at each request of a certain eviction, and asserts that the next agent finishes it.
 async fn killed_at_each(what: What) {
-    for (method, end) in CERTAIN {
+    let ways = [Way::Certain, Way::Failed].into_iter().flat_map(|way| way.steps().iter().map(move |step| (way, *step)));
+    for (way, (method, end)) in ways {
         let scene = Scene::new().await;
-        let intent = scene.certain();
+        let intent = scene.intent(way);
         killed_at(&scene, &intent, what.clone(), method, end).await;
         scene.resume().await;
         scene.is_evicted_once(&intent).await;
@@ -117,7 +118,7 @@ async fn killed_after_each_request_was_carried_out() {
 #[tokio::test]
 async fn killed_at_each_step_of_an_asked_eviction() {
     for what in [What::NeverAnswer, What::NeverAnswerAfter] {
-        for (method, end) in ASKED {
+        for (method, end) in ASKED.iter().copied() {
             let scene = Scene::new().await;
             let intent = scene.asked();
             killed_at(&scene, &intent, what.clone(), method, end).await;

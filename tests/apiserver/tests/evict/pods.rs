@@ -5,7 +5,7 @@ use std::time::Duration;
 use node_pressure_apiserver::stage::uid;
 use node_pressure_apiserver::{Fault, Kubelet, What};
 use node_pressure_monitor::cluster::Verdict;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::scene::{PATIENCE, POD, Scene, Way, begin, has};
 
@@ -33,7 +33,7 @@ async fn a_deleted_pod_ends_the_eviction() {
 
 #[tokio::test]
 async fn a_pod_with_another_uid_is_never_touched() {
-    for way in Way::BOTH {
+    for way in Way::ALL {
         let scene = Scene::new().await;
         remove(&scene, 0).await;
         let another = scene.stage.running_pod(POD, Value::Null, Value::Null).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_pod_with_another_uid_is_never_touched() {
         assert!(has(&heard, |it| *it == Verdict::Gone), "{heard:?}");
         scene.stays(&uid(&another)).await;
         match way {
-            Way::Certain => scene.has_one_event().await,
+            Way::Certain | Way::Failed => scene.has_one_event().await,
             Way::Asked => scene.has_no_event().await,
         }
         scene.end().await;
@@ -50,7 +50,7 @@ async fn a_pod_with_another_uid_is_never_touched() {
 
 #[tokio::test]
 async fn the_pod_is_terminating_already() {
-    for way in Way::BOTH {
+    for way in [Way::Certain, Way::Asked] {
         let scene = Scene::new().await;
         remove(&scene, 600).await;
         let intent = scene.intent(way);
@@ -86,4 +86,42 @@ async fn the_kubelet_deletes_the_pod_first() {
     scene.stage.until(&scene.stage.pods(POD), PATIENCE, |pod| pod.is_none()).await.unwrap();
     drop(kubelet);
     scene.end().await;
+}
+
+/// Sets the status of the pod as the kubelet does; returns the patched pod.
+async fn set_status(scene: &Scene, status: Value) -> Value {
+    scene.stage.patch(&format!("{}/status", scene.stage.pods(POD)), json!({"status": status})).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_status_that_does_not_last_is_written_again() {
+    let scene = Scene::new().await;
+    let mut cluster = scene.cluster();
+    let intent = scene.failed();
+    begin(&cluster, &intent);
+    scene.stage.server.log().wait_for(PATIENCE, |it| it.is("GET", "/pods/web")).await.unwrap();
+    set_status(&scene, json!({"phase": "Running", "reason": ""})).await;
+    scene.settle(&mut cluster).await;
+    scene.is_evicted_once(&intent).await;
+    assert_eq!(scene.stage.server.log().of("PATCH", "/pods/web/status").len(), 2, "{:?}", scene.steps());
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_late_eviction_leaves_alone_what_the_kubelet_has_restarted() {
+    for way in [Way::Certain, Way::Failed] {
+        let scene = Scene::new().await;
+        let running = json!({"startedAt": jiff::Timestamp::now().to_string()});
+        let container = json!({"name": "main", "state": {"running": running}, "ready": true, "restartCount": 1,
+            "image": "example.org/none:1", "imageID": "sha256:0"});
+        set_status(&scene, json!({"containerStatuses": [container]})).await;
+        let age = Duration::from_secs(30);
+        let mut intent = scene.intent(way);
+        intent.decided_at -= jiff::SignedDuration::from_secs(30);
+        intent.decided_mono_ns -= u64::try_from(age.as_nanos()).unwrap();
+        assert_eq!(scene.evict(&intent).await, [Verdict::Restarted]);
+        assert_eq!(scene.steps(), [""; 0], "nothing was changed");
+        scene.is_untouched().await;
+        scene.end().await;
+    }
 }

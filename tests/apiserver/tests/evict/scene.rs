@@ -17,27 +17,32 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const MESSAGE: &str = "The node was low on resource: memory. ";
 
 /// The requests of an eviction in order: method, and end of the path.
-pub type Steps = [(&'static str, &'static str); 3];
-/// The requests of a certain eviction.
-pub const CERTAIN: Steps = [("PATCH", "/pods/web/status"), ("DELETE", "/pods/web"), ("POST", "/events")];
+pub type Steps = &'static [(&'static str, &'static str)];
+/// The requests of a certain eviction by deletion.
+pub const CERTAIN: Steps = &[("PATCH", "/pods/web/status"), ("DELETE", "/pods/web"), ("POST", "/events")];
+/// The requests of a certain eviction by the pod's status, before the status is watched.
+pub const FAILED: Steps = &[("PATCH", "/pods/web/status"), ("POST", "/events")];
 /// The requests of an asked eviction.
-pub const ASKED: Steps = [("POST", "/pods/web/eviction"), ("PATCH", "/pods/web/status"), ("POST", "/events")];
+pub const ASKED: Steps = &[("POST", "/pods/web/eviction"), ("POST", "/events")];
 
 /// How a pod is evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Certain: the agent kills the pod in any case.
+    /// Certain, as the agent kills the pod in any case, and by deletion.
     Certain,
+    /// Certain, by the pod's status.
+    Failed,
     /// Asked: the API server has to agree.
     Asked,
 }
 
 impl Way {
-    pub const BOTH: [Self; 2] = [Self::Certain, Self::Asked];
+    pub const ALL: [Self; 3] = [Self::Certain, Self::Failed, Self::Asked];
 
     pub const fn steps(self) -> Steps {
         match self {
             Self::Certain => CERTAIN,
+            Self::Failed => FAILED,
             Self::Asked => ASKED,
         }
     }
@@ -83,9 +88,14 @@ impl Scene {
             annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
             wants_mark: true,
             wants_event: true,
+            condition: None,
             decided_at: jiff::Timestamp::now(),
             decided_mono_ns: Monotonic::now().0,
         }
+    }
+
+    pub fn failed(&self) -> Intent {
+        Intent { method: EvictionMethod::Fail, ..self.certain() }
     }
 
     pub fn asked(&self) -> Intent {
@@ -95,6 +105,7 @@ impl Scene {
     pub fn intent(&self, way: Way) -> Intent {
         match way {
             Way::Certain => self.certain(),
+            Way::Failed => self.failed(),
             Way::Asked => self.asked(),
         }
     }
@@ -165,13 +176,13 @@ impl Scene {
         self.stage.server.log().all().into_iter().filter(is_about).collect()
     }
 
-    /// Returns the requests of evictions as `METHOD end`.
+    /// Returns the requests of evictions as `METHOD end`, without the looks at a status.
     pub fn steps(&self) -> Vec<String> {
         let of = |record: &Record| {
             let place = record.path.trim_start_matches(&format!("/api/v1/namespaces/{}/", self.stage.namespace));
             format!("{} {place}", record.method)
         };
-        self.requests().iter().map(of).collect()
+        self.requests().iter().filter(|record| record.method != "GET").map(of).collect()
     }
 
     async fn evicted_events(&self) -> Vec<Value> {
@@ -179,15 +190,26 @@ impl Scene {
         events.into_iter().filter(|event| event["reason"] == "Evicted").collect()
     }
 
-    /// Asserts that the pod is terminating, marked, and has its event, and that each request had its UID as precondition.
+    /// Asserts that the pod is ended by the intent's method, marked, and has its event, and that each request had its UID as precondition.
     pub async fn is_evicted_once(&self, intent: &Intent) {
         let pod = self.pod().await.unwrap();
         assert_eq!(pod["metadata"]["uid"], *self.uid);
-        assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
-        assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], intent.grace_seconds);
         let mark = condition(&pod, "DisruptionTarget");
-        assert_eq!(mark["reason"], "EvictionByNodePressureMonitor", "{pod}");
-        assert_eq!((&mark["status"], &mark["message"]), (&json!("True"), &json!(MESSAGE)));
+        assert_eq!(mark["status"], "True", "{pod}");
+        if intent.method == EvictionMethod::Fail {
+            assert!(pod["metadata"]["deletionTimestamp"].is_null(), "{pod}");
+            assert_eq!((&pod["status"]["phase"], &pod["status"]["reason"]), (&json!("Failed"), &json!("Evicted")));
+            assert_eq!(pod["status"]["message"], MESSAGE);
+        } else {
+            assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
+            assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], intent.grace_seconds);
+        }
+        if intent.method == EvictionMethod::Evict {
+            assert_eq!(mark["reason"], "EvictionByEvictionAPI", "{pod}");
+        } else {
+            assert_eq!(mark["reason"], "EvictionByNodePressureMonitor", "{pod}");
+            assert_eq!(mark["message"], MESSAGE);
+        }
         self.has_one_event().await;
         self.names_its_uid();
     }
