@@ -205,4 +205,5 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("imagefs-layer", Containers, 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
     with_containerd("runtime-outage", Containers, 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
     with_cluster("cluster-ramp", 900, "beside a real kubelet a pod of a Deployment leaks: it ends as Failed and Evicted, a replacement runs, the node tells"),
+    with_cluster("cluster-outage", 900, "the API server is away when a pod is killed: what the kubelet has restarted is left alone"),
 ];

@@ -141,7 +141,8 @@ impl Cluster {
             is_ready(&last)
         });
         if !came {
-            bail!("the agent's pod is not ready: {}", last["status"]);
+            self.tell_events(NAME);
+            bail!("the agent's pod is not ready: {}", last["status"]["containerStatuses"]);
         }
         let address = last["status"]["podIP"].as_str().context("the agent's pod has no address")?;
         let id = container_id(&last)?;
@@ -151,6 +152,15 @@ impl Cluster {
         let scope = crate::cgroups::container_of(stage.layout(), uid, &id)?;
         let pid = *scope.processes().first().context("the agent's container has no process")?;
         Ok(Agent::attach(pid, address, format!("/var/log/pods/{NAME}_{name}_{uid}/monitor/0.log").into()))
+    }
+
+    /// Prints the events of a namespace, to explain a failure.
+    pub fn tell_events(&self, namespace: &str) {
+        let events = self.admin.get(&format!("/api/v1/namespaces/{namespace}/events")).unwrap_or_default();
+        for event in events["items"].as_array().into_iter().flatten() {
+            let (reason, message) = (&event["reason"], &event["message"]);
+            console::note("event", format!("{reason} {}: {message}", event["involvedObject"]["name"]));
+        }
     }
 
     /// Returns the pods of a namespace with this label.

@@ -36,6 +36,8 @@ disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snaps
     \"io.containerd.snapshotter.v1.devmapper\", \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.internal.v1.opt\"]
 [plugins.\"io.containerd.grpc.v1.cri\"]
   sandbox_image = \"localhost/pause:1\"
+  [plugins.\"io.containerd.grpc.v1.cri\".cni]
+    bin_dir = \"/usr/lib/cni\"
   [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]
     runtime_type = \"io.containerd.runc.v2\"
     [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]

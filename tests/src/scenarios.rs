@@ -128,6 +128,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "kubernetes" => kubernetes::kubernetes,
         "image" => image::image,
         "cluster-ramp" => real_kubelet::ramp,
+        "cluster-outage" => real_kubelet::outage,
         _ => return None,
     })
 }

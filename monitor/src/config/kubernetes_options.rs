@@ -58,6 +58,16 @@ named_enum! {
     }
 }
 
+impl TaintEffect {
+    /// Returns the default under these names. Pods of DaemonSets tolerate the standard taints and no others.
+    const fn of(authority: Authority) -> Self {
+        match authority {
+            Authority::Own | Authority::Off => Self::PreferNoSchedule,
+            Authority::Standard => Self::NoSchedule,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionMethods {
     /// For hard thresholds and limits of local storage. The agent kills the pod at once and applies the method afterwards.
@@ -99,7 +109,7 @@ impl Default for PodProtection {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaintOptions {
-    /// The effect of the taint while a condition is true; `None` sets no taint.
+    /// The effect of the taint while a condition is true; `None` sets no taint. By default it depends on the names.
     pub effect: Option<TaintEffect>,
     /// After how long a condition also sets a `NoExecute` taint; `None` means never.
     pub no_execute_after: Option<Duration>,
@@ -133,7 +143,7 @@ impl Default for KubernetesOptions {
             protect: PodProtection::default(),
             conditions: Authority::default(),
             heartbeat: Duration::from_secs(60),
-            taints: TaintOptions { effect: Some(TaintEffect::NoSchedule), no_execute_after: None },
+            taints: TaintOptions { effect: Some(TaintEffect::of(Authority::default())), no_execute_after: None },
             events: true,
             defer_soft_in_maintenance: true,
         }
@@ -167,6 +177,7 @@ impl KubernetesOptions {
             }
             Some(heartbeat)
         });
+        options.taints.effect = Some(TaintEffect::of(options.conditions));
         options.taints.read(walk, &inner);
         walk.set(&mut options.events, inner.get("events"), Walk::boolean);
         let maintenance = walk.section(&inner, "maintenance", "deferSoftEvictions");

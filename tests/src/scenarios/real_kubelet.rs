@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::cluster_eyes::{condition, taint};
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
+use crate::cluster::programs::Program;
 use crate::cluster::story::Story;
-use crate::cluster::{Cluster, container_id, is_ready};
+use crate::cluster::{Cluster, NAME, container_id, is_ready};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
 use crate::stage::{Stage, Worker};
@@ -19,6 +20,8 @@ use crate::units::{MIB, milliseconds_between};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a status has to last.
 const LASTS: Duration = Duration::from_secs(25);
+/// How long the API server is away.
+const AWAY: Duration = Duration::from_secs(65);
 const APP: &str = "hog";
 
 /// The agent's hard threshold, above the kubelet's.
@@ -42,33 +45,82 @@ spec:
 pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let cluster = Cluster::of(stage)?;
     let agent = cluster.deploy(stage, enforcing)?;
-    stage.note("the agent is ready");
     cluster.apply(DEPLOYMENT)?;
     let pod = ready_pod(stage, &cluster, "")?;
     let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
     let story = Story::of(&name)?;
     let worker = leak(stage, &pod)?;
-    let evicted = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
-    stage.check(evicted, || format!("no eviction: {}", agent.tail(10).join(" / ")));
-    stage.check_killed(&worker);
-    stage.check_no_oom_kill()?;
+    is_killed(stage, &agent, &worker)?;
     ends_as_evicted(stage, &cluster, &name, &uid)?;
-    let replacement = ready_pod(stage, &cluster, &uid)?;
-    stage.note(format!("the replacement {} runs", text(&replacement["metadata"]["name"])));
+    ready_pod(stage, &cluster, &uid)?;
     tell_events(stage, &cluster, &name)?;
-    let (by_agent, _) = stage.signals_of(&agent)?;
+    tell_story(stage, &agent, &worker, &story)?;
+    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
+    tidy(stage, &cluster)
+}
+
+/// The API server is away when the pod is killed, so the kubelet restarts it. What runs again is left alone.
+pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = cluster.deploy(stage, enforcing)?;
+    cluster.apply(DEPLOYMENT)?;
+    let pod = ready_pod(stage, &cluster, "")?;
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let story = Story::of(&name)?;
+    Program::ApiServer.stop()?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    stage.pause(AWAY);
+    Program::ApiServer.start()?;
+    let noted = stage.until(PATIENCE, |_| !agent.events("eviction_restarted").is_empty());
+    stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
+    stage.pause(LASTS);
+    let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+    let container = &after["status"]["containerStatuses"][0];
+    stage.check_equal("the pod's UID", &text(&after["metadata"]["uid"]), &uid);
+    stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
+    stage.check_equal("restarts of its container", &container["restartCount"], &Value::from(1));
+    let is_left = after["metadata"]["deletionTimestamp"].is_null() && condition(&after, "DisruptionTarget").is_none();
+    stage.check(is_left, || format!("the pod was not left alone: {after}"));
+    tell_story(stage, &agent, &worker, &story)?;
+    tidy(stage, &cluster)
+}
+
+/// Asserts that the agent has killed this worker, and the kernel none.
+fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Result<()> {
+    let pid = worker.pid;
+    let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(pid).is_some());
+    stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    stage.check_killed(worker);
+    stage.check_no_oom_kill()
+}
+
+/// Prints what became of the pod since the kill.
+fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, story: &Story) -> Result<()> {
+    let (by_agent, _) = stage.signals_of(agent)?;
     let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
     let killed = kill.context("the agent has not killed the leaker")?.at_ns;
+    stage.timeline(0.0, "kill signal (signal:signal_generate)");
     for chapter in story.chapters() {
         stage.timeline(milliseconds_between(killed, chapter.at_ns), chapter.text);
     }
-    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
-    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
+    Ok(())
+}
+
+/// Removes the workload, and the agent as config/README.md says. Asserts that nothing of the agent stays on the node.
+fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    cluster.kubectl(&["delete", "deployment", APP, "--wait", "--cascade=foreground"])?;
+    cluster.kubectl(&["-n", NAME, "delete", "daemonset", NAME, "--wait", "--cascade=foreground"])?;
+    let sweeper = format!("deploy/{NAME}-sweeper");
+    let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
+    stage.note(cluster.kubectl(&sweep)?.trim());
+    cluster.kubectl(&["delete", "-k", "/tmp/manifests", "--ignore-not-found", "--wait"])?;
     let node = cluster.admin.node()?;
-    let own = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
-    stage.note(format!("MonitorMemoryPressure is {own:?}, the taint {:?}", taint(&node, "memory")));
-    cluster.kubectl(&["delete", "deployment", APP, "--wait=true"])?;
-    undeploy(stage, &cluster, &agent)
+    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
+    stage.check_equal("what is left of the agent's condition", &left, &None);
+    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    Ok(())
 }
 
 /// Changes the shipped configuration: the agent acts, and its condition does not outlast the scenario.
@@ -138,16 +190,5 @@ fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<(
     }
     let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
     stage.check_equal("events Evicted of the pod", &evicted, &1);
-    Ok(())
-}
-
-/// Removes the agent, and asserts that nothing of it stays on the node.
-fn undeploy(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
-    stage.note(format!("the agent's last words: {}", agent.tail(2).join(" / ")));
-    cluster.kubectl(&["delete", "-k", "/tmp/manifests", "--wait=true"])?;
-    let node = cluster.admin.node()?;
-    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
-    stage.check_equal("what is left of the agent's condition", &left, &None);
-    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
     Ok(())
 }
