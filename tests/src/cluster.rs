@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// Deploys the agent as config/README.md says, with this change of its configuration, and waits until it is ready.
-    pub fn deploy(&self, stage: &mut Stage<'_>, change: impl Fn(String) -> String) -> Result<Agent> {
+    pub fn deploy(&self, stage: &mut Stage<'_>, change: impl Fn(&str) -> String) -> Result<Agent> {
         let copy = Path::new("/tmp/manifests");
         if copy.exists() {
             fs::remove_dir_all(copy).context("remove the last scenario's manifests")?;
@@ -123,7 +123,7 @@ impl Cluster {
         copy_tree(Path::new(MANIFESTS), copy)?;
         let configuration = copy.join("base/configuration.yaml");
         let text = fs::read_to_string(&configuration).context("read the configuration")?;
-        fs::write(&configuration, change(text)).context("write the configuration")?;
+        fs::write(&configuration, change(&text)).context("write the configuration")?;
         self.kubectl(&["apply", "-k", "/tmp/manifests"])?;
         self.agent(stage)
     }

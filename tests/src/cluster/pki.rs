@@ -33,12 +33,12 @@ pub fn make() -> Result<()> {
     let authority = authority()?;
     write("ca.crt", &authority.pem())?;
     for (name, user, group) in CLIENTS {
-        let (certificate, key) = signed(&authority, client(user, group))?;
+        let (certificate, key) = signed(&authority, &client(user, group))?;
         write(&format!("{name}.crt"), &certificate)?;
         write(&format!("{name}.key"), &key)?;
         write(&format!("{name}.conf"), &kubeconfig(name))?;
     }
-    let (certificate, key) = signed(&authority, server()?)?;
+    let (certificate, key) = signed(&authority, &server()?)?;
     write("apiserver.crt", &certificate)?;
     write("apiserver.key", &key)?;
     let accounts = KeyPair::generate().context("make the key of service accounts")?;
@@ -82,9 +82,9 @@ fn server() -> Result<CertificateParams> {
     Ok(params)
 }
 
-fn signed(authority: &CertifiedIssuer<'static, KeyPair>, params: CertificateParams) -> Result<(String, String)> {
+fn signed(authority: &CertifiedIssuer<'static, KeyPair>, params: &CertificateParams) -> Result<(String, String)> {
     let key = KeyPair::generate().context("make a key")?;
-    let certificate = params.signed_by(&key, authority).context("sign a certificate")?;
+    let certificate = params.clone().signed_by(&key, authority).context("sign a certificate")?;
     Ok((certificate.pem(), key.serialize_pem()))
 }
 

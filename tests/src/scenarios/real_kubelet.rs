@@ -124,7 +124,7 @@ fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 }
 
 /// Changes the shipped configuration: the agent acts, and its condition does not outlast the scenario.
-fn enforcing(text: String) -> String {
+fn enforcing(text: &str) -> String {
     text.replace("mode: observe", "mode: enforce")
         .replace("memory.available: 100Mi", &format!("memory.available: {THRESHOLD}"))
         .replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 3s")

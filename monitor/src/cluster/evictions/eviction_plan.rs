@@ -179,7 +179,7 @@ impl Plan {
         self.attempts += 1;
         match self.at {
             At::Mark => self.take_mark(&answer, self.first_marks, At::Remove),
-            At::Look => self.take_look(answer, age),
+            At::Look => self.take_look(&answer, age),
             At::MarkLate => self.take_mark(&answer, LATE_MARKS, At::SendEvent),
             At::Remove => self.take_removal(answer, age),
             At::Compare => self.take_comparison(answer, age),
@@ -207,7 +207,7 @@ impl Plan {
     }
 
     /// The kubelet restarts what was killed, unless it learns of the eviction in time. What runs again is healthy and is left alone.
-    fn take_look(&mut self, answer: Answer, age: Duration) -> Outcome {
+    fn take_look(&mut self, answer: &Answer, age: Duration) -> Outcome {
         match answer {
             Answer::NotFound | Answer::Found { is_same: false, .. } => self.gone(),
             Answer::Found { is_terminating: true, .. } | Answer::Found { life: Life::Evicted { .. }, .. } => {
@@ -222,7 +222,7 @@ impl Plan {
                 self.has_looked = true;
                 self.go(At::Remove, None)
             }
-            _ => self.retry_or_expire(&answer, age),
+            _ => self.retry_or_expire(answer, age),
         }
     }
 
@@ -282,11 +282,11 @@ impl Plan {
 
     fn take_check(&mut self, answer: Answer) -> Outcome {
         match answer {
-            Answer::Found { is_same: true, life: Life::Evicted { .. }, .. } => self.removed(),
+            Answer::Found { is_same: true, is_terminating: true, .. }
+            | Answer::Found { is_same: true, life: Life::Evicted { .. }, .. } => self.removed(),
             Answer::Found { is_same: true, is_terminating: false, .. } => {
                 self.end(Verdict::Done(Some("the removal was not carried out, and is not requested again".to_owned())))
             }
-            Answer::Found { is_same: true, is_terminating: true, .. } => self.removed(),
             Answer::Found { is_same: false, .. } | Answer::NotFound => self.gone(),
             Answer::Refused(reason) => self.end(Verdict::GivenUp(reason)),
             _ => retry(&answer),
@@ -316,13 +316,13 @@ impl Plan {
                     Next::Look => {}
                     Next::WriteAgain => return self.go(At::WriteAgain, None),
                     Next::Over => return self.finish(),
-                    Next::Lost => return self.lost("its status is not Failed with the reason Evicted".to_owned()),
+                    Next::Lost => return self.lost("its status is not Failed with the reason Evicted"),
                 }
             }
             // Deleted since.
             Answer::Found { .. } | Answer::NotFound => return self.finish(),
-            Answer::Refused(reason) | Answer::NotPermitted(reason) => return self.lost(reason),
-            _ if self.attempts >= UNKNOWN_EVENTS => return self.lost("the API server does not answer".to_owned()),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => return self.lost(&reason),
+            _ if self.attempts >= UNKNOWN_EVENTS => return self.lost("the API server does not answer"),
             _ => return retry(&answer),
         }
         self.attempts = 0;
@@ -332,7 +332,7 @@ impl Plan {
     fn take_repeat(&mut self, answer: Answer) -> Outcome {
         match answer {
             Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(&answer),
-            Answer::Refused(reason) | Answer::NotPermitted(reason) => self.lost(reason),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => self.lost(&reason),
             _ => {
                 let outcome = self.go(At::Watch, None);
                 Outcome { wait: Wait::For(LOOK_EVERY), ..outcome }
@@ -340,7 +340,7 @@ impl Plan {
         }
     }
 
-    fn lost(&mut self, reason: String) -> Outcome {
+    fn lost(&mut self, reason: &str) -> Outcome {
         self.note = self.note.take().or(Some(format!("it may not be seen as evicted: {reason}")));
         let note = self.note.take();
         self.end(Verdict::Done(note))
