@@ -187,8 +187,8 @@ fn named_chores_exist() {
 #[test]
 fn named_scenarios_and_benches_exist() {
     let read = |path| std::fs::read_to_string(root().join(path)).unwrap();
-    let sources =
-        [("cargo xtask vm ", read("tests/src/catalogue.rs")), ("cargo xtask bench ", read("xtask/src/bench.rs"))];
+    let scenarios = read("tests/src/catalogue.rs") + &read("xtask/src/vm/scenario.rs");
+    let sources = [("cargo xtask vm ", scenarios), ("cargo xtask bench ", read("xtask/src/bench.rs"))];
     let mut problems = Vec::new();
     for document in Document::all(&root()) {
         for line in document.code() {
@@ -200,7 +200,7 @@ fn named_scenarios_and_benches_exist() {
                     if !is_value && !word.starts_with("--") && !source.contains(&format!("\"{name}\"")) {
                         problems.push(format!("{document}: {chore}knows no {name}"));
                     }
-                    is_value = ["--kernel", "--cgroup", "--memory", "--seconds", "--seed"].contains(&word);
+                    is_value = ["--kernel", "--cgroup", "--memory", "--seconds", "--seed", "--first"].contains(&word);
                 }
             }
         }
