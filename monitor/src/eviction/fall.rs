@@ -25,6 +25,8 @@ const LEAST: f64 = 8.0 * 1_048_576.0;
 /// The stretches of time over which the fall is averaged.
 const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(10);
+/// The stretch of time that tells whether something has stopped to grow.
+const PRESENT: Duration = Duration::from_millis(250);
 
 /// The recent samples of one signal, oldest first: of the last second at most one every 50 ms, before that at most one a second.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -58,7 +60,10 @@ impl Fall {
         let long = fall(&self.0, LONG, available, now);
         let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
         let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
-        Some(FallNow { measured, steady: long.unwrap_or(measured), least })
+        // Over so short a time a jump of the counters may hide a part of the fall.
+        let present =
+            fall(&self.0, PRESENT, available, now).map(|fall| fall + self::noise(capacity) / PRESENT.as_secs_f64());
+        Some(FallNow { measured, present: present.unwrap_or(measured), steady: long.unwrap_or(measured), least })
     }
 
     /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second.
@@ -94,6 +99,8 @@ fn since_sample((then, before): &(Monotonic, i64), value: i64, now: Monotonic) -
 pub struct FallNow {
     /// Negative for a rise.
     pub measured: f64,
+    /// The most by which it falls at present, over a quarter of a second: less than `measured` if something has just stopped to grow.
+    pub present: f64,
     /// The average over ten seconds, or over the time since the first sample. The jumps of the kernel's counters hardly change it.
     pub steady: f64,
     pub least: f64,
@@ -145,6 +152,26 @@ mod tests {
     use super::*;
 
     const CAPACITY: i64 = 6_000;
+
+    #[test]
+    fn the_present_fall_forgets_what_has_stopped_to_grow() {
+        let capacity = 1_000_000;
+        let mut samples = Fall::default();
+        // 400,000 within half a second, then 100,000 a second.
+        let value = |ms: u64| {
+            if ms <= 500 {
+                900_000 - 800 * i64::try_from(ms).unwrap()
+            } else {
+                550_000 - 100 * i64::try_from(ms).unwrap()
+            }
+        };
+        for step in 0..=16 {
+            samples.observe(value(step * 50), at(step * 50));
+        }
+        let now = samples.per_second(value(800), capacity, at(800)).unwrap();
+        assert!(now.measured > 500_000.0, "{now:?}");
+        assert!((130_000.0..140_000.0).contains(&now.present), "a jump of the counters is added: {now:?}");
+    }
 
     fn at(milliseconds: u64) -> Monotonic {
         Monotonic(milliseconds * 1_000_000)

@@ -36,6 +36,8 @@ pub struct Need {
     pub fall: Option<f64>,
     /// The same as it was measured, without the least that is assumed. A leaker is found by this fall.
     pub measured: Option<f64>,
+    /// The most by which it falls at present. A workload that leaks need not keep up with one that has stopped to grow.
+    pub present: Option<f64>,
     /// The time that an eviction has to buy.
     pub minimum: Duration,
     pub leakers: Leakers,
@@ -214,7 +216,8 @@ fn leak(rows: &[Row], need: Need) -> f64 {
     if measured <= 0.0 || measured < assumed * MEASURED_SHARE {
         return f64::INFINITY;
     }
-    let half = measured * LEAK_SHARE;
+    let present = need.present.filter(|present| *present > 0.0).unwrap_or(measured);
+    let half = measured.min(present) * LEAK_SHARE;
     if rows.iter().any(|row| growth(row) >= half) {
         return half;
     }

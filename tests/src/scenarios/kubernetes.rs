@@ -147,7 +147,8 @@ fn event_of_the_eviction(stage: &mut Stage<'_>, seen: &Seen<'_>, uid: &str) -> R
 /// Provokes an OOM kill of one process in a container that continues to run.
 fn oom_kill(stage: &mut Stage<'_>, seen: &Seen<'_>, (kubelet, node): (&Kubelet, &Node)) -> Result<()> {
     let (small, container) = kubelet.run((seen.plane, node, stage), "small", &json!({}), SLEEP)?;
-    seen.pods(stage, 2);
+    // The evicted pod is still listed.
+    seen.pods(stage, 3);
     let scope = small.scope(stage.layout(), &container);
     scope.limit(24 * MIB)?;
     let worker = stage.work_in(&scope, "glutton", "hold --name glutton --mib 64", 1000)?;

@@ -347,7 +347,8 @@ impl<C: Candidate> Decider<C> {
         self.note_protected_leak(snapshot);
         let is_put_off = self.memory.cool_downs.until((signal, hard), now).is_some();
         if agent.mode == Mode::Observe || !is_put_off {
-            let duration = cool_down(signal.resource(), agent.mode);
+            let usual = cool_down(signal.resource(), agent.mode);
+            let duration = self.acted_on().map_or(usual, |met| self.sought_again(met, usual, now));
             self.memory.cool_downs.set((signal, hard), now, duration);
             self.retry_at(now.after(duration));
             self.turn.notes.push(Note::Exhausted { threshold, candidates });

@@ -150,9 +150,10 @@ impl<C: Candidate> Decider<C> {
         let plain = Need { missing: missing.as_f64(), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
         let fall = self.memory.fall(met.value, snapshot.clock());
-        let (measured, fall) = (fall.map(|fall| fall.measured), fall.map(FallNow::assumed));
+        let (measured, present) = (fall.map(|fall| fall.measured), fall.map(|fall| fall.present));
+        let fall = fall.map(FallNow::assumed);
         let expected = self.memory.pending.expected(&snapshot.dying, snapshot.clock()).as_f64();
-        let need = Need { expected, fall, measured, terminating_first: met.is_hard(), ..plain };
+        let need = Need { expected, fall, measured, present, terminating_first: met.is_hard(), ..plain };
         let is_desperate = signed_float(met.value.available) < met.quantity.as_f64() / 4.0;
         let shortage = self.memory.shortages.get(met.threshold.signal);
         let first = Need { minimum: agent.limits.minimum_gain, ..need };
@@ -165,6 +166,19 @@ impl<C: Candidate> Decider<C> {
         let signal = met.threshold.signal;
         let (leaks, buys) = (self.worth_at(place) == Some(Worth::Leaks), self.turn.buys.unwrap_or_default());
         self.memory.shortages.record(signal, (leaks, buys), agent.limits.minimum_gain, now);
+    }
+
+    /// Returns when candidates are sought again after none was left: before a quarter of the threshold is reached, where one more eviction
+    /// is allowed, and before half of what is left is gone.
+    pub(super) fn sought_again(&self, met: &MetThreshold, usual: Duration, now: Monotonic) -> Duration {
+        let fall = self.memory.fall(met.value, now).map_or(0.0, FallNow::assumed);
+        if met.threshold.signal.resource() != Resource::Memory || fall <= 0.0 {
+            return usual;
+        }
+        let available = signed_float(met.value.available).max(0.0);
+        let above = available - met.quantity.as_f64() / 4.0;
+        let lost = if above > 0.0 { above } else { available / 2.0 };
+        Duration::from_secs_f64((lost / fall).min(usual.as_secs_f64())).max(POLL)
     }
 
     /// Reports that what leaks cannot be evicted, if that is why no victim was found.

@@ -248,6 +248,24 @@ fn the_route_follows_from_the_method_and_the_api_server() {
 }
 
 #[test]
+fn candidates_are_sought_again_before_the_last_resort() {
+    for (name, from, available, expected) in [
+        ("no fall", 80, 80, 250),
+        // 100 a second; a quarter of the threshold is 25.
+        ("a fall", 145, 45, 200),
+        ("a quarter is left", 125, 25, 125),
+    ] {
+        let mut scene = Scene::memory(from);
+        scene.candidates.clear();
+        scene.at(0).turn();
+        scene.see(&[(MEMORY, available)]).at(1_000).turn();
+        let retry = scene.decider.retry().unwrap();
+        let wait = retry.since(Monotonic(1_000_000_000)).as_millis();
+        assert!((expected - 30..=expected + 30).contains(&wait), "{name}: {wait} ms");
+    }
+}
+
+#[test]
 fn a_new_agent_samples_before_its_first_eviction_for_memory() {
     const EVICTED: &[&str] = &["evict large for memory.available"];
     for (name, first_sample, available, expected) in [
