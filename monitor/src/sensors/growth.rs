@@ -49,10 +49,12 @@ impl Growth {
     /// Returns whether a reading is due while a threshold is near.
     pub(super) fn is_due(&self, is_urgent: bool, now: Monotonic) -> bool {
         let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
+        // Size and age are a poor guess: an agent that starts under pressure needs its second reading before its first eviction.
+        let is_blind = self.readings.values().all(|reading| reading.growth.is_none());
         let interval = match (is_lasting, is_urgent) {
             (true, _) => SELDOM,
-            (false, true) => SPAN,
-            (false, false) => EVERY,
+            (false, true) if !is_blind => SPAN,
+            (false, _) => EVERY,
         };
         self.read.is_none_or(|read| now.since(read) >= interval)
     }
@@ -187,6 +189,23 @@ mod tests {
         fs::File::open(&service).unwrap().set_modified(old).unwrap();
         assert_eq!(growth_at(&others, &mut tree), (0, false), "it is not among the largest");
         assert_eq!(growth_at(&Growth::default(), &mut tree), (0, false), "it is very old");
+    }
+
+    #[test]
+    fn the_second_reading_follows_soon_even_in_an_urgent_moment() {
+        let at = |milliseconds: u64| Monotonic(milliseconds * 1_000_000);
+        let reading = |growth| Reading { window: Window::of(SPAN, EVERY), gain: Bytes(1), growth };
+        for (growth, milliseconds, is_urgent, is_due) in [
+            (None, 200, true, true),
+            (Some(0), 200, true, false),
+            (Some(0), 1_000, true, true),
+            (Some(0), 200, false, true),
+            (None, 199, false, false),
+        ] {
+            let readings = HashMap::from([(CgroupId(1), reading(growth))]);
+            let read = Growth { readings, since: Some(at(0)), read: Some(at(0)), ..Growth::default() };
+            assert_eq!(read.is_due(is_urgent, at(milliseconds)), is_due, "{growth:?} {milliseconds} {is_urgent}");
+        }
     }
 
     #[test]
