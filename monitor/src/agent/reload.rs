@@ -194,11 +194,15 @@ impl Agent {
     /// Cancels the evictions that are not settled at the API server: its answer may come in hours, and would then evict
     /// the pod.
     fn call_off(&mut self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
-        for Unfinished { intent, .. } in self.actions.cluster.ledger().unfinished() {
+        for Unfinished { intent, progress, .. } in self.actions.cluster.ledger().unfinished() {
             if !is_meant(&intent) {
                 continue;
             }
             self.actions.cluster.ledger().end(&intent);
+            // The pod has ended at the API server; only its event or a look at its status was left.
+            if progress.removed {
+                continue;
+            }
             let record = Record::EvictionAbandoned { pod: &intent.pod(), pod_uid: &intent.uid, reason };
             self.reporter.report(&record, Monotonic::now());
         }

@@ -137,6 +137,10 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         match outcome.wait {
             Wait::None => {}
             Wait::Backoff => tokio::time::sleep(backoff.next_wait(None)).await,
+            Wait::Pause(span) => {
+                backoff.reset();
+                tokio::time::sleep(span).await;
+            }
             // `Retry-After: 0` must not cause a busy loop, and nodes must not return in step.
             Wait::For(retry_after) => {
                 let wait = backoff.next_wait(None).max(retry_after);

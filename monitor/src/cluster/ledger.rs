@@ -112,8 +112,8 @@ impl Ledger {
             let mut open = lock(&self.open);
             let is_full = open.len() >= MOST;
             match open.get_mut(&intent.uid) {
-                // An eviction that cannot be refused is not replaced.
-                Some(known) if known.intent.is_certain => return Ok(Begun::Already),
+                // An eviction that cannot be refused is not replaced, unless the pod was restarted and killed again since.
+                Some(known) if known.intent.is_certain && !known.is_followed_by(intent) => return Ok(Begun::Already),
                 // The progress stays.
                 Some(known) => {
                     known.intent = intent.clone();

@@ -103,6 +103,17 @@ fn an_asked_eviction_is_replaced_but_not_a_certain_one() {
 }
 
 #[test]
+fn a_second_kill_replaces_the_first_unless_the_pod_has_ended() {
+    let later = |seconds: u64| Intent { decided_mono_ns: seconds * 1_000_000_000, ..intent("a") };
+    let ledger = Ledger::default();
+    assert_eq!(ledger.begin(&later(0)), Ok(Begun::New));
+    assert_eq!(ledger.begin(&later(4)), Ok(Begun::Already), "the same kill");
+    assert_eq!(ledger.begin(&later(5)), Ok(Begun::New), "the kubelet had restarted it");
+    ledger.note("a", Progress { removed: true, ..asked() });
+    assert_eq!(ledger.begin(&later(60)), Ok(Begun::Already));
+}
+
+#[test]
 fn the_ledger_is_bounded() {
     let ledger = Ledger::default();
     for index in 0..MOST {

@@ -108,18 +108,21 @@ fn restore_scores(config: &MonitorConfig) {
 /// finish none.
 fn ledger_of(config: &MonitorConfig) -> Ledger {
     let ledger = Ledger::beside(&config.lock_file);
-    for Unfinished { intent, .. } in ledger.unfinished() {
+    for Unfinished { intent, progress, .. } in ledger.unfinished() {
         let (pod, uid) = (intent.pod(), &intent.uid);
         let is_off = config.kubernetes.evictions.hard == EvictionMethod::Off && intent.is_hard();
-        if config.mode == Mode::Observe || is_off {
+        let is_abandoned = config.mode == Mode::Observe || is_off;
+        if is_abandoned {
             ledger.end(&intent);
+        }
+        if is_abandoned && !progress.removed {
             tracing::warn!(
                 event = "eviction_abandoned",
                 pod,
                 pod_uid = uid,
                 "an earlier agent began to evict this pod; by this configuration it is not finished: the kubelet starts it again"
             );
-        } else {
+        } else if !is_abandoned {
             tracing::warn!(
                 event = "eviction_resumed",
                 pod,

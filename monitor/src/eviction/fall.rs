@@ -60,10 +60,17 @@ impl Fall {
         let long = fall(&self.0, LONG, available, now);
         let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
         let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
-        // Over so short a time a jump of the counters may hide a part of the fall.
-        let present =
-            fall(&self.0, PRESENT, available, now).map(|fall| fall + self::noise(capacity) / PRESENT.as_secs_f64());
+        let present = self.present(available, capacity, now).filter(|(fall, _)| *fall >= least).map(|(_, most)| most);
         Some(FallNow { measured, present: present.unwrap_or(measured), steady: long.unwrap_or(measured), least })
+    }
+
+    /// Returns the fall over the last quarter of a second, and the most that it may be: a jump of the counters may hide a part of it.
+    /// Returns `None` without a sample that is old enough.
+    fn present(&self, available: i64, capacity: i64, now: Monotonic) -> Option<(f64, f64)> {
+        let first = self.0.iter().rfind(|(at, _)| now.since(*at) >= PRESENT)?;
+        let passed = now.since(first.0);
+        let fall = since_sample(first, available, now).filter(|_| passed <= PRESENT * 2)?;
+        Some((fall, fall + noise(capacity) / passed.as_secs_f64()))
     }
 
     /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second.
@@ -100,6 +107,7 @@ pub struct FallNow {
     /// Negative for a rise.
     pub measured: f64,
     /// The most by which it falls at present, over a quarter of a second: less than `measured` if something has just stopped to grow.
+    /// It is `measured` if that is not known, or if the signal hardly falls at present.
     pub present: f64,
     /// The average over ten seconds, or over the time since the first sample. The jumps of the kernel's counters hardly change it.
     pub steady: f64,
@@ -171,6 +179,10 @@ mod tests {
         let now = samples.per_second(value(800), capacity, at(800)).unwrap();
         assert!(now.measured > 500_000.0, "{now:?}");
         assert!((130_000.0..140_000.0).contains(&now.present), "a jump of the counters is added: {now:?}");
+        // The leaker has died, and memory comes back.
+        samples.observe(480_000, at(1_000));
+        let now = samples.per_second(500_000, capacity, at(1_050)).unwrap();
+        assert!((now.present - now.measured).abs() < 1.0, "{now:?}");
     }
 
     fn at(milliseconds: u64) -> Monotonic {

@@ -216,8 +216,7 @@ fn leak(rows: &[Row], need: Need) -> f64 {
     if measured <= 0.0 || measured < assumed * MEASURED_SHARE {
         return f64::INFINITY;
     }
-    let present = need.present.filter(|present| *present > 0.0).unwrap_or(measured);
-    let half = measured.min(present) * LEAK_SHARE;
+    let half = need.present.map_or(measured, |present| measured.min(present)) * LEAK_SHARE;
     if rows.iter().any(|row| growth(row) >= half) {
         return half;
     }

@@ -215,7 +215,7 @@ fn settled(pod_uid: &str, verdict: &Verdict) {
         Verdict::Restarted => tracing::warn!(
             event = "eviction_restarted",
             pod_uid,
-            "the kubelet has restarted this pod before the API server knew of the eviction: it runs, and stays until there is a new shortage"
+            "the kubelet has restarted this pod before the API server knew of the eviction: it runs, and stays"
         ),
         Verdict::Accepted | Verdict::Gone | Verdict::NoAnswer(_) | Verdict::Done(None) => {}
     }

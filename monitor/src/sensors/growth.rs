@@ -136,7 +136,11 @@ impl Growth {
             is_growth_measured: measured.is_some(),
             only_as_leaker: is_daemon || workload.only_as_leaker,
             is_daemon,
-            is_terminating: workload.pod.as_ref().is_some_and(|pod| pod.metadata.deletion.is_some()),
+            // A pod that has failed and still runs is inside its grace period too.
+            is_terminating: workload
+                .pod
+                .as_ref()
+                .is_some_and(|pod| pod.metadata.deletion.is_some() || !pod.is_active()),
             ..usage.outlook
         };
     }

@@ -2,8 +2,8 @@
 //!
 //! | state | request | effect of the answers |
 //! |---|---|---|
-//! | mark | PATCH `pods/status`: `DisruptionTarget` | retried once, then remove in any case |
-//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running: end, the pod stays; else remove |
+//! | mark | PATCH `pods/status`: `DisruptionTarget` | by the method `delete` only; retried once, then remove in any case |
+//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet: look again; else remove |
 //! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; else retried |
 //! | compare | GET the pod | the same UID: remove again; not found or another UID: gone |
 //! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; else end, the pod stays |
@@ -12,10 +12,11 @@
 //! | watch | GET the pod | only after `Failed`: until the status lasts; else write again |
 //! | write again | PATCH `pods/status`: Failed | watch |
 //!
-//! A pod that is gone gets its event if the agent evicted it, or may have. An eviction that the agent carries out itself marks first, so
-//! that the pod's owner sees the cause, and is retried until its decision is ten minutes old. The status Failed has the mark in it, and the
-//! Eviction API sets a mark of its own. One that needs the API server's consent
-//! ends when it is refused or has no answer in time.
+//! A pod that is gone gets its event if the agent evicted it, or may have. An eviction that the agent carries out itself is retried until
+//! its decision is ten minutes old. One that needs the API server's consent ends when it is refused or has no answer in time.
+//!
+//! The mark comes before a deletion, so that the pod's owner sees the cause. The status Failed has the mark in it, and the Eviction API sets
+//! a mark of its own.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use super::intent::{Intent, Progress};
 pub const ASKED_FOR: Duration = Duration::from_secs(10);
 /// Age of a decision at which its removal is given up: the kubelet has restarted the pod since, and it may be healthy.
 pub const OLDEST_REMOVAL: Duration = Duration::from_secs(600);
-/// Time after a pod's end from which a removal is late: the kubelet may have restarted its containers.
+/// Time after the decision from which a removal is late: the kubelet may have restarted its containers.
 const LATE_AFTER: Duration = Duration::from_secs(3);
 /// How long a pod is looked at whose containers the kubelet has not reported since their end. A kubelet that was started in an outage of the
 /// API server needs 48 s.
@@ -151,7 +152,7 @@ impl Plan {
         let oldest = if self.progress.removed { OLDEST_EVENT } else { OLDEST_REMOVAL };
         if self.at == At::End || age < oldest {
             let is_removal = matches!(self.at, At::Mark | At::Remove);
-            if is_removal && self.is_certain && !self.has_looked && age >= self.grace + LATE_AFTER {
+            if is_removal && self.is_certain && !self.has_looked && age >= LATE_AFTER {
                 (self.at, self.attempts) = (At::Look, 0);
             }
             return None;
@@ -214,9 +215,16 @@ impl Plan {
                 self.removed()
             }
             Answer::Found { life: Life::Restarted, .. } => self.end(Verdict::Restarted),
-            Answer::Found { life: Life::AsBefore, .. } if self.looks < LOOKS_FOR_REPORT => {
+            Answer::Found { life: Life::Succeeded, .. } => self.end(Verdict::Gone),
+            // Inside its grace period it may run.
+            Answer::Found { life: Life::AsBefore, .. }
+                if self.looks < LOOKS_FOR_REPORT && age >= self.grace + LATE_AFTER =>
+            {
                 self.looks += 1;
-                Outcome { wait: Wait::For(LOOK_EVERY), verdict: self.delay("the kubelet has not reported its end yet") }
+                Outcome {
+                    wait: Wait::Pause(LOOK_EVERY),
+                    verdict: self.delay("the kubelet has not reported its end yet"),
+                }
             }
             Answer::Found { .. } | Answer::Refused(_) | Answer::NotPermitted(_) => {
                 self.has_looked = true;
@@ -228,7 +236,8 @@ impl Plan {
 
     fn take_removal(&mut self, answer: Answer, age: Duration) -> Outcome {
         self.is_unsure |= matches!(answer, Answer::Unknown(_));
-        self.has_looked &= !matches!(answer, Answer::Unknown(_) | Answer::Busy { .. });
+        // Before the next attempt the kubelet may have restarted it.
+        self.has_looked = false;
         match answer {
             Answer::NotPermitted(_) if self.method == EvictionMethod::Evict => {
                 self.method = EvictionMethod::Fail;
@@ -256,6 +265,9 @@ impl Plan {
 
     fn take_comparison(&mut self, answer: Answer, age: Duration) -> Outcome {
         match answer {
+            Answer::Found { is_same: true, life: Life::Restarted, .. } if self.is_certain => {
+                self.end(Verdict::Restarted)
+            }
             Answer::Found { is_same: true, .. } => {
                 let reason = "another client changed the pod at the same time";
                 if self.is_too_late(age) {
@@ -326,7 +338,7 @@ impl Plan {
             _ => return retry(&answer),
         }
         self.attempts = 0;
-        Outcome { wait: Wait::For(LOOK_EVERY), verdict: None }
+        Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
     }
 
     fn take_repeat(&mut self, answer: Answer) -> Outcome {
@@ -335,7 +347,7 @@ impl Plan {
             Answer::Refused(reason) | Answer::NotPermitted(reason) => self.lost(&reason),
             _ => {
                 let outcome = self.go(At::Watch, None);
-                Outcome { wait: Wait::For(LOOK_EVERY), ..outcome }
+                Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome }
             }
         }
     }
@@ -350,7 +362,7 @@ impl Plan {
     fn finish(&mut self) -> Outcome {
         if self.at == At::SendEvent && self.watches() {
             let outcome = self.go(At::Watch, None);
-            return Outcome { wait: Wait::For(LOOK_EVERY), ..outcome };
+            return Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome };
         }
         let note = self.note.take();
         self.end(Verdict::Done(note))

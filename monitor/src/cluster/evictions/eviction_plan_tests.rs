@@ -300,7 +300,7 @@ fn a_late_removal_leaves_what_runs_again_alone() {
         let mut unreported = plan();
         for _ in 0..LOOKS_FOR_REPORT {
             assert_eq!(at(&mut unreported, late), Some(Step::Get));
-            assert_eq!(unreported.take(THERE, late).wait, Wait::For(LOOK_EVERY));
+            assert_eq!(unreported.take(THERE, late).wait, Wait::Pause(LOOK_EVERY));
         }
         unreported.take(THERE, late);
         assert_eq!(at(&mut unreported, late), Some(Step::Remove), "there is no kubelet that would report");
@@ -311,6 +311,28 @@ fn a_late_removal_leaves_what_runs_again_alone() {
     }
     let mut asked = soft();
     assert_eq!(at(&mut asked, LATE), Some(Step::Remove), "nothing was killed");
+    let insisting = Intent { grace_seconds: 30, ..intent("u") };
+    let mut in_grace = Plan::of(&insisting, Progress::default(), false);
+    assert_eq!(at(&mut in_grace, late), Some(Step::Get));
+    in_grace.take(THERE, late);
+    assert_eq!(at(&mut in_grace, late), Some(Step::Remove), "it may still run");
+    let mut conflicting = hard();
+    run(&mut conflicting, &soon(&[Answer::Done, Answer::Conflict]));
+    assert_eq!(conflicting.take(found(Life::Restarted), SOON).verdict, Some(Verdict::Restarted));
+}
+
+#[test]
+fn a_refused_removal_is_looked_at_before_each_attempt() {
+    let late = Duration::from_secs(4);
+    let mut plan = hard();
+    for _ in 0..3 {
+        assert_eq!(at(&mut plan, late), Some(Step::Get));
+        plan.take(found(Life::Stopped), late);
+        assert_eq!(at(&mut plan, late), Some(Step::Remove));
+        plan.take(refused(), late);
+    }
+    assert_eq!(at(&mut plan, late), Some(Step::Get));
+    assert_eq!(plan.take(found(Life::Restarted), late).verdict, Some(Verdict::Restarted));
 }
 
 #[test]

@@ -177,8 +177,9 @@ fn life(status: &Value, decided: Timestamp) -> Life {
         running.map(|running| running.get("startedAt")?.as_str()?.parse().ok()).collect();
     match (status["phase"].as_str(), status["reason"].as_str()) {
         (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: started.is_empty() },
-        (Some("Failed" | "Succeeded"), _) => Life::Ended,
-        _ if started.iter().flatten().any(|at| *at > decided) => Life::Restarted,
+        (Some("Failed"), _) => Life::Ended,
+        (Some("Succeeded"), _) => Life::Succeeded,
+        _ if started.iter().flatten().any(|at| at.as_second() >= decided.as_second()) => Life::Restarted,
         _ if started.is_empty() => Life::Stopped,
         _ => Life::AsBefore,
     }

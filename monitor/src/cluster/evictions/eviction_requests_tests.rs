@@ -51,13 +51,15 @@ fn the_status_tells_what_became_of_the_containers() {
     let running = |at: &str| json!({"state": {"running": {"startedAt": at}}});
     let stopped = json!({"state": {"terminated": {"exitCode": 137}}});
     let (before, after) = (running("2026-11-23T09:00:00Z"), running("2026-11-23T10:00:01Z"));
+    let same = running("2026-11-23T10:00:00Z");
     for (phase, reason, containers, expected) in [
         ("Running", "", vec![&before, &stopped], Life::AsBefore),
         ("Running", "", vec![&before, &after], Life::Restarted),
         ("Running", "", vec![&stopped], Life::Stopped),
         ("Running", "", vec![], Life::Stopped),
         ("Failed", "", vec![&stopped], Life::Ended),
-        ("Succeeded", "", vec![&stopped], Life::Ended),
+        ("Succeeded", "", vec![&stopped], Life::Succeeded),
+        ("Running", "", vec![&same], Life::Restarted),
         ("Failed", "Evicted", vec![&before], Life::Evicted { is_over: false }),
         ("Failed", "Evicted", vec![&stopped], Life::Evicted { is_over: true }),
     ] {

@@ -52,7 +52,9 @@ pub enum Life {
     Restarted,
     /// No container runs, and the pod has not ended: the kubelet may restart it.
     Stopped,
-    /// The phase is Failed or Succeeded, and the reason is not `Evicted`.
+    /// The phase is Succeeded: its containers had exited before they were killed.
+    Succeeded,
+    /// The phase is Failed, and the reason is not `Evicted`.
     Ended,
     /// The phase is Failed, and the reason is `Evicted`.
     Evicted {
@@ -93,6 +95,8 @@ pub enum Wait {
     Backoff,
     /// As long as the API server asks for.
     For(Duration),
+    /// Exactly so long. The answer was as expected.
+    Pause(Duration),
 }
 
 #[derive(Debug, PartialEq, Eq)]

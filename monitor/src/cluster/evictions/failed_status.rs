@@ -49,6 +49,7 @@ impl FailedStatus {
                 (self.calm, self.lost) = (0, 0);
                 if is_late { Next::Over } else { Next::Look }
             }
+            Life::Succeeded => Next::Over,
             // The kubelet ends this container too, as soon as it looks at the phase, and its last status has no reason.
             Life::Restarted if !is_late => {
                 (self.calm, self.lost) = (0, 0);

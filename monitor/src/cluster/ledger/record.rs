@@ -1,10 +1,12 @@
 //! The lines of the ledger. Pure.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::evictions::intent::{Intent, Progress};
+use crate::units::Monotonic;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
@@ -12,6 +14,17 @@ pub struct Unfinished {
     pub progress: Progress,
     /// An earlier agent began it.
     pub is_resumed: bool,
+}
+
+/// A second decision about a pod that follows the first by less than this is about the same end.
+const SAME_END: Duration = Duration::from_secs(5);
+
+impl Unfinished {
+    /// Returns whether a later kill of the pod makes this one obsolete: the kubelet has restarted it in between.
+    pub(super) fn is_followed_by(&self, later: &Intent) -> bool {
+        let passed = Monotonic(later.decided_mono_ns).since(Monotonic(self.intent.decided_mono_ns));
+        later.is_certain && !self.progress.removed && passed >= SAME_END
+    }
 }
 
 /// One line.

@@ -33,6 +33,8 @@ const BURST: u32 = 10;
 const BURST_WAIT: Duration = Duration::from_secs(1);
 /// Age at which a `NoExecute` taint is not set any more: the pods that it evicts were checked when the loop asked for it.
 const CHECKED_FOR: Duration = Duration::from_secs(30);
+/// Timeout of the taints that go before the conditions.
+const TAINT_TIMEOUT: Duration = Duration::from_secs(1);
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(200);
 /// Timeout of a request when the agent stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -141,14 +143,25 @@ impl<'c> StatusWriter<'c> {
         }
         // An eviction waits for the taint. But the first conditions tell a sweeper whose the taint is, so they go before it.
         let is_taint_first = authority == Authority::Own && self.heartbeat.is_some();
-        let early = if is_taint_first { self.write_taints(wanted, authority).await } else { Ok(()) };
+        let is_early = is_taint_first && self.taints_in_time(wanted, authority).await;
+        self.read().await?;
         let written = self.write_conditions(wanted, authority, heartbeat).await;
         self.report(CONDITIONS, written.as_ref().err());
-        let tainted = if is_taint_first { early } else { self.write_taints(wanted, authority).await };
+        let tainted = if is_early { Ok(()) } else { self.write_taints(wanted, authority).await };
         self.report(TAINTS, tainted.as_ref().err());
         written.and(tainted)?;
         self.was_authority = authority == Authority::Standard;
         Ok(())
+    }
+
+    /// Writes the taints before the conditions. Returns false if that fails or takes long: the conditions must not wait for it.
+    async fn taints_in_time(&mut self, wanted: &NodeStatus, authority: Authority) -> bool {
+        let written = tokio::time::timeout(TAINT_TIMEOUT, self.write_taints(wanted, authority)).await;
+        if written.is_err() {
+            // The request may have been carried out.
+            self.seen = None;
+        }
+        matches!(written, Ok(Ok(())))
     }
 
     /// Reads the node, unless it is known.

@@ -16,6 +16,8 @@ use super::{Decider, Note, Rules, Snapshot, start};
 
 /// The decider asks this often whether the memory of victims has come back, and whether swap-out still keeps up.
 const POLL: Duration = Duration::from_millis(10);
+/// Candidates are sought at most this often after none was left.
+const SOUGHT_EVERY: Duration = Duration::from_millis(50);
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
 
@@ -178,7 +180,7 @@ impl<C: Candidate> Decider<C> {
         let available = signed_float(met.value.available).max(0.0);
         let above = available - met.quantity.as_f64() / 4.0;
         let lost = if above > 0.0 { above } else { available / 2.0 };
-        Duration::from_secs_f64((lost / fall).min(usual.as_secs_f64())).max(POLL)
+        Duration::from_secs_f64((lost / fall).min(usual.as_secs_f64())).max(SOUGHT_EVERY)
     }
 
     /// Reports that what leaks cannot be evicted, if that is why no victim was found.
