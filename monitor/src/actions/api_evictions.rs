@@ -125,19 +125,20 @@ fn words(pod: &Pod, reason: Reason<'_>, sensors: &Sensors, policy: &Policy) -> (
     match reason {
         Reason::Limit(above) => (above.message.clone(), Vec::new()),
         Reason::Threshold(met, ranked) => {
-            let uid = PodUid(pod.metadata.uid.clone());
-            let stats = stats_of(&uid, met.threshold.signal.resource(), ranked, sensors);
+            let stats = stats_of(pod, met.threshold.signal.resource(), ranked, sensors);
             let (message, annotations) = message::compose(policy, met, pod, stats.as_ref());
             (message, annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
         }
     }
 }
 
-/// Returns the pod's present usage of the resource that is short.
-fn stats_of(uid: &PodUid, resource: Resource, ranked: &Ranked<WorkloadUsage>, sensors: &Sensors) -> Option<PodStats> {
+/// Returns the pod's present usage of the resource that is short. The runtime knows a container's name sooner than the API server in
+/// most cases, but while the node is at rest it is asked only once a minute.
+fn stats_of(pod: &Pod, resource: Resource, ranked: &Ranked<WorkloadUsage>, sensors: &Sensors) -> Option<PodStats> {
     let workload = &ranked.candidate.workload;
     let snapshot = sensors.platform.runtime.view().snapshot;
-    let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
+    let of_runtime = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
+    let name_of = |id: &str| of_runtime(id).or_else(|| pod.container_name(id).map(str::to_owned));
     match resource {
         Resource::Memory => {
             let tree = sensors.workloads.tree();
@@ -151,7 +152,8 @@ fn stats_of(uid: &PodUid, resource: Resource, ranked: &Ranked<WorkloadUsage>, se
             Some(PodStats { containers, memory: memory(ranked.candidate.working_set), ..PodStats::default() })
         }
         Resource::EphemeralStorage | Resource::Inodes => {
-            sensors.disk.pod_stats((uid, &workload.name, workload.id), &name_of).map(|(stats, _)| stats)
+            let uid = PodUid(pod.metadata.uid.clone());
+            sensors.disk.pod_stats((&uid, &workload.name, workload.id), &name_of).map(|(stats, _)| stats)
         }
         Resource::Pids => Some(PodStats::default()),
     }
