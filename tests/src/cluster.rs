@@ -18,21 +18,20 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::cgroups::{Layout, container_of};
 use crate::console;
 use crate::containers::{Node, Storage};
 use crate::control_plane::{Admin, NODE};
 use crate::init::{self, MANIFESTS, copy_tree};
+use crate::scenarios::cluster_eyes::condition;
 use crate::stage::Stage;
 
 use programs::Program;
 
 /// The time limit of a step. A control plane starts slowly under emulation.
-const PATIENCE: Duration = Duration::from_secs(100);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// The name of the namespace and of every object that deploys the agent.
 pub const NAME: &str = "node-pressure-monitor";
-/// The kubelet's default hard thresholds.
-const KUBELET_THRESHOLDS: &str =
-    "{memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%}";
 
 /// A running cluster. It lives as long as the guest.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl Cluster {
         let said = |what: &str| stage.note(format!("{what} after {:.0} s", begun.elapsed().as_secs_f64()));
         let device = init::option("npm.kubernetes").context("the disk of Kubernetes' programs is not there")?;
         pki::make()?;
-        programs::arrange(&device, KUBELET_THRESHOLDS)?;
+        programs::arrange(&device)?;
         network::arrange()?;
         // The cluster owns the node's containers until the guest ends.
         let node = ManuallyDrop::new(Node::start(stage, Storage::Shared)?);
@@ -90,10 +89,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub fn is_ready(&self) -> Result<bool> {
-        let Some(node) = self.admin.find(&format!("/api/v1/nodes/{NODE}"))? else { return Ok(false) };
-        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        Ok(conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True"))
+    fn is_ready(&self) -> Result<bool> {
+        Ok(self.admin.find(&format!("/api/v1/nodes/{NODE}"))?.is_some_and(|node| is_ready(&node)))
     }
 
     /// Runs kubectl as the administrator; returns its output.
@@ -131,27 +128,18 @@ impl Cluster {
     /// Waits for the ready agent of this node.
     pub fn agent(&self, stage: &mut Stage<'_>) -> Result<Agent> {
         let mut last = Value::Null;
-        let came = stage.until(PATIENCE, |_| {
-            last = self
-                .pods_of(NAME, "app.kubernetes.io/component=agent")
-                .unwrap_or_default()
-                .into_iter()
-                .next()
-                .unwrap_or_default();
-            is_ready(&last)
+        let mut found = None;
+        let came = stage.until(PATIENCE, |stage| {
+            let pods = self.pods_of(NAME, "app.kubernetes.io/component=agent").unwrap_or_default();
+            last = pods.into_iter().next().unwrap_or_default();
+            // The status may still describe a container that has ended.
+            found = if is_ready(&last) { attached(stage.layout(), &last).ok() } else { None };
+            found.is_some()
         });
         if !came {
             self.tell_events(NAME);
-            bail!("the agent's pod is not ready: {}", last["status"]["containerStatuses"]);
         }
-        let address = last["status"]["podIP"].as_str().context("the agent's pod has no address")?;
-        let id = container_id(&last)?;
-        let address: SocketAddr = format!("{address}:9946").parse().context("the agent's address")?;
-        let uid = last["metadata"]["uid"].as_str().unwrap_or_default();
-        let name = last["metadata"]["name"].as_str().unwrap_or_default();
-        let scope = crate::cgroups::container_of(stage.layout(), uid, &id)?;
-        let pid = *scope.processes().first().context("the agent's container has no process")?;
-        Ok(Agent::attach(pid, address, format!("/var/log/pods/{NAME}_{name}_{uid}/monitor/0.log").into()))
+        found.with_context(|| format!("the agent's pod is not ready: {}", last["status"]["containerStatuses"]))
     }
 
     /// Prints the events of a namespace, to explain a failure.
@@ -171,9 +159,22 @@ impl Cluster {
     }
 }
 
-pub fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+/// Returns the agent that runs in this pod.
+fn attached(layout: Layout, pod: &Value) -> Result<Agent> {
+    let (metadata, container) = (&pod["metadata"], &pod["status"]["containerStatuses"][0]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (name, uid) = (text(&metadata["name"]), text(&metadata["uid"]));
+    let scope = container_of(layout, &uid, &container_id(pod)?)?;
+    let pid = *scope.processes().first().context("the agent's container has no process")?;
+    let address = format!("{}:9946", text(&pod["status"]["podIP"]));
+    let address: SocketAddr = address.parse().with_context(|| format!("the agent's address {address}"))?;
+    let log = format!("/var/log/pods/{NAME}_{name}_{uid}/monitor/{}.log", container["restartCount"]);
+    Ok(Agent::attach(pid, address, log.into()))
+}
+
+/// Returns whether a node or a pod is ready.
+pub fn is_ready(object: &Value) -> bool {
+    condition(object, "Ready") == Some("True")
 }
 
 /// Returns the id of a pod's first container.

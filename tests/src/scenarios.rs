@@ -3,7 +3,7 @@
 mod accounts;
 mod available;
 mod cache;
-mod cluster_eyes;
+pub mod cluster_eyes;
 mod containers;
 mod culprit;
 mod doctor;
@@ -129,6 +129,8 @@ fn scenario(name: &str) -> Option<Scenario> {
         "image" => image::image,
         "cluster-ramp" => real_kubelet::ramp,
         "cluster-outage" => real_kubelet::outage,
+        "cluster-killed" => real_kubelet::agent_killed,
+        "cluster-kubelet" => real_kubelet::kubelet_restarted,
         _ => return None,
     })
 }

@@ -16,7 +16,7 @@ use crate::control_plane::NODE;
 pub const DIRECTORY: &str = "/etc/kubernetes";
 
 /// A client of the API server: the name of its file, its user and its group.
-pub const CLIENTS: [(&str, &str, &str); 4] = [
+const CLIENTS: [(&str, &str, &str); 4] = [
     ("admin", "kubernetes-admin", "system:masters"),
     ("kubelet", "system:node:guest", "system:nodes"),
     ("controller-manager", "system:kube-controller-manager", ""),

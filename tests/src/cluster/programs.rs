@@ -126,20 +126,15 @@ pub fn path(program: &str) -> String {
 }
 
 /// Mounts the disk with the programs of Kubernetes, and writes the kubelet's configuration.
-pub fn arrange(device: &str, kubelet_thresholds: &str) -> Result<()> {
+pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
-    write_kubelet_configuration(kubelet_thresholds)
-}
-
-/// Writes the kubelet's configuration with these hard thresholds; a started kubelet reads it.
-pub fn write_kubelet_configuration(thresholds: &str) -> Result<()> {
+    // The thresholds are the kubelet's defaults, and the agent's are above them.
     let text = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
          authentication: {{anonymous: {{enabled: false}}, x509: {{clientCAFile: {DIRECTORY}/ca.crt}}, webhook: {{enabled: false}}}}\n\
          authorization: {{mode: AlwaysAllow}}\ncgroupDriver: systemd\n\
          containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n\
-         evictionHard: {thresholds}\nimageGCHighThresholdPercent: 100\nfailSwapOn: false\nclusterDomain: cluster.local\n\
-         registerNode: true\nresolvConf: /etc/resolv.conf\n"
+         imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n"
     );
     fs::write(KUBELET_CONFIG, text).with_context(|| format!("write {KUBELET_CONFIG}"))
 }

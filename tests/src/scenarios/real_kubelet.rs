@@ -1,11 +1,12 @@
 //! The agent beside a real kubelet and a real control plane.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::cluster_eyes::{condition, taint};
+use super::cluster_eyes::{condition, is_evicted, taint};
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::programs::Program;
@@ -13,6 +14,7 @@ use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, container_id, is_ready};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
+use crate::processes;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, milliseconds_between};
 
@@ -22,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LASTS: Duration = Duration::from_secs(25);
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(65);
+/// How long the kubelet is away: less than the node lifecycle controller waits (40 s).
+const KUBELET_AWAY: Duration = Duration::from_secs(15);
 const APP: &str = "hog";
 
 /// The agent's hard threshold, above the kubelet's.
@@ -83,6 +87,57 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("restarts of its container", &container["restartCount"], &Value::from(1));
     let is_left = after["metadata"]["deletionTimestamp"].is_null() && condition(&after, "DisruptionTarget").is_none();
     stage.check(is_left, || format!("the pod was not left alone: {after}"));
+    tell_story(stage, &agent, &worker, &story)?;
+    tidy(stage, &cluster)
+}
+
+/// The agent dies right after the kill. The next one finishes the eviction, or leaves alone what the kubelet has restarted meanwhile.
+pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = cluster.deploy(stage, enforcing)?;
+    cluster.apply(DEPLOYMENT)?;
+    let pod = ready_pod(stage, &cluster, "")?;
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let story = Story::of(&name)?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    processes::signal(agent.pid, libc::SIGKILL);
+    stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
+    let next = cluster.agent(stage)?;
+    let finished = |event: &str| next.events(event).iter().any(|record| record.text("pod_uid") == uid);
+    let came = stage.until(PATIENCE, |_| finished("eviction_told") || finished("eviction_restarted"));
+    stage.check(came, || format!("the next agent has not finished the eviction: {}", next.tail(10).join(" / ")));
+    if finished("eviction_restarted") {
+        stage.note("the kubelet had restarted the pod before the next agent was there");
+        let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+        stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
+    } else {
+        ends_as_evicted(stage, &cluster, &name, &uid)?;
+        ready_pod(stage, &cluster, &uid)?;
+    }
+    let evictions = next.events("eviction").len();
+    stage.check_equal("evictions by the next agent", &evictions, &0);
+    for chapter in story.chapters() {
+        stage.note(chapter.text);
+    }
+    tidy(stage, &cluster)
+}
+
+/// The kubelet is away when the pod is killed. It finds the pod failed, and restarts nothing.
+pub fn kubelet_restarted(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = cluster.deploy(stage, enforcing)?;
+    cluster.apply(DEPLOYMENT)?;
+    let pod = ready_pod(stage, &cluster, "")?;
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let story = Story::of(&name)?;
+    Program::Kubelet.stop()?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    stage.pause(KUBELET_AWAY);
+    Program::Kubelet.start()?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    ready_pod(stage, &cluster, &uid)?;
     tell_story(stage, &agent, &worker, &story)?;
     tidy(stage, &cluster)
 }
@@ -156,22 +211,20 @@ fn leak(stage: &Stage<'_>, pod: &Value) -> Result<Worker> {
 /// Asserts that the pod is Failed with the reason Evicted, and that this lasts.
 fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/default/pods/{name}");
-    let is_evicted = |pod: &Value| {
-        let status = &pod["status"];
-        let stopped = status["containerStatuses"]
-            .as_array()
-            .is_some_and(|all| all.iter().all(|one| !one["state"]["terminated"].is_null()));
-        status["phase"] == "Failed" && status["reason"] == "Evicted" && stopped && pod["metadata"]["uid"] == uid
+    let has_ended = |pod: &Value| {
+        let containers = pod["status"]["containerStatuses"].as_array();
+        let are_stopped = containers.is_some_and(|all| all.iter().all(|one| !one["state"]["terminated"].is_null()));
+        is_evicted(pod) && are_stopped && pod["metadata"]["uid"] == uid
     };
     let mut last = Value::Null;
     let came = stage.until(PATIENCE, |_| {
         last = cluster.admin.find(&path).ok().flatten().unwrap_or_default();
-        is_evicted(&last)
+        has_ended(&last)
     });
     stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
     stage.pause(LASTS);
     last = cluster.admin.find(&path)?.unwrap_or_default();
-    stage.check(is_evicted(&last), || format!("this did not last: {}", last["status"]));
+    stage.check(has_ended(&last), || format!("this did not last: {}", last["status"]));
     let restarts = &last["status"]["containerStatuses"][0]["restartCount"];
     stage.check_equal("restarts of the evicted pod's container", restarts, &Value::from(0));
     let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
@@ -188,7 +241,9 @@ fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<(
     for event in &events {
         stage.note(format!("event {} from {}: {}", event["reason"], event["source"]["component"], event["message"]));
     }
-    let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
-    stage.check_equal("events Evicted of the pod", &evicted, &1);
+    let evicted: Vec<&&Value> = events.iter().filter(|event| event["reason"] == "Evicted").collect();
+    stage.check_equal("events Evicted of the pod", &evicted.len(), &1);
+    let names_it = evicted.iter().all(|event| text(&event["message"]).contains("Container main was using "));
+    stage.check(names_it, || "the event does not name the container".to_owned());
     Ok(())
 }
