@@ -27,6 +27,8 @@ use cri::Image;
 pub use pod::NodePod;
 pub use storage::Storage;
 
+/// The time limit of a step of containerd.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The image of sandboxes, and the image of pods.
 const IN_USE: [&str; 2] = ["pause", "busybox"];
 /// containerd's configuration. runc lets systemd manage cgroups, as by the kubelet's default. The disabled plugins do not apply here.
@@ -77,7 +79,7 @@ impl Node {
 
     pub fn start_runtime(&self) -> Result<()> {
         systemctl(&["start", "containerd.service"])?;
-        wait_for("containerd's answer", || Ok(cri::version().is_ok()))
+        wait_for("containerd's answer", PATIENCE, || Ok(cri::version().is_ok()))
     }
 
     /// Stops containerd. The containers continue to run.
@@ -101,7 +103,7 @@ impl Node {
         run("ctr", &["-n", "k8s.io", "images", "import", &format!("{ARCHIVES}/{archive}.tar")])?;
         // CRI learns of the new image by an event, some time after the import.
         let mut found = None;
-        wait_for(&format!("image {name}"), || {
+        wait_for(&format!("image {name}"), PATIENCE, || {
             found = find()?;
             Ok(found.is_some())
         })?;
@@ -162,7 +164,8 @@ pub fn systemctl(arguments: &[&str]) -> Result<()> {
     run("systemctl", arguments)
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
+/// Runs a program; the error has its standard error.
+pub fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program).args(arguments).output().with_context(|| format!("start {program}"))?;
     if !output.status.success() {
         let story = String::from_utf8_lossy(&output.stderr);
@@ -171,11 +174,12 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn wait_for(what: &str, mut there: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !there()? {
+/// Waits until it is there.
+pub fn wait_for(what: &str, limit: Duration, mut there: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while !there().with_context(|| format!("wait for {what}"))? {
         if Instant::now() > deadline {
-            bail!("no {what} after 60 s");
+            bail!("no {what} after {limit:?}");
         }
         sleep(Duration::from_millis(100));
     }

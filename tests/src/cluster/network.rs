@@ -2,11 +2,10 @@
 //! kube-proxy is needed.
 
 use std::fs;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::run;
+use crate::containers::run;
 
 /// The address of the service `kubernetes`, the first of [`SERVICES`].
 pub const API_SERVER: &str = "10.96.0.1";
@@ -37,7 +36,7 @@ pub fn arrange() -> Result<()> {
         // A kubelet looks for a default route.
         &["route", "add", "default", "dev", BRIDGE],
     ] {
-        run(Command::new("ip").args(words))?;
+        run("ip", words)?;
     }
     fs::create_dir_all("/etc/cni/net.d").context("create /etc/cni/net.d")?;
     fs::write("/etc/cni/net.d/10-pods.conflist", PODS).context("write the configuration of the pod network")

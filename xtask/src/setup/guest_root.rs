@@ -69,14 +69,22 @@ pub fn make(root: Root, apt: &mut Apt, cache: &Path) -> Result<String> {
     cmd::output(bootstrap.arg(suite).arg(&tree))?;
     let image = root.path(cache);
     let part = cache.join("guest-root.img.part");
+    image_of(&tree, &part, SIZE)?;
+    fs::rename(&part, &image).with_context(|| format!("moving {} to {}", part.display(), image.display()))?;
+    remove(&tree)?;
+    Ok(format!("made from Debian {suite}"))
+}
+
+/// Makes the image of a file system from a tree. The size is in the words of mkfs.
+///
+/// # Errors
+/// When mkfs.ext4 is missing or fails.
+pub fn image_of(tree: &Path, image: &Path, size: &str) -> Result<()> {
     let mkfs = find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")?;
     let mut make = Command::new(mkfs);
     // The guest never writes to the image, only to a temporary copy-on-write layer. The image therefore needs no journal.
     make.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0", "-m", "0", "-d"]);
-    cmd::output(make.arg(&tree).arg(&part).arg(SIZE))?;
-    fs::rename(&part, &image).with_context(|| format!("moving {} to {}", part.display(), image.display()))?;
-    remove(&tree)?;
-    Ok(format!("made from Debian {suite}"))
+    cmd::output(make.arg(tree).arg(image).arg(size)).map(drop)
 }
 
 fn remove(tree: &Path) -> Result<()> {

@@ -39,21 +39,24 @@ pub fn plain(dir: &Path) -> Result<Vec<Disk>> {
 /// Makes the disks of the guest with containers. /dev/vda is the node's file system, an ext4 with slightly fewer than the 100,000
 /// inodes that a scenario wants. /dev/vdb is the xfs of the images. /dev/vdc has systemd and containerd.
 pub fn with_containers(dir: &Path, root: PathBuf) -> Result<Vec<Disk>> {
-    let xfs = find_program("mkfs.xfs").context("mkfs.xfs is not there: run `cargo xtask setup`")?;
-    Ok(vec![
-        disk(dir, "node.img", 400, Command::new(mkfs_ext4()?).args(EXT4).args(["-N", "98304"]))?,
-        disk(dir, "images.img", 400, Command::new(xfs).args(XFS))?,
-        Disk { image: root, kept: true },
-    ])
+    let node = disk(dir, "node.img", 400, Command::new(mkfs_ext4()?).args(EXT4).args(["-N", "98304"]))?;
+    of_systemd(dir, node, root)
 }
 
 /// Makes the disks of the guest with a cluster: as [`with_containers`], with a larger node's file system, and /dev/vdd with the programs
 /// of Kubernetes.
 pub fn with_cluster(dir: &Path, root: PathBuf, programs: PathBuf) -> Result<Vec<Disk>> {
-    let mut disks = with_containers(dir, root)?;
-    disks[0] = disk(dir, "node.img", 6144, Command::new(mkfs_ext4()?).args(EXT4))?;
+    let node = disk(dir, "node.img", 6144, Command::new(mkfs_ext4()?).args(EXT4))?;
+    let mut disks = of_systemd(dir, node, root)?;
     disks.push(Disk { image: programs, kept: true });
     Ok(disks)
+}
+
+/// Returns the disks of a guest with systemd and containerd.
+fn of_systemd(dir: &Path, node: Disk, root: PathBuf) -> Result<Vec<Disk>> {
+    let xfs = find_program("mkfs.xfs").context("mkfs.xfs is not there: run `cargo xtask setup`")?;
+    let images = disk(dir, "images.img", 400, Command::new(xfs).args(XFS))?;
+    Ok(vec![node, images, Disk { image: root, kept: true }])
 }
 
 fn mkfs_ext4() -> Result<PathBuf> {

@@ -3,12 +3,10 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cmd;
-use crate::paths::find_program;
+use crate::setup::guest_root::image_of;
 
 const VARIABLE: &str = "KUBERNETES_BIN";
 /// The programs that the guest starts. All are in a release's archive of the server, `kubernetes-server-linux-amd64.tar.gz`.
@@ -47,10 +45,7 @@ pub fn programs(directory: &Path, scratch: &Path) -> Result<PathBuf> {
         bytes += fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
     }
     let image = scratch.join("kubernetes.img");
-    let mkfs = find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")?;
-    let mut make = Command::new(mkfs);
-    make.args(["-q", "-F", "-O", "^has_journal", "-m", "0", "-d"]).arg(&tree).arg(&image);
-    cmd::output(make.arg(format!("{}M", bytes / 1024 / 1024 + SPARE_MIB)))?;
+    image_of(&tree, &image, &format!("{}M", bytes / 1024 / 1024 + SPARE_MIB))?;
     fs::remove_dir_all(&tree).with_context(|| format!("removing {}", tree.display()))?;
     Ok(image)
 }

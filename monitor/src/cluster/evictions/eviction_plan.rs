@@ -392,11 +392,14 @@ impl Plan {
     }
 
     fn after_removal(&self) -> At {
-        match () {
-            () if self.wants_mark && !self.progress.marked && self.marks_apart() => At::MarkLate,
-            () if self.wants_event => At::SendEvent,
-            () if self.watches() => At::Watch,
-            () => At::End,
+        if self.wants_mark && !self.progress.marked && self.marks_apart() {
+            At::MarkLate
+        } else if self.wants_event {
+            At::SendEvent
+        } else if self.watches() {
+            At::Watch
+        } else {
+            At::End
         }
     }
 

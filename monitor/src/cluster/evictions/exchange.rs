@@ -12,7 +12,7 @@ pub enum Step {
     SendEvent,
 }
 
-/// What an HTTP answer means for the eviction.
+/// The meaning of an HTTP answer for the eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -43,7 +43,7 @@ pub enum Answer {
     Unknown(String),
 }
 
-/// What a pod's status says of its containers since the decision.
+/// The state of a pod's containers since the decision, by its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// A container runs since before the decision, as far as the kubelet has reported.

@@ -58,13 +58,13 @@ impl FailedStatus {
             Life::Restarted => Next::Lost,
             Life::AsBefore | Life::Stopped | Life::Ended => {
                 (self.calm, self.lost) = (0, self.lost + 1);
-                match () {
-                    () if is_late || self.repeats >= REPEATS => Next::Lost,
-                    () if self.lost >= PATIENT_LOOKS || life != Life::Ended => {
-                        (self.lost, self.repeats) = (0, self.repeats + 1);
-                        Next::WriteAgain
-                    }
-                    () => Next::Look,
+                if is_late || self.repeats >= REPEATS {
+                    Next::Lost
+                } else if self.lost >= PATIENT_LOOKS || life != Life::Ended {
+                    (self.lost, self.repeats) = (0, self.repeats + 1);
+                    Next::WriteAgain
+                } else {
+                    Next::Look
                 }
             }
         }
