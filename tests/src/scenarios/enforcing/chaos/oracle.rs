@@ -16,6 +16,8 @@ pub struct Outcome {
     pub lowest_mib: u64,
     /// Whether an agent ran all the time.
     pub is_watched: bool,
+    /// The longest time in milliseconds for which not even a real-time thread ran, whose samples are a millisecond apart.
+    pub stood_still_ms: u64,
 }
 
 /// The mistakes of the agent in an episode.
@@ -23,6 +25,8 @@ pub struct Outcome {
 pub struct Verdict {
     pub wrong: Vec<String>,
     pub late: Vec<String>,
+    /// Kills that came too late while the machine stood still: no agent could have been in time.
+    pub excused: Vec<String>,
 }
 
 /// The seconds that an eviction has to buy, less a fifth for the accuracy of the rates.
@@ -35,6 +39,8 @@ const MOST_IN_VAIN: usize = 3;
 /// agent's figure is up to 25 MiB below MemAvailable.
 const CERTAIN_MIB: u64 = 85;
 const POSSIBLE_MIB: u64 = 130;
+/// A shortage of 100 MiB lasts some 600 ms at the largest rate: a machine that stood still for so long leaves no time for the rest.
+const STANDSTILL_MS: u64 = 200;
 
 pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::default();
@@ -71,6 +77,9 @@ pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
         {
             verdict.late.push(format!("{} lives at {} MiB", leak.label, outcome.lowest_mib));
         }
+    }
+    if outcome.stood_still_ms >= STANDSTILL_MS {
+        verdict.excused = std::mem::take(&mut verdict.late);
     }
     verdict
 }
@@ -134,6 +143,21 @@ mod tests {
             let outcome = Outcome { dead, oom_kills, lowest_mib, is_watched: true, ..Outcome::default() };
             let verdict = judge(&episode, &outcome);
             assert_eq!((verdict.wrong.len(), verdict.late.len()), (wrong, late), "{name}: {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_in_time_on_a_machine_that_stands_still() {
+        for (stood_still_ms, late, excused) in [(STANDSTILL_MS - 1, 1, 0), (STANDSTILL_MS, 0, 1)] {
+            let outcome = Outcome {
+                oom_kills: 1,
+                is_watched: true,
+                stood_still_ms,
+                dead: vec!["leak".to_owned()],
+                ..Outcome::default()
+            };
+            let verdict = judge(&episode(3, 80, false), &outcome);
+            assert_eq!((verdict.late.len(), verdict.excused.len()), (late, excused), "{verdict:?}");
         }
     }
 
