@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::named_enum;
 
-pub use eviction_record::{Eviction, Outcome, RawJson, Reclaim, TraceCut};
+pub use eviction_record::{Eviction, Outcome, RawJson, Reclaim, SwapWait, TraceCut};
 pub use node_record::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
 pub use oom_kill_record::{Limit, OomKill, Trigger, Victim};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::model::{
     Consumer, InodeGrowth, Key, Kind, Limit, Memory, Outcome, Place, Pressure, RawJson, Reclaim, SignalHistory, Stalls,
-    Step, Trigger, Victim,
+    Step, SwapWait, Trigger, Victim,
 };
 use super::*;
 
@@ -408,4 +408,10 @@ fn statements_need_a_reason_in_the_record() {
     assert!(says(&incident, "was 110.0 MiB, not yet far enough above") && !says(&incident, "incidents export"));
     incident.eviction.as_mut().unwrap().trace = vec![RawJson::of(&1).unwrap(); 2];
     assert!(says(&incident, "2 lines for simulate: "));
+    assert!(!says(&incident, "for swap") && !says(&incident, "API server"));
+    let eviction = incident.eviction.as_mut().unwrap();
+    eviction.swap_wait = Some(SwapWait { waited_ms: 3000.0, limit: "tasks wait for memory".to_owned() });
+    eviction.afterwards = Some("The API server was told late: it was down.".to_owned());
+    assert!(says(&incident, "had waited 3.0 s while the kernel swapped out"), "{}", render(&incident));
+    assert!(says(&incident, "because tasks wait for memory.") && says(&incident, "told late: it was down."));
 }

@@ -10,7 +10,7 @@ use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::RawJson;
 use crate::units::{CgroupId, Monotonic};
-use crate::workloads::WorkloadUsage;
+use crate::workloads::{PodUid, WorkloadUsage};
 
 /// Candidates named in the log record.
 const RANKING_SHOWN: usize = 5;
@@ -21,6 +21,7 @@ pub struct EvictionRecord<'r> {
     pub cgroup: CgroupId,
     /// `namespace/name`.
     pub pod: Option<String>,
+    pub pod_uid: Option<&'r PodUid>,
     pub labels: BTreeMap<String, String>,
     pub action: Action,
     /// How many processes were signalled.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RateLimiter;
+use super::afterwards::Afterwards;
 use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
 use super::log_sink;
 use super::oom_kill_report::mark_of;
@@ -12,9 +13,10 @@ use super::oom_kill_report::{KillPlace, OomKillRecord};
 use super::record::{MetFigures, Record};
 use crate::actions::ReclaimAttempt;
 use crate::actions::{Ended, Outcome as Ending};
+use crate::cluster::Verdict;
 use crate::config::{IncidentOptions, Mode};
 use crate::eviction::SignalValue;
-use crate::incidents::model::{self, Eviction, OomKill, Outcome, Reclaim, SignalHistory, Step};
+use crate::incidents::model::{self, Eviction, OomKill, Outcome, Reclaim, SignalHistory, Step, SwapWait};
 use crate::incidents::oom_assembly::{Assembled, Assembler};
 use crate::incidents::record_evidence::{self as evidence, Baselines};
 use crate::incidents::sample_ring::SampleRing;
@@ -25,6 +27,8 @@ use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
 
 /// Incidents that wait for further victims keep the evidence of their first record; the oldest beyond this number lose it.
 const INCOMPLETE: usize = 8;
+/// An eviction had waited for swap if the wait ended at most this long before.
+const SWAP_WAIT_COUNTS: Duration = Duration::from_secs(10);
 /// Samples of a record if no buffer is left; a record made just before has all of them.
 const FEW_SAMPLES: usize = 1_000;
 
@@ -65,6 +69,9 @@ pub struct Recorder {
     pub evidence: Option<Evidence>,
     scale: Option<MemoryScale>,
     underway: HashMap<CgroupId, Incident>,
+    afterwards: Afterwards,
+    /// The last wait for swap, and when it ended.
+    swap_wait: Option<(Monotonic, SwapWait)>,
     incomplete: VecDeque<Incident>,
     node: String,
     counts: IncidentReport,
@@ -84,6 +91,8 @@ impl Recorder {
             evidence: None,
             scale: None,
             underway: HashMap::new(),
+            afterwards: Afterwards::default(),
+            swap_wait: None,
             incomplete: VecDeque::new(),
             node,
             counts: IncidentReport::default(),
@@ -127,6 +136,11 @@ impl Recorder {
         match *record {
             Record::Eviction(eviction) => self.begin_eviction(eviction, now),
             Record::EvictionEnded { ended, at, available } => self.end_eviction(ended, at, available, now),
+            Record::EvictionSettled { pod_uid, verdict } => self.settle_eviction(pod_uid, verdict, now),
+            Record::SwapFallsShort { waited, why, .. } if !waited.is_zero() => {
+                let limit = why.as_str().to_owned();
+                self.swap_wait = Some((now, SwapWait { waited_ms: waited.as_secs_f64() * 1e3, limit }));
+            }
             Record::OomKill(kill) => return Some(self.add_kill(kill)),
             _ => {}
         }
@@ -178,7 +192,11 @@ impl Recorder {
         let id = continued.map_or_else(new_id, |earlier| earlier.id.clone());
         let begun = continued.map_or(record.woken, |earlier| Monotonic(earlier.monotonic_ns));
         let mut incident = self.incident(Kind::Eviction, id, begun, mode);
-        let eviction = eviction_model(record);
+        let mut eviction = eviction_model(record);
+        if record.trigger.cause().resource() == Resource::Memory {
+            let is_recent = |(at, _): &(Monotonic, SwapWait)| now.since(*at) < SWAP_WAIT_COUNTS;
+            eviction.swap_wait = self.swap_wait.take().filter(is_recent).map(|(_, wait)| wait);
+        }
         incident.summary = text::summary_of_eviction(&eviction);
         incident.eviction = Some(eviction);
         incident.steps = continued.map(|earlier| earlier.steps.clone()).unwrap_or_default();
@@ -220,7 +238,6 @@ impl Recorder {
         let since = |at: Monotonic| model::millis(at.0.saturating_sub(incident.monotonic_ns));
         let mut steps: Vec<Step> = ended.killed.map(|killed| Step::at("killed", since(killed))).into_iter().collect();
         let ended_after = since(at);
-        let mut threshold = None;
         if let Some(eviction) = &mut incident.eviction {
             let step = match &ended.outcome {
                 Ending::Gone => {
@@ -239,11 +256,23 @@ impl Recorder {
             steps.push(Step::at(step, ended_after));
             incident.steps.append(&mut steps);
             incident.summary = text::summary_of_eviction(eviction);
-            let of_memory = ended.cause.resource() == Resource::Memory;
-            let bytes = eviction.threshold_bytes.filter(|_| of_memory);
-            threshold = bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
         }
-        let signal = self.signal_history(threshold);
+        self.afterwards.keep(&incident);
+        self.submit_eviction(incident, now);
+    }
+
+    /// Takes in what became of the pod at the API server.
+    fn settle_eviction(&mut self, pod_uid: &str, verdict: &Verdict, now: Monotonic) {
+        if let Some(incident) = self.afterwards.settle(pod_uid, verdict, self.underway.values_mut()) {
+            self.submit_eviction(incident, now);
+        }
+    }
+
+    /// Records an eviction's incident again.
+    fn submit_eviction(&mut self, incident: Incident, now: Monotonic) {
+        let of_memory = |eviction: &&Eviction| eviction.signal == Signal::MemoryAvailable.as_str();
+        let bytes = incident.eviction.as_ref().filter(of_memory).and_then(|eviction| eviction.threshold_bytes);
+        let signal = self.signal_history(bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes));
         self.submit(incident, signal, now);
     }
 
@@ -327,6 +356,7 @@ fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
     let enforcing = mode == Mode::Enforce;
     let eviction = Eviction {
         pod: record.pod.clone(),
+        pod_uid: record.pod_uid.map(|uid| uid.0.clone()),
         labels: record.labels.clone(),
         signal: record.trigger.cause().as_str().to_owned(),
         mode: mode.as_str().to_owned(),

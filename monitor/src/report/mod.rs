@@ -2,6 +2,7 @@
 //!
 //! The loop describes the node in a `NodeReport` of plain values. This module renders it.
 
+mod afterwards;
 mod cluster_metrics;
 pub mod configuration_state;
 pub mod disk_usage_metrics;

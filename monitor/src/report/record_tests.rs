@@ -285,6 +285,7 @@ fn log_metric_and_incident_of_an_eviction_agree() {
             workload: "w",
             cgroup: crate::units::CgroupId(7),
             pod: Some("ns/name".to_owned()),
+            pod_uid: None,
             labels: BTreeMap::new(),
             action,
             processes: 2,

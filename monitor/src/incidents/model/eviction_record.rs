@@ -20,6 +20,7 @@ pub struct Eviction {
     pub workload: String,
     /// `namespace/name`, if the container runtime or the file of pods gives them.
     pub pod: Option<String>,
+    pub pod_uid: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The kernfs id of the victim's cgroup.
@@ -45,10 +46,14 @@ pub struct Eviction {
     pub freed_bytes: Option<i64>,
     pub freed: Option<i64>,
     pub reclaim: Option<Reclaim>,
+    /// Set if the eviction had waited for the kernel to swap out.
+    pub swap_wait: Option<SwapWait>,
     /// The worth of the victim's end, for memory: the victim leaks, or buys so much time.
     pub benefit: Option<String>,
     /// Why the candidates before the victim were passed over.
     pub passed_over: Option<String>,
+    /// What became of the pod at the API server, in words. Set if that was not as usual, or came later than usual.
+    pub afterwards: Option<String>,
     /// The policy that the decider followed, as `simulate --config` reads it.
     pub policy: Option<RawJson>,
     /// The decider's snapshots and steps that led to the eviction, oldest first, one line of a trace each.
@@ -83,6 +88,14 @@ pub enum Outcome {
     /// Processes remain, or could not be signalled.
     Failed,
     Observed,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwapWait {
+    pub waited_ms: f64,
+    /// Why the eviction waited no longer.
+    pub limit: String,
 }
 
 /// Proactive reclaim: a write to `memory.reclaim` before a kill.

@@ -2,7 +2,7 @@
 
 use crate::units::Signal;
 
-use super::super::model::{Eviction, Incident, Outcome, Place};
+use super::super::model::{Eviction, Incident, Outcome, Place, SwapWait};
 use super::text_page::Page;
 use super::words::{bytes, capital, count, counted, name, signed_bytes, time};
 
@@ -85,6 +85,12 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
             "{was} ({kind}: {threshold}). {of} was the first candidate in the ranking that could be evicted."
         )),
     });
+    if let Some(SwapWait { waited_ms, limit }) = &eviction.swap_wait {
+        page.paragraph(&format!(
+            "The eviction had waited {} while the kernel swapped out as fast as memory fell. It waited no longer, because {limit}.",
+            time(*waited_ms)
+        ));
+    }
     if let Some(benefit) = &eviction.benefit {
         let passed = eviction.passed_over.as_ref().map(|names| format!(" Passed over: {names}.")).unwrap_or_default();
         page.paragraph(&format!("{of} {benefit}.{passed}"));
@@ -117,6 +123,9 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
             None => format!("{sent} The victim had exited{took}."),
         },
     });
+    if let Some(afterwards) = &eviction.afterwards {
+        page.paragraph(afterwards);
+    }
 }
 
 pub fn parties(page: &mut Page, incident: &Incident, eviction: &Eviction) {
