@@ -127,7 +127,8 @@ pub enum Route {
     Unlisted,
     /// The agent ends the processes and reports the eviction to the API server.
     Reported,
-    /// The agent asks the API server, and the kubelet ends the processes. With `insists`, the agent ends them if there is no answer.
+    /// The agent asks the API server, and the kubelet ends the processes. With `insists`, the agent ends them if there is no answer. It ends
+    /// them, too, if the kubelet is late.
     Requested { insists: bool },
 }
 
