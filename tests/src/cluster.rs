@@ -1,5 +1,6 @@
 //! A Kubernetes cluster of one node in this guest: etcd, API server, controller manager, scheduler, and a kubelet on containerd.
 
+pub mod audit;
 mod network;
 mod pki;
 pub mod programs;
@@ -8,10 +9,9 @@ pub mod story;
 use std::fs;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::agent::Agent;
 use crate::cgroups::{Layout, container_of};
 use crate::console;
-use crate::containers::{Node, Storage};
+use crate::containers::{self, Node, Storage};
 use crate::control_plane::{Admin, NODE};
 use crate::init::{self, MANIFESTS, copy_tree};
 use crate::scenarios::cluster_eyes::condition;
@@ -32,6 +32,9 @@ use programs::Program;
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The name of the namespace and of every object that deploys the agent.
 pub const NAME: &str = "node-pressure-monitor";
+
+/// The copy of the manifests that a scenario deploys.
+const DEPLOYED: &str = "/tmp/manifests";
 
 /// A running cluster. It lives as long as the guest.
 #[derive(Debug)]
@@ -60,29 +63,25 @@ impl Cluster {
         network::arrange()?;
         // The cluster owns the node's containers until the guest ends.
         let node = ManuallyDrop::new(Node::start(stage, Storage::Shared)?);
-        for archive in [NAME, "busybox"] {
-            let name =
-                if archive == NAME { format!("localhost/{NAME}:0.1.0") } else { format!("localhost/{archive}:1") };
-            node.import_as(archive, &name)?;
-        }
+        node.import_as(NAME, &format!("localhost/{NAME}:0.1.0"))?;
         said("containerd runs");
         Program::Etcd.start()?;
         Program::ApiServer.start()?;
-        let admin = Admin::of_kubeconfig(&pki::file("admin.conf"))?;
-        wait_for(Program::ApiServer, "the API server is ready", || {
+        let admin = Admin::of_kubeconfig(&Self::admin_kubeconfig())?;
+        wait_for(Program::ApiServer, "API server", || {
             Ok(admin.find("/api/v1/namespaces/kube-system").is_ok_and(|found| found.is_some()))
         })?;
         said("the API server answers");
         let cluster = Self { admin, _node: node };
-        wait_for(Program::ApiServer, "the API server is healthy", || {
+        wait_for(Program::ApiServer, "healthy API server", || {
             Ok(cluster.kubectl(&["get", "--raw", "/readyz"]).is_ok())
         })?;
         said("the API server is healthy");
         for program in [Program::ControllerManager, Program::Scheduler, Program::Kubelet] {
             program.start()?;
         }
-        wait_for(Program::Kubelet, "the node is Ready", || cluster.is_ready())?;
-        wait_for(Program::ControllerManager, "the namespace has its service account", || {
+        wait_for(Program::Kubelet, "ready node", || cluster.is_ready())?;
+        wait_for(Program::ControllerManager, "service account of the namespace", || {
             Ok(cluster.admin.find("/api/v1/namespaces/default/serviceaccounts/default")?.is_some())
         })?;
         said("the node is Ready");
@@ -93,10 +92,14 @@ impl Cluster {
         Ok(self.admin.find(&format!("/api/v1/nodes/{NODE}"))?.is_some_and(|node| is_ready(&node)))
     }
 
+    pub fn admin_kubeconfig() -> PathBuf {
+        pki::file("admin.conf")
+    }
+
     /// Runs kubectl as the administrator; returns its output.
     pub fn kubectl(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(programs::path("kubectl"));
-        command.arg(format!("--kubeconfig={}", pki::file("admin.conf").display())).args(words);
+        command.arg(format!("--kubeconfig={}", Self::admin_kubeconfig().display())).args(words);
         let output = command.output().context("start kubectl")?;
         if !output.status.success() {
             bail!("kubectl {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
@@ -111,18 +114,26 @@ impl Cluster {
         self.kubectl(&["apply", "-f", path]).map(drop)
     }
 
-    /// Deploys the agent as config/README.md says, with this change of its configuration, and waits until it is ready.
-    pub fn deploy(&self, stage: &mut Stage<'_>, change: impl Fn(&str) -> String) -> Result<Agent> {
-        let copy = Path::new("/tmp/manifests");
+    /// Deploys a variant of the manifests as config/README.md says, with this change of its configuration, and waits until the agent is
+    /// ready. What a scenario that failed has left is removed first.
+    pub fn deploy(&self, stage: &mut Stage<'_>, variant: &str, change: impl Fn(&str) -> String) -> Result<Agent> {
+        let copy = Path::new(DEPLOYED);
         if copy.exists() {
+            self.remove()?;
             fs::remove_dir_all(copy).context("remove the last scenario's manifests")?;
         }
         copy_tree(Path::new(MANIFESTS), copy)?;
-        let configuration = copy.join("base/configuration.yaml");
+        let configuration = copy.join(if variant.is_empty() { "base" } else { variant }).join("configuration.yaml");
         let text = fs::read_to_string(&configuration).context("read the configuration")?;
         fs::write(&configuration, change(&text)).context("write the configuration")?;
-        self.kubectl(&["apply", "-k", "/tmp/manifests"])?;
+        self.kubectl(&["apply", "-k", &copy.join(variant).display().to_string()])?;
         self.agent(stage)
+    }
+
+    /// Removes every object of the manifests and of the namespace `default`.
+    pub fn remove(&self) -> Result<()> {
+        self.kubectl(&["-n", "default", "delete", "deployments,pods,pdb", "--all", "--wait"])?;
+        self.kubectl(&["delete", "-k", DEPLOYED, "--ignore-not-found", "--wait"]).map(drop)
     }
 
     /// Waits for the ready agent of this node.
@@ -183,26 +194,11 @@ pub fn container_id(pod: &Value) -> Result<String> {
     Ok(id.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
-fn wait_for(program: Program, what: &str, mut there: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !there().with_context(|| what.to_owned())? {
-        if Instant::now() > deadline {
-            for line in program.tail(25) {
-                console::note(program.name(), line.chars().take(300).collect::<String>());
-            }
-            bail!("not after {} s: {what}", PATIENCE.as_secs());
+/// Waits until it is there. On failure, prints the end of the program's log.
+fn wait_for(program: Program, what: &str, there: impl FnMut() -> Result<bool>) -> Result<()> {
+    containers::wait_for(what, PATIENCE, there).inspect_err(|_| {
+        for line in program.tail(25) {
+            console::note(program.name(), line.chars().take(300).collect::<String>());
         }
-        sleep(Duration::from_millis(500));
-    }
-    Ok(())
-}
-
-/// Runs a command; its error has the command's own words.
-fn run(command: &mut Command) -> Result<()> {
-    let shown = format!("{command:?}");
-    let output = command.output().with_context(|| format!("start {shown}"))?;
-    if !output.status.success() {
-        bail!("{shown}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
+    })
 }

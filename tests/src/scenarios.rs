@@ -131,6 +131,11 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-outage" => real_kubelet::outage,
         "cluster-killed" => real_kubelet::agent_killed,
         "cluster-kubelet" => real_kubelet::kubelet_restarted,
+        "cluster-instead" => real_kubelet::instead,
+        "cluster-watch" => real_kubelet::watch,
+        "cluster-disk" => real_kubelet::disk,
+        "cluster-budget" => real_kubelet::budget,
+        "cluster-drain" => real_kubelet::drain,
         _ => return None,
     })
 }

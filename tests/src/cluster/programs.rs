@@ -1,18 +1,19 @@
 //! The programs of the cluster, each a transient unit of systemd.
 
 use std::fs;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::audit;
 use super::network::{NODE_ADDRESS, SERVICES};
 use super::pki::{DIRECTORY, file};
-use super::run;
+use crate::containers::{run, systemctl};
 use crate::control_plane::NODE;
 use crate::init::mount_at;
 
 /// The mount point of the programs of Kubernetes.
 const PROGRAMS: &str = "/opt/kubernetes";
+const AUDIT_POLICY: &str = "/etc/kubernetes/audit.yaml";
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
 
 /// One program of the cluster.
@@ -69,6 +70,8 @@ impl Program {
                 format!("--kubelet-client-certificate={}", in_directory("admin.crt")),
                 format!("--kubelet-client-key={}", in_directory("admin.key")),
                 "--profiling=false".to_owned(),
+                format!("--audit-policy-file={AUDIT_POLICY}"),
+                format!("--audit-log-path={}", audit::LOG),
             ],
             Self::ControllerManager => vec![
                 format!("--kubeconfig={}", in_directory("controller-manager.conf")),
@@ -97,19 +100,19 @@ impl Program {
             _ => format!("{PROGRAMS}/{}", self.name()),
         };
         // As a node's own services: the kernel's OOM killer leaves them alone.
-        let mut command = Command::new("systemd-run");
-        command.args(["--quiet", "--collect", "-p", "OOMScoreAdjust=-999", "-p", "Delegate=yes"]);
+        let mut properties = vec!["OOMScoreAdjust=-999".to_owned(), "Delegate=yes".to_owned()];
         // A controller manager gives up when the API server is not healthy within ten seconds.
-        command.args(["-p", "Restart=always", "-p", "RestartSec=1"]);
-        command.arg(format!("--unit={}", self.unit()));
-        for stream in ["StandardOutput", "StandardError"] {
-            command.args(["-p", &format!("{stream}=append:{}", self.log())]);
-        }
-        run(command.arg(program).args(self.arguments()))
+        properties.extend(["Restart=always".to_owned(), "RestartSec=1".to_owned()]);
+        properties.extend(["StandardOutput", "StandardError"].map(|stream| format!("{stream}=append:{}", self.log())));
+        let mut words = vec!["--quiet".to_owned(), "--collect".to_owned(), format!("--unit={}", self.unit())];
+        words.extend(properties.into_iter().map(|property| format!("--property={property}")));
+        words.push(program);
+        words.extend(self.arguments());
+        run("systemd-run", &words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     pub fn stop(self) -> Result<()> {
-        run(Command::new("systemctl").args(["stop", &self.unit()]))
+        systemctl(&["stop", &self.unit()])
     }
 
     /// Returns the last lines of the program's log.
@@ -125,16 +128,21 @@ pub fn path(program: &str) -> String {
     format!("{PROGRAMS}/{program}")
 }
 
-/// Mounts the disk with the programs of Kubernetes, and writes the kubelet's configuration.
+/// Mounts the disk with the programs of Kubernetes, and writes their configuration.
 pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
-    // The thresholds are the kubelet's defaults, and the agent's are above them.
+    fs::write(AUDIT_POLICY, audit::POLICY).with_context(|| format!("write {AUDIT_POLICY}"))?;
+    configure_kubelet("")
+}
+
+/// Writes the kubelet's configuration with these further fields. It applies when the kubelet starts.
+pub fn configure_kubelet(fields: &str) -> Result<()> {
     let text = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
          authentication: {{anonymous: {{enabled: false}}, x509: {{clientCAFile: {DIRECTORY}/ca.crt}}, webhook: {{enabled: false}}}}\n\
          authorization: {{mode: AlwaysAllow}}\ncgroupDriver: systemd\n\
          containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n\
-         imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n"
+         imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n{fields}"
     );
     fs::write(KUBELET_CONFIG, text).with_context(|| format!("write {KUBELET_CONFIG}"))
 }

@@ -1,0 +1,46 @@
+//! A pod fills the node's file system. The kubelet stops it, and the agent steps in only if the kubelet is late.
+
+use std::fs::File;
+
+use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, tidy};
+use crate::containers::storage::KUBELET;
+use crate::stage::Stage;
+use crate::units::monotonic_ns;
+
+/// Per mille of the file system that the pod leaves: below the agent's threshold (12 %), above the kubelet's (10 %).
+const LEAVES: u64 = 110;
+
+pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, name, uid, story, .. } = Scene::begin(stage, ENFORCING)?;
+    let begun = monotonic_ns();
+    fill(&uid)?;
+    let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
+    stage.check(decided, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    ready_pod(stage, &cluster, &uid)?;
+    tell_events(stage, &cluster, &name)?;
+    let events = events_of(&cluster, &name)?;
+    let failed = events.iter().filter(|event| event["reason"] == "FailedKillPod").count();
+    stage.check_equal("events FailedKillPod", &failed, &0);
+    let last = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+    let reason = &last["status"]["containerStatuses"][0]["state"]["terminated"]["reason"];
+    stage.check(reason != "ContainerStatusUnknown", || "the container's last status is lost".to_owned());
+    let recovered =
+        stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
+    stage.check(recovered, || "the pod's data is still on the disk".to_owned());
+    stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
+    tell_since(stage, begun, &story)?;
+    tidy(stage, &cluster)
+}
+
+/// Allocates a file in the pod's volume.
+fn fill(uid: &str) -> Result<()> {
+    let all = statvfs(KUBELET).context("statvfs of the kubelet's directory")?;
+    let bytes = all.f_bavail.saturating_sub(all.f_blocks * LEAVES / 1000) * all.f_frsize;
+    let path = format!("{KUBELET}/pods/{uid}/volumes/kubernetes.io~empty-dir/data/file");
+    let file = File::create(&path).with_context(|| format!("create {path}"))?;
+    fallocate(file, FallocateFlags::empty(), 0, bytes).with_context(|| format!("allocate {bytes} bytes for {path}"))
+}

@@ -1,0 +1,97 @@
+//! Evictions for a hard threshold of memory, with everything that may be away meanwhile.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::scene::{
+    ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_killed, leak, ready_pod, tell_events, tell_story, text, tidy,
+};
+use crate::cluster::programs::Program;
+use crate::control_plane::NODE;
+use crate::processes;
+use crate::scenarios::cluster_eyes::condition;
+use crate::stage::Stage;
+
+/// How long the API server is away.
+const AWAY: Duration = Duration::from_secs(65);
+/// How long the kubelet is away: less than the node lifecycle controller waits (40 s).
+const KUBELET_AWAY: Duration = Duration::from_secs(15);
+
+pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    ready_pod(stage, &cluster, &uid)?;
+    tell_events(stage, &cluster, &name)?;
+    tell_story(stage, &agent, &worker, &story)?;
+    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
+    tidy(stage, &cluster)
+}
+
+/// The API server is away when the pod is killed, so the kubelet restarts it. What runs again is left alone.
+pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    Program::ApiServer.stop()?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    stage.pause(AWAY);
+    Program::ApiServer.start()?;
+    let noted = stage.until(PATIENCE, |_| !agent.events("eviction_restarted").is_empty());
+    stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
+    stage.pause(LASTS);
+    let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+    let container = &after["status"]["containerStatuses"][0];
+    stage.check_equal("the pod's UID", &text(&after["metadata"]["uid"]), &uid);
+    stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
+    stage.check_equal("restarts of its container", &container["restartCount"], &Value::from(1));
+    let is_left = after["metadata"]["deletionTimestamp"].is_null() && condition(&after, "DisruptionTarget").is_none();
+    stage.check(is_left, || format!("the pod was not left alone: {after}"));
+    tell_story(stage, &agent, &worker, &story)?;
+    tidy(stage, &cluster)
+}
+
+/// The agent dies right after the kill. The next one finishes the eviction, or leaves alone what the kubelet has restarted meanwhile.
+pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    processes::signal(agent.pid, libc::SIGKILL);
+    stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
+    let next = cluster.agent(stage)?;
+    let finished = |event: &str| next.events(event).iter().any(|record| record.text("pod_uid") == uid);
+    let came = stage.until(PATIENCE, |_| finished("eviction_told") || finished("eviction_restarted"));
+    stage.check(came, || format!("the next agent has not finished the eviction: {}", next.tail(10).join(" / ")));
+    if finished("eviction_restarted") {
+        stage.note("the kubelet had restarted the pod before the next agent was there");
+        let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+        stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
+    } else {
+        ends_as_evicted(stage, &cluster, &name, &uid)?;
+        ready_pod(stage, &cluster, &uid)?;
+    }
+    let evictions = next.events("eviction").len();
+    stage.check_equal("evictions by the next agent", &evictions, &0);
+    for chapter in story.chapters() {
+        stage.note(chapter.text);
+    }
+    tidy(stage, &cluster)
+}
+
+/// The kubelet is away when the pod is killed. It finds the pod failed, and restarts nothing.
+pub fn kubelet_restarted(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    Program::Kubelet.stop()?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    stage.pause(KUBELET_AWAY);
+    Program::Kubelet.start()?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    ready_pod(stage, &cluster, &uid)?;
+    tell_story(stage, &agent, &worker, &story)?;
+    tidy(stage, &cluster)
+}

@@ -1,0 +1,221 @@
+//! A Deployment whose pod leaks on a node with the agent, and the questions that all scenarios ask.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::cgroups::{Cgroup, container_of};
+use crate::cluster::audit::{self, Client};
+use crate::cluster::story::Story;
+use crate::cluster::{Cluster, NAME, container_id, is_ready};
+use crate::evidence::meminfo;
+use crate::scenarios::cluster_eyes::{condition, is_evicted, taint};
+use crate::stage::{Stage, Worker};
+use crate::units::{MIB, milliseconds_between, nanoseconds};
+
+/// The time limit of what a kubelet and controllers do.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a status has to last.
+pub const LASTS: Duration = Duration::from_secs(25);
+/// How long the requests after a kill are printed.
+const TOLD_FOR: Duration = Duration::from_secs(15);
+pub const APP: &str = "hog";
+
+/// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
+pub const ENFORCING: &str = "first";
+
+/// A Deployment of one pod, which tolerates nothing.
+fn deployment(app: &str) -> String {
+    format!(
+        "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {app}, namespace: default}}
+spec:
+  selector: {{matchLabels: {{app: {app}}}}}
+  template:
+    metadata: {{labels: {{app: {app}}}}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers:
+        - name: main
+          image: localhost/busybox:1
+          imagePullPolicy: Never
+          command: [sh, -c, \"while :; do sleep 5; done\"]
+          volumeMounts: [{{name: data, mountPath: /data}}]
+      volumes: [{{name: data, emptyDir: {{}}}}]
+"
+    )
+}
+
+/// A cluster with the agent, and a ready pod of a Deployment.
+pub struct Scene {
+    pub cluster: Rc<Cluster>,
+    pub agent: Agent,
+    pub pod: Value,
+    pub name: String,
+    pub uid: String,
+    pub story: Story,
+}
+
+impl Scene {
+    /// Deploys this variant of the manifests. The agent's conditions do not outlast the scenario.
+    pub fn begin(stage: &mut Stage<'_>, variant: &str) -> Result<Self> {
+        Self::with(stage, variant, str::to_owned)
+    }
+
+    /// Deploys this variant of the manifests with a change of its configuration.
+    pub fn with(stage: &mut Stage<'_>, variant: &str, change: impl Fn(&str) -> String) -> Result<Self> {
+        let cluster = Cluster::of(stage)?;
+        let brief = |text: &str| {
+            let period = "evictionPressureTransitionPeriod:";
+            change(text).replace(&format!("{period} 5m"), &format!("{period} 3s"))
+        };
+        let agent = cluster.deploy(stage, variant, brief)?;
+        let pod = start(stage, &cluster, APP)?;
+        let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+        let story = Story::of(&name)?;
+        Ok(Self { cluster, agent, pod, name, uid, story })
+    }
+}
+
+/// Creates a Deployment, and waits for its pod.
+pub fn start(stage: &mut Stage<'_>, cluster: &Cluster, app: &str) -> Result<Value> {
+    cluster.apply(&deployment(app))?;
+    ready_pod_of(stage, cluster, app, "")
+}
+
+/// Asserts that the agent has killed this worker, and the kernel none.
+pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Result<()> {
+    let pid = worker.pid;
+    let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(pid).is_some());
+    stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    stage.check_killed(worker);
+    stage.check_no_oom_kill()
+}
+
+/// Prints what became of the pod since the kill.
+pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, story: &Story) -> Result<()> {
+    let (by_agent, _) = stage.signals_of(agent)?;
+    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
+    let killed = kill.context("the agent has not killed the leaker")?.at_ns;
+    stage.timeline(0.0, "kill signal (signal:signal_generate)");
+    tell_since(stage, killed, story)
+}
+
+/// Prints the pod's status, and the requests of the agent and the kubelet, since this time.
+pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()> {
+    let mut told: Vec<(u64, String)> =
+        story.chapters().into_iter().map(|chapter| (chapter.at_ns, chapter.text)).collect();
+    let is_near = |at: u64| at >= since && at - since <= nanoseconds(TOLD_FOR);
+    for request in audit::requests()?.into_iter().filter(|request| is_near(request.arrived_ns)) {
+        let client = match request.by {
+            Client::Agent => "agent",
+            Client::Kubelet => "kubelet",
+            Client::Other => continue,
+        };
+        let took = milliseconds_between(request.arrived_ns, request.answered_ns);
+        let (verb, object, code) = (request.verb, request.object, request.code);
+        told.push((request.arrived_ns, format!("{client}: {verb} {object}, answered {code} in {took:.0} ms")));
+    }
+    told.sort();
+    for (at, text) in told {
+        stage.timeline(milliseconds_between(since, at), text);
+    }
+    Ok(())
+}
+
+/// Removes the workloads, and the agent as config/README.md says. Asserts that nothing of the agent stays on the node.
+pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    cluster.kubectl(&["-n", "default", "delete", "deployment", "--all", "--wait", "--cascade=foreground"])?;
+    cluster.kubectl(&["-n", NAME, "delete", "daemonset", NAME, "--wait", "--cascade=foreground"])?;
+    let sweeper = format!("deploy/{NAME}-sweeper");
+    let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
+    stage.note(cluster.kubectl(&sweep)?.trim());
+    cluster.remove()?;
+    let node = cluster.admin.node()?;
+    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
+    stage.check_equal("what is left of the agent's condition", &left, &None);
+    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    Ok(())
+}
+
+pub fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Waits for a ready pod of the Deployment that leaks whose UID is not this one.
+pub fn ready_pod(stage: &mut Stage<'_>, cluster: &Cluster, but: &str) -> Result<Value> {
+    ready_pod_of(stage, cluster, APP, but)
+}
+
+/// Waits for a ready pod of a Deployment whose UID is not this one.
+pub fn ready_pod_of(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, but: &str) -> Result<Value> {
+    let mut found = None;
+    let came = stage.until(PATIENCE, |_| {
+        let pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
+        found = pods.into_iter().find(|pod| is_ready(pod) && pod["metadata"]["uid"] != but);
+        found.is_some()
+    });
+    stage.check(came, || format!("no ready pod of {app} after {PATIENCE:?}"));
+    found.context("no ready pod")
+}
+
+/// Lets memory leak in the pod's container.
+pub fn leak(stage: &Stage<'_>, pod: &Value) -> Result<Worker> {
+    let total = meminfo("MemTotal")? / MIB;
+    work(stage, pod, &format!("ramp --name {APP} --rate 60 --to {total} --fast-until 700"))
+}
+
+/// Starts a workload in the pod's container.
+pub fn work(stage: &Stage<'_>, pod: &Value, work: &str) -> Result<Worker> {
+    let scope: Cgroup = container_of(stage.layout(), &text(&pod["metadata"]["uid"]), &container_id(pod)?)?;
+    stage.work_in(&scope, APP, work, 1000)
+}
+
+/// Asserts that the pod is Failed with the reason Evicted, and that this lasts.
+pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<()> {
+    let path = format!("/api/v1/namespaces/default/pods/{name}");
+    let has_ended = |pod: &Value| {
+        let containers = pod["status"]["containerStatuses"].as_array();
+        let are_stopped = containers.is_some_and(|all| all.iter().all(|one| !one["state"]["terminated"].is_null()));
+        is_evicted(pod) && are_stopped && pod["metadata"]["uid"] == uid
+    };
+    let mut last = Value::Null;
+    let came = stage.until(PATIENCE, |_| {
+        last = cluster.admin.find(&path).ok().flatten().unwrap_or_default();
+        has_ended(&last)
+    });
+    stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
+    stage.pause(LASTS);
+    last = cluster.admin.find(&path)?.unwrap_or_default();
+    stage.check(has_ended(&last), || format!("this did not last: {}", last["status"]));
+    let restarts = &last["status"]["containerStatuses"][0]["restartCount"];
+    stage.check_equal("restarts of the evicted pod's container", restarts, &Value::from(0));
+    let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
+    stage.check_equal("the condition DisruptionTarget", &marked, &Some("True".to_owned()));
+    Ok(())
+}
+
+/// Asserts that the pod's eviction is told once.
+pub fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+    let events = events_of(cluster, name)?;
+    for event in &events {
+        stage.note(format!("event {} from {}: {}", event["reason"], event["source"]["component"], event["message"]));
+    }
+    let evicted: Vec<&Value> = events.iter().filter(|event| event["reason"] == "Evicted").collect();
+    stage.check_equal("events Evicted of the pod", &evicted.len(), &1);
+    let names_it = evicted.iter().all(|event| text(&event["message"]).contains("Container main was using "));
+    stage.check(names_it, || "the event does not name the container".to_owned());
+    Ok(())
+}
+
+/// Returns the events about the object with this name.
+pub fn events_of(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
+    let list = cluster.admin.get("/api/v1/namespaces/default/events")?;
+    let events = list["items"].as_array().cloned().unwrap_or_default().into_iter();
+    Ok(events.filter(|event| event["involvedObject"]["name"] == name).collect())
+}

@@ -1,0 +1,78 @@
+//! The other two divisions of work with the kubelet: the agent evicts alone, or watches.
+
+use anyhow::Result;
+
+use super::scene::{
+    PATIENCE, Scene, ends_as_evicted, events_of, is_killed, leak, ready_pod, tell_events, tell_since, tell_story, tidy,
+    work,
+};
+use crate::cluster::is_ready;
+use crate::cluster::programs::{Program, configure_kubelet};
+use crate::evidence::meminfo;
+use crate::scenarios::cluster_eyes::taint;
+use crate::stage::Stage;
+use crate::units::{MIB, monotonic_ns};
+
+/// A kubelet that evicts nothing.
+const WITHOUT_EVICTION: &str =
+    "evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}\n";
+/// The kubelet's default for `memory.available`, in MiB.
+const KUBELET_THRESHOLD: u64 = 100;
+
+/// The kubelet's eviction is off, and the agent has its thresholds.
+pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, "instead")?;
+    restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    ready_pod(stage, &cluster, &uid)?;
+    tell_events(stage, &cluster, &name)?;
+    tell_story(stage, &agent, &worker, &story)?;
+    tidy(stage, &cluster)?;
+    restart_kubelet(stage, "", || true)
+}
+
+/// The agent observes, and the kubelet evicts.
+pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, "")?;
+    let begun = monotonic_ns();
+    let total = meminfo("MemTotal")? / MIB;
+    let stop_at = KUBELET_THRESHOLD * 3 / 4;
+    let ramp = format!("ramp --name hog --rate 20 --to {total} --fast-until 400 --stop-at {stop_at}");
+    let worker = work(stage, &pod, &ramp)?;
+    let evicted = stage.until(PATIENCE, |_| {
+        events_of(&cluster, &name).is_ok_and(|events| events.iter().any(|event| event["reason"] == "Evicted"))
+    });
+    stage.check(evicted, || "the kubelet has not evicted the pod".to_owned());
+    let tainted = cluster.admin.node()?;
+    stage.check_equal("the agent's taint", &taint(&tainted, "memory"), &None);
+    ready_pod(stage, &cluster, &uid)?;
+    let events = events_of(&cluster, &name)?;
+    for event in events.iter().filter(|event| event["reason"] == "Evicted") {
+        stage.check_equal("who evicted the pod", &event["source"]["component"], &"kubelet".into());
+    }
+    let (by_agent, _) = stage.signals_of(&agent)?;
+    stage.check(by_agent.is_empty(), || format!("the agent sent signals in mode observe: {by_agent:?}"));
+    let acted = agent.events("eviction").iter().filter(|record| record.text("action") != "would_kill").count();
+    stage.check_equal("evictions by the agent", &acted, &0);
+    stage.check_no_oom_kill()?;
+    let foreseen = agent
+        .events("eviction")
+        .iter()
+        .filter(|record| record.text("workload").contains(&uid.replace('-', "_")))
+        .count();
+    stage.note(format!("dry runs of the agent that name the pod: {foreseen}"));
+    tell_since(stage, begun, &story)?;
+    drop(worker);
+    tidy(stage, &cluster)
+}
+
+fn restart_kubelet(stage: &mut Stage<'_>, fields: &str, is_there: impl Fn() -> bool) -> Result<()> {
+    Program::Kubelet.stop()?;
+    configure_kubelet(fields)?;
+    Program::Kubelet.start()?;
+    let came = stage.until(PATIENCE, |_| is_there());
+    stage.check(came, || "the kubelet is not back".to_owned());
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Soft thresholds: a disruption budget refuses, and a drained node defers.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::scene::{
+    APP, ENFORCING, LASTS, PATIENCE, Scene, events_of, ready_pod, ready_pod_of, start, tell_since, text, tidy, work,
+};
+use crate::cluster::story::Story;
+use crate::cluster::{Cluster, is_ready, programs};
+use crate::control_plane::NODE;
+use crate::evidence::meminfo;
+use crate::stage::{Stage, Worker};
+use crate::units::{MIB, monotonic_ns};
+
+/// The soft threshold, and where the workload stops above the hard one, in MiB.
+const THRESHOLD: u64 = 500;
+const STOP_AT: u64 = 400;
+/// The other pod's memory in MiB: its end brings the node above the threshold.
+const SPARE_MIB: u64 = 300;
+const SPARE: &str = "spare";
+/// No pod of the Deployment may be evicted.
+const BUDGET: &str = "
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: hog, namespace: default}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: hog}}}
+";
+
+/// A disruption budget keeps the larger pod. The next one goes through the Eviction API.
+pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, .. } = Scene::with(stage, ENFORCING, soft)?;
+    protect(stage, &cluster)?;
+    let spare = start(stage, &cluster, SPARE)?;
+    let (spare_name, spare_uid) = (text(&spare["metadata"]["name"]), text(&spare["metadata"]["uid"]));
+    let story = Story::of(&spare_name)?;
+    let holder = work(stage, &spare, &format!("hold --name {SPARE} --mib {SPARE_MIB}"))?;
+    stage.wait_resident(&holder, SPARE_MIB)?;
+    let begun = monotonic_ns();
+    let hog = grow(stage, &pod)?;
+    let refused = stage.until(PATIENCE, |_| !agent.events("eviction_refused").is_empty());
+    stage.check(refused, || format!("no budget refused: {}", agent.tail(10).join(" / ")));
+    let gone = stage.until(PATIENCE, |stage| stage.reaper.ended(holder.pid).is_some());
+    stage.check(gone, || format!("the other pod was not evicted: {}", agent.tail(10).join(" / ")));
+    ready_pod_of(stage, &cluster, SPARE, &spare_uid)?;
+    stage.check_alive(&[&hog]);
+    let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+    stage.check_equal("the UID of the pod with a budget", &text(&after["metadata"]["uid"]), &uid);
+    stage.check(is_ready(&after), || "the pod with a budget is not ready".to_owned());
+    let (by_agent, _) = stage.signals_of(&agent)?;
+    stage.check(by_agent.is_empty(), || format!("the agent sent signals: {by_agent:?}"));
+    stage.check_no_oom_kill()?;
+    let events = events_of(&cluster, &spare_name)?;
+    let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
+    stage.check_equal("events Evicted of the other pod", &evicted, &1);
+    let marked = story.chapters().iter().any(|chapter| chapter.text.contains("DisruptionTarget=EvictionByEvictionAPI"));
+    stage.check(marked, || "the Eviction API's mark was not seen on the other pod".to_owned());
+    tell_since(stage, begun, &story)?;
+    cluster.kubectl(&["delete", "pdb", APP])?;
+    tidy(stage, &cluster)
+}
+
+/// While the node is drained a soft threshold is met. The drain waits for a disruption budget, and the agent for the drain.
+pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, uid, story, .. } = Scene::with(stage, ENFORCING, soft)?;
+    protect(stage, &cluster)?;
+    let mut drain = Command::new(programs::path("kubectl"))
+        .arg(format!("--kubeconfig={}", Cluster::admin_kubeconfig().display()))
+        .args(["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s"])
+        .spawn()
+        .context("start kubectl drain")?;
+    let cordoned =
+        stage.until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| node["spec"]["unschedulable"] == true));
+    stage.check(cordoned, || "the node is not cordoned".to_owned());
+    // The agent learns of it by its watch.
+    stage.pause(Duration::from_secs(3));
+    let begun = monotonic_ns();
+    let hog = grow(stage, &pod)?;
+    let deferred = stage.until(PATIENCE, |_| !agent.events("eviction_deferred").is_empty());
+    stage.check(deferred, || format!("no eviction was deferred: {}", agent.tail(10).join(" / ")));
+    stage.pause(LASTS);
+    stage.check_alive(&[&hog]);
+    let told = events_of(&cluster, NODE)?;
+    let met = told.iter().filter(|event| event["reason"] == "EvictionThresholdMet").count();
+    stage.check_equal("events EvictionThresholdMet while nothing is evicted", &met, &0);
+    cluster.kubectl(&["delete", "pdb", APP])?;
+    let drained = stage.until(PATIENCE, |_| drain.try_wait().is_ok_and(|status| status.is_some()));
+    stage.check(drained, || "the drain did not end".to_owned());
+    stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &0);
+    let (by_agent, _) = stage.signals_of(&agent)?;
+    stage.check(by_agent.is_empty(), || format!("the agent sent signals: {by_agent:?}"));
+    tell_since(stage, begun, &story)?;
+    cluster.kubectl(&["uncordon", NODE])?;
+    ready_pod(stage, &cluster, &uid)?;
+    tidy(stage, &cluster)
+}
+
+/// Adds a soft threshold above the hard one.
+fn soft(text: &str) -> String {
+    let soft = format!(
+        "evictionSoft: {{memory.available: {THRESHOLD}Mi}}\n    evictionSoftGracePeriod: {{memory.available: 3s}}\n    evictionHard:"
+    );
+    text.replace("evictionHard:", &soft)
+}
+
+/// Creates the budget, and waits until it counts.
+fn protect(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    cluster.apply(BUDGET)?;
+    let path = format!("/apis/policy/v1/namespaces/default/poddisruptionbudgets/{APP}");
+    let counts = |budget: &Value| budget["status"]["expectedPods"] == 1;
+    let came = stage.until(PATIENCE, |_| cluster.admin.get(&path).is_ok_and(|budget| counts(&budget)));
+    stage.check(came, || "the disruption budget does not count its pod".to_owned());
+    Ok(())
+}
+
+fn grow(stage: &Stage<'_>, pod: &Value) -> Result<Worker> {
+    let total = meminfo("MemTotal")? / MIB;
+    work(stage, pod, &format!("ramp --name {APP} --rate max --to {total} --stop-at {STOP_AT}"))
+}
