@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use node_pressure_manifests::{check, kustomize, root, units};
+use node_pressure_manifests::{check, documents, kustomize, root, units};
 
 #[test]
 fn every_manifest_fits_the_schemas_and_the_code() {
@@ -115,11 +115,33 @@ fn a_fault_in_any_file_is_reported() {
 
 #[test]
 fn the_defaults_restrict_agents_and_readers() {
-    for directory in ["kubernetes", "kubernetes/tls", "openshift"] {
+    for directory in ["kubernetes", "kubernetes/first", "kubernetes/instead", "kubernetes/tls", "openshift"] {
         let objects = kustomize::build(&root().join("config").join(directory)).unwrap();
         for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"] {
             assert!(objects.iter().any(|object| object["kind"] == kind), "{directory}: no {kind}");
         }
+    }
+}
+
+/// A patch replaces the whole text of the configuration, so a variant has a copy of it.
+#[test]
+fn a_variant_of_the_configuration_differs_only_where_it_has_to() {
+    let configuration = |directory: &str| -> serde_json::Value {
+        let objects = kustomize::build(&root().join("config").join(directory)).unwrap();
+        let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+        documents::parse(map["data"]["monitor.yaml"].as_str().unwrap()).unwrap().remove(0)
+    };
+    for (directory, different) in [
+        ("kubernetes/first", &["mode", "evictionHard"][..]),
+        ("kubernetes/instead", &["mode"]),
+        ("kubernetes/tls", &["metrics"]),
+    ] {
+        let (mut base, mut variant) = (configuration("kubernetes"), configuration(directory));
+        for field in different {
+            assert_ne!(base[field], variant[field], "{directory}: {field}");
+            (base[field], variant[field]) = (serde_json::Value::Null, serde_json::Value::Null);
+        }
+        assert_eq!(base, variant, "{directory}");
     }
 }
 
