@@ -31,11 +31,13 @@ pub struct Timeouts {
     /// Until a silent watch counts as dead. The API server sends a bookmark about once a minute (`bookmarkFrequency` of its watch
     /// cache).
     pub silence: Duration,
+    /// Within this time the agents of all nodes list again after a 410.
+    pub spread: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { answer: Duration::from_secs(15), silence: Duration::from_secs(150) }
+        Self { answer: Duration::from_secs(15), silence: Duration::from_secs(150), spread: Duration::from_secs(20) }
     }
 }
 

@@ -3,6 +3,8 @@
 //! A list is split into its objects as it comes in, and of each object only the needed fields are kept. A watch resumes where the last one
 //! ended. If the API server has forgotten that resource version (410), or its store was restored from a backup and is older, everything is
 //! listed again. Objects that a complete list does not name do not exist any more.
+//!
+//! A 410 may reach the agents of all nodes in the same second. So they wait for different times, and list from the API server's cache.
 
 use std::time::Duration;
 
@@ -62,19 +64,48 @@ pub(super) trait Reflector {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
-    /// `latest`: from the store; otherwise from the API server's cache, which costs it much less.
-    List {
-        latest: bool,
-    },
+    List(Source),
     /// Watch from this resource version after checking that the store is not older.
     Resume(String),
     Watch(String),
 }
 
+/// Where the API server reads a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    /// Its cache, which costs it much less than the store.
+    Cache,
+    /// Its cache, if that is not older than this resource version.
+    CacheSince(String),
+    Store,
+}
+
+impl Source {
+    /// Returns where to list after a refusal. A cache that is older than wanted, for instance because the store was restored from a backup,
+    /// is refused with a timeout: `Too large resource version`.
+    fn after(self, refusal: &Refusal) -> Self {
+        match (&self, refusal.status) {
+            (Self::CacheSince(_), Some(StatusCode::GATEWAY_TIMEOUT | StatusCode::GONE | StatusCode::BAD_REQUEST)) => {
+                Self::Store
+            }
+            _ => self,
+        }
+    }
+
+    fn query(&self) -> String {
+        let version = match self {
+            Self::Cache => "0",
+            Self::CacheSince(version) => version,
+            Self::Store => return String::new(),
+        };
+        format!("&resourceVersion={}&resourceVersionMatch=NotOlderThan", escaped(version))
+    }
+}
+
 /// Lists and watches for ever.
 pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    let (mut next, mut failures) = (Next::List { latest: false }, 0_u32);
+    let (mut next, mut failures) = (Next::List(Source::Cache), 0_u32);
     loop {
         let begun = Instant::now();
         // A successful check of the store's version does not mean that the refused request will work.
@@ -90,6 +121,7 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
         match outcome {
             Ok(Wait::None) => {}
             Ok(Wait::Backoff) => tokio::time::sleep(backoff.next_wait(None)).await,
+            Ok(Wait::Spread) => tokio::time::sleep(spread(context.server.timeouts().spread)).await,
             Err(refusal) => {
                 failures = failures.saturating_add(1);
                 reflector.failed(&refusal, failures);
@@ -106,15 +138,22 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
 enum Wait {
     None,
     Backoff,
+    /// Agents of all nodes may have to list at the same time.
+    Spread,
+}
+
+/// Returns a random wait of at most `longest`.
+fn spread(longest: Duration) -> Duration {
+    (jittered(longest) - longest / 2).saturating_mul(2)
 }
 
 async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) -> (Next, Result<Wait, Refusal>) {
     match next {
-        Next::List { latest } => match list(context, reflector, latest).await {
+        Next::List(source) => match list(context, reflector, &source).await {
             Ok(version) => (Next::Watch(version), Ok(Wait::None)),
-            Err(refusal) => (Next::List { latest }, Err(refusal)),
+            Err(refusal) => (Next::List(source.after(&refusal)), Err(refusal)),
         },
-        Next::Resume(_) if R::IS_SMALL => (Next::List { latest: false }, Ok(Wait::Backoff)),
+        Next::Resume(_) if R::IS_SMALL => (Next::List(Source::Cache), Ok(Wait::Backoff)),
         Next::Resume(version) => match store_version(context).await {
             Ok(now) if is_older(&now, &version) => {
                 tracing::warn!(
@@ -123,12 +162,12 @@ async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) ->
                     now,
                     "the API server's store is older than what was read from it; everything is listed again"
                 );
-                (Next::List { latest: true }, Ok(Wait::None))
+                (Next::List(Source::Store), Ok(Wait::Spread))
             }
             Ok(_) => (Next::Watch(version), Ok(Wait::None)),
             // The version cannot be read.
             Err(refusal) if refusal.status.is_some_and(|status| status.is_client_error()) => {
-                (Next::List { latest: false }, Ok(Wait::Backoff))
+                (Next::List(Source::Cache), Ok(Wait::Backoff))
             }
             Err(refusal) => (Next::Resume(version), Err(refusal)),
         },
@@ -137,11 +176,10 @@ async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) ->
 }
 
 /// Lists everything; returns the list's resource version.
-async fn list<R: Reflector>(context: &Context, reflector: &mut R, latest: bool) -> Result<String, Refusal> {
+async fn list<R: Reflector>(context: &Context, reflector: &mut R, source: &Source) -> Result<String, Refusal> {
     reflector.begin();
     let selector = escaped(&reflector.field_selector());
-    let cached = if latest { "" } else { "&resourceVersion=0&resourceVersionMatch=NotOlderThan" };
-    let mut path = format!("{}?fieldSelector={selector}{cached}", R::PATH);
+    let mut path = format!("{}?fieldSelector={selector}{}", R::PATH, source.query());
     loop {
         let meta = page(context, &path, |item| reflector.listed(item)).await?;
         if meta.next.is_empty() {
@@ -207,7 +245,7 @@ pub(super) struct Meta {
 
 /// Watches from `version` on, until the server ends the watch.
 async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: String) -> (Next, Result<Wait, Refusal>) {
-    let Timeouts { answer, silence } = context.server.timeouts();
+    let Timeouts { answer, silence, .. } = context.server.timeouts();
     let path = format!(
         "{}?fieldSelector={}&watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         R::PATH,
@@ -217,7 +255,7 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
     );
     let mut body = match api_answer::get(&context.client, &path, answer).await {
         Ok(body) => body,
-        Err(refusal) if refusal.is_gone() => return (Next::List { latest: true }, Ok(Wait::Backoff)),
+        Err(refusal) if refusal.is_gone() => return (Next::List(Source::CacheSince(version)), Ok(Wait::Spread)),
         Err(refusal) => return (Next::Resume(version), Err(refusal)),
     };
     reflector.answered();
@@ -229,7 +267,7 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(due.unwrap_or(silent_at)), if due.is_some() => reflector.publish(),
-            () = reflector.outdated() => return (Next::List { latest: false }, Ok(Wait::None)),
+            () = reflector.outdated() => return (Next::List(Source::Cache), Ok(Wait::None)),
             piece = next_piece(&mut body, taken) => {
                 taken = Some(Instant::now());
                 let Some(Ok(piece)) = piece else {
@@ -242,8 +280,10 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
                 if let Err(end) = lines.take(&piece, reflector) {
                     reflector.publish();
                     return match end {
-                        End::Gone => (Next::List { latest: true }, Ok(Wait::Backoff)),
-                        End::Unreadable(reason) => (Next::List { latest: true }, Err(Refusal::unanswered(reason))),
+                        End::Gone => (Next::List(Source::CacheSince(lines.version)), Ok(Wait::Spread)),
+                        End::Unreadable(reason) => {
+                            (Next::List(Source::CacheSince(lines.version)), Err(Refusal::unanswered(reason)))
+                        }
                         End::Refused(refusal) => (Next::Resume(lines.version), Err(refusal)),
                     };
                 }

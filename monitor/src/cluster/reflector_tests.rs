@@ -92,3 +92,32 @@ fn an_older_store_is_known_by_its_version() {
 fn selectors_are_escaped() {
     assert_eq!(escaped("spec.nodeName=a-1.b"), "spec.nodeName%3Da-1.b");
 }
+
+#[test]
+fn a_cache_that_is_too_old_leads_to_the_store() {
+    let since = || Source::CacheSince("7".to_owned());
+    for (source, status, expected) in [
+        (since(), Some(StatusCode::GATEWAY_TIMEOUT), Source::Store),
+        (since(), Some(StatusCode::GONE), Source::Store),
+        (since(), Some(StatusCode::TOO_MANY_REQUESTS), since()),
+        (since(), None, since()),
+        (Source::Cache, Some(StatusCode::GATEWAY_TIMEOUT), Source::Cache),
+        (Source::Store, Some(StatusCode::GATEWAY_TIMEOUT), Source::Store),
+    ] {
+        let refusal = Refusal { status, ..Refusal::unanswered("") };
+        assert_eq!(source.clone().after(&refusal), expected, "{source:?} {status:?}");
+    }
+    assert_eq!(since().query(), "&resourceVersion=7&resourceVersionMatch=NotOlderThan");
+}
+
+#[test]
+fn nodes_return_spread_over_the_whole_time() {
+    let longest = Duration::from_secs(20);
+    let waits: Vec<Duration> = (0..200).map(|_| spread(longest)).collect();
+    assert!(waits.iter().all(|wait| *wait <= longest));
+    for quarter in 0..4 {
+        let from = longest * quarter / 4;
+        let in_quarter = waits.iter().filter(|wait| **wait >= from && **wait <= from + longest / 4).count();
+        assert!(in_quarter > 20, "{in_quarter} of 200 in quarter {quarter}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use node_pressure_apiserver::{Fault, What};
+use node_pressure_apiserver::{Fault, Record, What};
 use serde_json::json;
 
 use super::{Scene, is_pod_watch, names};
@@ -65,6 +65,13 @@ async fn a_410_status_causes_a_list() {
     scene.pod("b").await;
     let view = scene.until_known(&["b"]).await;
     assert_eq!(view.counts.lists, 2);
+    let requests = scene.stage.server.log().all();
+    let is_list = |it: &&Record| it.method == "GET" && it.path.ends_with("/pods") && !is_pod_watch(it);
+    let lists: Vec<&str> = requests.iter().filter(is_list).map(|it| it.query.as_str()).collect();
+    let [first, second] = lists[..] else { panic!("{lists:?}") };
+    let of_cache = |query: &str| query.contains("resourceVersionMatch=NotOlderThan");
+    assert!(of_cache(first) && of_cache(second), "both lists are of the cache: {lists:?}");
+    assert!(!second.contains("resourceVersion=0&"), "the cache must not be older than what is known: {second}");
     scene.end().await;
 }
 

@@ -19,7 +19,8 @@ use serde_json::Value;
 /// A time limit that suffices on the slowest machine.
 const LATE: Duration = Duration::from_secs(60);
 /// Timeouts shorter than an agent's, so that tests wait less.
-const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(2), silence: Duration::from_secs(4) };
+const TIMEOUTS: Timeouts =
+    Timeouts { answer: Duration::from_secs(2), silence: Duration::from_secs(4), spread: Duration::from_millis(300) };
 
 /// A stage and the threads of an agent on its node.
 struct Scene {
