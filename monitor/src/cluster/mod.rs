@@ -18,6 +18,7 @@ mod lenient_json;
 mod list_stream;
 mod maintenance;
 mod node_reflector;
+pub mod own_permissions;
 pub mod permissions;
 mod pod_cache;
 mod pod_reflector;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::resource::Resource;
@@ -16,10 +16,10 @@ use node_pressure_monitor::cluster::events::InvolvedObject;
 use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, When};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
 use node_pressure_monitor::cluster::sweeper::{Rules, Sweeper};
-use node_pressure_monitor::cluster::{Access, Cluster, Event, EventRequest, Intent, NodeStatus};
-use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::cluster::{Access, Cluster, Event, EventRequest, Intent, NodeStatus, own_permissions};
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
-use serde_json::Value;
+use node_pressure_monitor::config::{KubernetesOptions, MonitorConfig};
+use serde_json::{Value, json};
 
 /// A time limit longer than any step takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -66,6 +66,37 @@ fn wish(method: &str, query: &str, target: &Target) -> (&'static str, &'static s
     let Resource { group, plural, .. } = target.resource;
     let part = if target.part.is_empty() { String::new() } else { format!("/{}", target.part) };
     (verb, *group, format!("{plural}{part}"))
+}
+
+#[tokio::test]
+async fn doctor_finds_a_missing_permission() {
+    let stage = Stage::new().await.unwrap();
+    let token = stage.account("agent").await.unwrap();
+    let rules = |resources: &[&str]| {
+        json!([
+            {"apiGroups": [""], "resources": ["pods", "nodes", "events", "nodes/status", "pods/status"],
+                "verbs": ["get", "list", "watch", "create", "patch"]},
+            {"apiGroups": [""], "resources": resources, "verbs": ["create"]},
+        ])
+    };
+    stage.grant("agent", rules(&["pods/binding"])).await.unwrap();
+    let access = Access::by_kubeconfig(stage.kubeconfig_file_of("agent", &token).unwrap(), &stage.node);
+    let config = MonitorConfig::default();
+    let missing = own_permissions::missing(&access, &config).await.unwrap();
+    let [eviction] = missing[..] else { panic!("{missing:?}") };
+    let sentence = own_permissions::sentence(eviction);
+    assert!(
+        sentence.contains("may not create pods/eviction") && sentence.contains("no disruption budget is asked"),
+        "{sentence}"
+    );
+    stage.grant("agent", rules(&["pods/eviction"])).await.unwrap();
+    // A real server's authorizer may take a moment.
+    let begun = Instant::now();
+    while !own_permissions::missing(&access, &config).await.unwrap().is_empty() {
+        assert!(begun.elapsed() < SOON, "granted, and still missing");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.end().await.unwrap();
 }
 
 fn under_pressure() -> NodeStatus {

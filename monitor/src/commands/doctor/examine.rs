@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
-use crate::cluster::Access;
+use crate::cluster::{Access, own_permissions};
 use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
@@ -71,6 +71,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         &config.incidents.directory,
         "incidents are kept in memory, and lost at a restart",
     ));
+    missing.extend(api_server(config).await);
     problems.extend(missing.into_iter().map(degraded));
     if let Some(reason) = unwritable("lock file", &config.lock_file, &without_lock(unread)) {
         problems.push(Problem::fatal("lock file", reason));
@@ -125,6 +126,15 @@ fn root(proc_root: &Path) -> PathBuf {
     let init = proc_root.join("1");
     let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
     process.join("root")
+}
+
+/// Returns what this machine's agent may not do at the API server, if one is configured.
+async fn api_server(config: &MonitorConfig) -> Vec<String> {
+    let Some(access) = Access::find(&config.kubernetes) else { return Vec::new() };
+    match own_permissions::missing(&access, config).await {
+        Ok(missing) => missing.into_iter().map(own_permissions::sentence).collect(),
+        Err(reason) => vec![format!("API server: {reason}; what the agent may do there is not known")],
+    }
 }
 
 /// Splits the subject off one of the agent's sentences, which begin with it.

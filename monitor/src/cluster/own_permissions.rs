@@ -1,0 +1,98 @@
+//! Asks the API server which of its permissions the agent lacks (`SelfSubjectAccessReview`, which every user may create).
+
+use std::time::Duration;
+
+use kube::api::PostParams;
+use kube::core::Request;
+use serde_json::{Value, json};
+
+use crate::config::MonitorConfig;
+use crate::config::kubernetes_options::EvictionMethod;
+
+use super::Access;
+use super::api_call::call;
+use super::permissions::{Component, PERMISSIONS, Permission, When};
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Returns the permissions that this configuration needs and the API server does not grant.
+///
+/// # Errors
+/// When the API server cannot be asked.
+pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'static Permission>, String> {
+    let client = access.client().await?;
+    let reviews = Request::new("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+    let mut missing = Vec::new();
+    for permission in PERMISSIONS.iter().filter(|permission| is_needed(permission, config)) {
+        let body = review(permission).to_string().into_bytes();
+        let created = call(&client, reviews.create(&PostParams::default(), body), TIMEOUT).await;
+        let reviewed: Value = created.map_err(|failure| failure.to_string())?;
+        // An authorizer may say both; a denial counts.
+        if reviewed["status"]["allowed"] != true || reviewed["status"]["denied"] == true {
+            missing.push(permission);
+        }
+    }
+    Ok(missing)
+}
+
+/// Says in a sentence which permission is missing, and what follows.
+pub fn sentence(permission: &Permission) -> String {
+    let Permission { verb, resource, purpose, .. } = permission;
+    let effect = match *resource {
+        "pods/eviction" => {
+            "soft evictions set the pod's status to Failed instead, and no disruption budget is asked".to_owned()
+        }
+        _ => format!("it is for {purpose}"),
+    };
+    format!("API server: the agent may not {verb} {resource}: {effect}; apply the roles of config/kubernetes")
+}
+
+fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
+    let methods = config.kubernetes.evictions;
+    let uses = |method| methods.hard == method || methods.soft == method;
+    let is_in_use = match (permission.verb, permission.resource) {
+        ("create", "pods/eviction") => uses(EvictionMethod::Evict),
+        ("delete", "pods") => uses(EvictionMethod::Delete),
+        ("create" | "patch", "events") => config.kubernetes.events,
+        _ => permission.when == When::Always || config.serving.token_review,
+    };
+    permission.component == Component::Agent && is_in_use
+}
+
+fn review(permission: &Permission) -> Value {
+    let Permission { verb, group, resource, .. } = *permission;
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let attributes = json!({"verb": verb, "group": group, "resource": resource, "subresource": subresource});
+    json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_decides_which_permissions_are_needed() {
+        let mut config = MonitorConfig::default();
+        let needs = |config: &MonitorConfig, verb: &str, resource: &str| {
+            let of_agent =
+                |it: &&Permission| it.component == Component::Agent && (it.verb, it.resource) == (verb, resource);
+            is_needed(PERMISSIONS.iter().find(of_agent).unwrap(), config)
+        };
+        assert!(needs(&config, "patch", "pods/status") && needs(&config, "create", "pods/eviction"));
+        assert!(!needs(&config, "delete", "pods") && !needs(&config, "create", "tokenreviews"));
+        config.kubernetes.evictions.soft = EvictionMethod::Delete;
+        config.serving.token_review = true;
+        assert!(needs(&config, "delete", "pods") && !needs(&config, "create", "pods/eviction"));
+        assert!(needs(&config, "create", "tokenreviews"));
+    }
+
+    #[test]
+    fn a_subresource_is_a_field_of_its_own() {
+        let eviction = PERMISSIONS.iter().find(|it| it.resource == "pods/eviction").unwrap();
+        let attributes = &review(eviction)["spec"]["resourceAttributes"];
+        assert_eq!((&attributes["resource"], &attributes["subresource"]), (&json!("pods"), &json!("eviction")));
+    }
+}
