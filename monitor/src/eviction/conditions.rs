@@ -12,6 +12,8 @@ pub struct ConditionText {
     pub message: &'static str,
     /// The `reason` of the event that reports the change of the status.
     pub event: &'static str,
+    /// The same beside a kubelet, whose event of that name is about its own condition.
+    pub event_beside_kubelet: &'static str,
 }
 
 impl NodeCondition {
@@ -20,29 +22,42 @@ impl NodeCondition {
 
     /// Returns the texts for a status of the condition (`eviction-semantics.md` §10).
     pub const fn text(self, status: bool) -> ConditionText {
-        let (reason, message, event) = match (self, status) {
+        let (reason, message, event, event_beside_kubelet) = match (self, status) {
             (Self::MemoryPressure, true) => (
                 "KubeletHasInsufficientMemory",
                 "kubelet has insufficient memory available",
                 "NodeHasInsufficientMemory",
+                "MonitorHasInsufficientMemory",
             ),
-            (Self::MemoryPressure, false) => {
-                ("KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory")
-            }
+            (Self::MemoryPressure, false) => (
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+                "NodeHasSufficientMemory",
+                "MonitorHasSufficientMemory",
+            ),
             (Self::DiskPressure, true) => {
-                ("KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure")
+                ("KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure", "MonitorHasDiskPressure")
             }
-            (Self::DiskPressure, false) => {
-                ("KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure")
-            }
-            (Self::PidPressure, true) => {
-                ("KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID")
-            }
-            (Self::PidPressure, false) => {
-                ("KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID")
-            }
+            (Self::DiskPressure, false) => (
+                "KubeletHasNoDiskPressure",
+                "kubelet has no disk pressure",
+                "NodeHasNoDiskPressure",
+                "MonitorHasNoDiskPressure",
+            ),
+            (Self::PidPressure, true) => (
+                "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available",
+                "NodeHasInsufficientPID",
+                "MonitorHasInsufficientPID",
+            ),
+            (Self::PidPressure, false) => (
+                "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available",
+                "NodeHasSufficientPID",
+                "MonitorHasSufficientPID",
+            ),
         };
-        ConditionText { reason, message, event }
+        ConditionText { reason, message, event, event_beside_kubelet }
     }
 
     /// Returns the key of the taint (effect `NoSchedule`) that keeps new pods away while the condition is true.

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn every_text_is_the_kubelets() {
     let text = |condition: NodeCondition, status| {
-        let ConditionText { reason, message, event } = condition.text(status);
+        let ConditionText { reason, message, event, .. } = condition.text(status);
         format!("{} {reason} / {message} / {event}", condition.as_str())
     };
     let texts: Vec<String> =

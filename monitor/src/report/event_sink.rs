@@ -1,12 +1,15 @@
-//! The Kubernetes events of a record. Reasons and first words are the kubelet's, so that alerts on them keep working.
+//! The Kubernetes events of a record. Reasons and first words are the kubelet's, so that alerts on them keep working. Beside a kubelet, which
+//! sends its own, the events about the node have other reasons.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::log_sink::no_execute;
 use super::record::Record;
 use crate::eviction::conditions::{RECLAIM_EVENT, reclaim_message};
 use crate::incidents::model::{OomKill, Victim};
 use crate::incidents::text;
+use crate::node::other_killers::Killer;
 use crate::workloads::PodUid;
 use crate::workloads::cgroup_path::{Role, role, workload};
 
@@ -39,10 +42,37 @@ impl EventDraft {
     }
 }
 
-pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<EventDraft>) {
+/// The events of this node that wait to be sent.
+#[derive(Debug)]
+pub(super) struct EventSink {
+    node_name: Arc<str>,
+    /// A kubelet runs on this node.
+    has_kubelet: bool,
+    drafts: Vec<EventDraft>,
+}
+
+impl EventSink {
+    pub(super) fn new(node_name: Arc<str>) -> Self {
+        Self { node_name, has_kubelet: false, drafts: Vec::new() }
+    }
+
+    pub(super) fn note(&mut self, record: &Record<'_>) {
+        if let Record::OtherKiller { other, .. } = record {
+            self.has_kubelet |= other.killer == Killer::Kubelet;
+        }
+        draft(record, &self.node_name, self.has_kubelet, &mut self.drafts);
+    }
+
+    pub(super) fn take(&mut self) -> Vec<EventDraft> {
+        std::mem::take(&mut self.drafts)
+    }
+}
+
+fn draft(record: &Record<'_>, node_name: &str, has_kubelet: bool, events: &mut Vec<EventDraft>) {
     match *record {
         Record::ConditionChanged { condition: Some(condition), status, .. } => {
-            let reason = condition.text(status).event;
+            let text = condition.text(status);
+            let reason = if has_kubelet { text.event_beside_kubelet } else { text.event };
             events.push(EventDraft::node(false, reason, format!("Node {node_name} status is now: {reason}")));
         }
         Record::ThresholdUnarmed { threshold, why, .. } => {
@@ -65,13 +95,13 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
             let (reason, words) = no_execute(news);
             events.push(EventDraft::node(true, reason, words.to_owned()));
         }
-        Record::OomIncident(kill) => oom_kill(kill, events),
+        Record::OomIncident(kill) => oom_kill(kill, has_kubelet, events),
         _ => {}
     }
 }
 
 /// Appends one event per pod that lost a process, and one for the node.
-fn oom_kill(kill: &OomKill, events: &mut Vec<EventDraft>) {
+fn oom_kill(kill: &OomKill, has_kubelet: bool, events: &mut Vec<EventDraft>) {
     let summary = text::summary_of_oom_kill(kill);
     let mut pods: BTreeMap<PodUid, Vec<Victim>> = BTreeMap::new();
     for victim in &kill.victims {
@@ -90,7 +120,8 @@ fn oom_kill(kill: &OomKill, events: &mut Vec<EventDraft>) {
         };
         events.push(EventDraft { pod: Some(uid), is_warning: true, reason: OOM_KILLING, message });
     }
-    match kill.victims.first().filter(|_| kill.constraint.as_deref() == Some("none")) {
+    let is_of_node = kill.constraint.as_deref() == Some("none");
+    match kill.victims.first().filter(|_| is_of_node && !has_kubelet) {
         Some(first) => {
             let process = first.comm.as_deref().unwrap_or("unknown");
             let words = format!("System OOM encountered, victim process: {process}, pid: {}; {summary}", first.pid);

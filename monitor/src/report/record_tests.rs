@@ -10,6 +10,7 @@ use super::*;
 use crate::actions::{Action, ReclaimAttempt};
 use crate::eviction::decider::{ArmedBy, EvictionEnd, SwapLimit, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
+use crate::incidents::model::{OomKill, Victim};
 use crate::node::other_killers::{Acts, Killer, OtherKiller};
 use crate::report::eviction_report::{BenefitReport, ThresholdTrigger, Trigger};
 use crate::report::reporter::Outlets;
@@ -357,4 +358,18 @@ fn a_changed_condition_is_an_event_with_the_kubelets_reason() {
     let reasons: Vec<&str> = events.iter().map(|event| event.reason).collect();
     assert_eq!(reasons, ["NodeHasInsufficientMemory", "EvictionThresholdMet"]);
     assert_eq!(events[0].message, "Node n-1 status is now: NodeHasInsufficientMemory");
+}
+
+#[test]
+fn beside_a_kubelet_no_event_about_the_node_has_the_kubelets_reason() {
+    let mut fixture = fixture();
+    let kubelet = OtherKiller { killer: Killer::Kubelet, pid: 7, acts: Acts::ByOwnRules };
+    let meaning = kubelet.meaning(&crate::config::MonitorConfig::default(), None);
+    fixture.reporter.report(&Record::OtherKiller { other: &kubelet, meaning: &meaning }, Monotonic(1));
+    fixture.reporter.report_condition("MemoryPressure", true, Some(NodeCondition::MemoryPressure), Monotonic(1));
+    let victims = vec![Victim { pid: 7, ..Victim::default() }];
+    let kill = OomKill { victims, constraint: Some("none".to_owned()), ..OomKill::default() };
+    fixture.reporter.report(&Record::OomIncident(&kill), Monotonic(1));
+    let reasons: Vec<&str> = fixture.reporter.take_events().iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["MonitorHasInsufficientMemory", "OOMKilling"]);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event_sink::{self, EventDraft};
+use super::event_sink::{self, EventDraft, EventSink};
 use super::limits::{ConditionLog, LogLimits};
 use super::log_sink;
 use super::metrics_sink;
@@ -52,8 +52,8 @@ pub struct Reporter {
     pub(super) reclaim_dry_runs: Dedup<CgroupId>,
     /// Whether outdated facts about maintenance were reported.
     is_maintenance_outdated: bool,
-    /// Node name and events for the API server; `None` without one.
-    events: Option<(Arc<str>, Vec<EventDraft>)>,
+    /// Events for the API server; `None` without one.
+    events: Option<EventSink>,
 }
 
 impl Reporter {
@@ -73,7 +73,7 @@ impl Reporter {
             limit_dry_runs: Dedup::new(REPEAT_DRY_RUN),
             reclaim_dry_runs: Dedup::new(REPEAT_DRY_RUN),
             is_maintenance_outdated: false,
-            events: node_name.map(|name| (name, Vec::new())),
+            events: node_name.map(EventSink::new),
         }
     }
 
@@ -89,8 +89,8 @@ impl Reporter {
         }
         let Some(suppressed) = suppressed else { return false };
         log_sink::write(record, incident.as_deref(), suppressed);
-        if let Some((node_name, drafts)) = &mut self.events {
-            event_sink::draft(record, node_name, drafts);
+        if let Some(events) = &mut self.events {
+            events.note(record);
         }
         true
     }
@@ -286,7 +286,7 @@ impl Reporter {
     }
 
     pub(super) fn take_events(&mut self) -> Vec<EventDraft> {
-        self.events.as_mut().map(|(_, drafts)| std::mem::take(drafts)).unwrap_or_default()
+        self.events.as_mut().map(EventSink::take).unwrap_or_default()
     }
 
     pub fn with_metrics(&self, act: impl FnOnce(&Metrics)) {
