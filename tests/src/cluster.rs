@@ -120,7 +120,6 @@ impl Cluster {
         let copy = Path::new(DEPLOYED);
         if copy.exists() {
             self.remove()?;
-            fs::remove_dir_all(copy).context("remove the last scenario's manifests")?;
         }
         copy_tree(Path::new(MANIFESTS), copy)?;
         let configuration = copy.join(if variant.is_empty() { "base" } else { variant }).join("configuration.yaml");
@@ -133,7 +132,8 @@ impl Cluster {
     /// Removes every object of the manifests and of the namespace `default`.
     pub fn remove(&self) -> Result<()> {
         self.kubectl(&["-n", "default", "delete", "deployments,pods,pdb", "--all", "--wait"])?;
-        self.kubectl(&["delete", "-k", DEPLOYED, "--ignore-not-found", "--wait"]).map(drop)
+        self.kubectl(&["delete", "-k", DEPLOYED, "--ignore-not-found", "--wait"])?;
+        fs::remove_dir_all(DEPLOYED).context("remove the scenario's manifests")
     }
 
     /// Waits for the ready agent of this node.

@@ -75,7 +75,9 @@ impl Scene {
             change(text).replace(&format!("{period} 5m"), &format!("{period} 3s"))
         };
         let agent = cluster.deploy(stage, variant, brief)?;
+        stage.note("the agent is ready");
         let pod = start(stage, &cluster, APP)?;
+        stage.note("the pod is ready");
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
         let story = Story::of(&name)?;
         Ok(Self { cluster, agent, pod, name, uid, story })
