@@ -166,7 +166,8 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
             Err(error) => (word.to_owned(), Verdict::Fail, format!("{error:#}")),
             Ok(request) => {
                 console::start(request.entry.name);
-                let chaos = if request.entry.name == "chaos" { enforcing::chaos::wish().span.as_secs() } else { 0 };
+                let chaos =
+                    if request.entry.name == "chaos" { enforcing::chaos::wish().longest().as_secs() } else { 0 };
                 let seconds = (u64::from(request.entry.timeout_seconds) + chaos) * u64::from(request.times);
                 watchdog.guard(request.entry.name, Duration::from_secs(seconds), (passed, failed, skipped));
                 let (verdict, reason) = play_request(&boot, &request, &mut replays);

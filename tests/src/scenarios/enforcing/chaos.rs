@@ -47,10 +47,17 @@ const REFUSALS: [&str; 5] =
 /// What the kernel's command line asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish {
-    pub span: Duration,
+    span: Duration,
     seed: u64,
     /// The number of the first episode.
     first: u64,
+}
+
+impl Wish {
+    /// The longest duration of the scenario.
+    pub fn longest(self) -> Duration {
+        self.span.mul_f64(LONGEST)
+    }
 }
 
 pub fn wish() -> Wish {
@@ -68,7 +75,7 @@ pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
     let mut reported = begun;
     let least = if span >= LONG { LEAST_OF_LONG } else { (1, 1) };
     let suffices = |(kills, refusals): (usize, usize)| kills >= least.0 && kills + refusals >= least.1;
-    while begun.elapsed() < span || (!suffices(run.decisions()) && begun.elapsed() < span.mul_f64(LONGEST)) {
+    while begun.elapsed() < span || (!suffices(run.decisions()) && begun.elapsed() < wish().longest()) {
         let number = first + episodes;
         let episode = Episode::new(seed, number);
         let (outcome, verdict) = run.play(stage, &episode)?;

@@ -19,7 +19,8 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     fill(&uid)?;
     let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
     stage.check(decided, || format!("no eviction: {}", agent.tail(10).join(" / ")));
-    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
+    stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
     ready_pod(stage, &cluster, &uid)?;
     tell_events(stage, &cluster, &name)?;
     let events = events_of(&cluster, &name)?;

@@ -7,7 +7,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::scene::{
-    ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_killed, leak, ready_pod, tell_events, tell_story, text, tidy,
+    ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_killed, is_restarted_only_if_late, leak, ready_pod,
+    tell_events, tell_story, text, tidy,
 };
 use crate::cluster::programs::Program;
 use crate::control_plane::NODE;
@@ -24,7 +25,8 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let worker = leak(stage, &pod)?;
     is_killed(stage, &agent, &worker)?;
-    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
+    is_restarted_only_if_late(stage, &agent, &worker, &name, restarts)?;
     ready_pod(stage, &cluster, &uid)?;
     tell_events(stage, &cluster, &name)?;
     tell_story(stage, &agent, &worker, &story)?;
@@ -71,7 +73,8 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
         let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
     } else {
-        ends_as_evicted(stage, &cluster, &name, &uid)?;
+        let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
+        stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
         ready_pod(stage, &cluster, &uid)?;
     }
     let evictions = next.events("eviction").len();
@@ -90,7 +93,8 @@ pub fn kubelet_restarted(stage: &mut Stage<'_>) -> Result<()> {
     is_killed(stage, &agent, &worker)?;
     stage.pause(KUBELET_AWAY);
     Program::Kubelet.start()?;
-    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
+    stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
     ready_pod(stage, &cluster, &uid)?;
     tell_story(stage, &agent, &worker, &story)?;
     tidy(stage, &cluster)

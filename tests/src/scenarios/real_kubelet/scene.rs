@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
-use crate::cluster::audit::{self, Client};
+use crate::cluster::audit::{self, Client, Request};
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, container_id, is_ready};
 use crate::evidence::meminfo;
@@ -22,6 +22,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const LASTS: Duration = Duration::from_secs(25);
 /// How long the requests after a kill are printed.
 const TOLD_FOR: Duration = Duration::from_secs(15);
+/// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
+const IN_TIME_MS: f64 = 500.0;
 pub const APP: &str = "hog";
 
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
@@ -101,9 +103,7 @@ pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Resul
 
 /// Prints what became of the pod since the kill.
 pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, story: &Story) -> Result<()> {
-    let (by_agent, _) = stage.signals_of(agent)?;
-    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
-    let killed = kill.context("the agent has not killed the leaker")?.at_ns;
+    let killed = killed_at(stage, agent, worker)?;
     stage.timeline(0.0, "kill signal (signal:signal_generate)");
     tell_since(stage, killed, story)
 }
@@ -178,8 +178,8 @@ pub fn work(stage: &Stage<'_>, pod: &Value, work: &str) -> Result<Worker> {
     stage.work_in(&scope, APP, work, 1000)
 }
 
-/// Asserts that the pod is Failed with the reason Evicted, and that this lasts.
-pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<()> {
+/// Asserts that the pod is Failed with the reason Evicted, and that this lasts. Returns how often its container was restarted.
+pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<u64> {
     let path = format!("/api/v1/namespaces/default/pods/{name}");
     let has_ended = |pod: &Value| {
         let containers = pod["status"]["containerStatuses"].as_array();
@@ -195,11 +195,42 @@ pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid
     stage.pause(LASTS);
     last = cluster.admin.find(&path)?.unwrap_or_default();
     stage.check(has_ended(&last), || format!("this did not last: {}", last["status"]));
-    let restarts = &last["status"]["containerStatuses"][0]["restartCount"];
-    stage.check_equal("restarts of the evicted pod's container", restarts, &Value::from(0));
     let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
     stage.check_equal("the condition DisruptionTarget", &marked, &Some("True".to_owned()));
+    last["status"]["containerStatuses"][0]["restartCount"].as_u64().context("a container without a count of restarts")
+}
+
+/// Asserts that the container of the killed pod was not restarted, or once if the API server took the pod's status too late.
+pub fn is_restarted_only_if_late(
+    stage: &mut Stage<'_>,
+    agent: &Agent,
+    worker: &Worker,
+    name: &str,
+    restarts: u64,
+) -> Result<()> {
+    let killed = killed_at(stage, agent, worker)?;
+    let object = format!("pods/status/default/{name}");
+    let is_it = |request: &Request| request.by == Client::Agent && request.object == object && request.code == 200;
+    let first = audit::requests()?.into_iter().find(is_it).context("the agent has not written the pod's status")?;
+    let (sent, taken) =
+        (milliseconds_between(killed, first.arrived_ns), milliseconds_between(killed, first.answered_ns));
+    stage.figure("kill_to_status_sent_ms", sent, "");
+    stage.figure("kill_to_status_taken_ms", taken, "");
+    if restarts > 0 && taken > IN_TIME_MS {
+        stage.note(format!(
+            "the API server had taken the status after {taken:.0} ms only, and the kubelet restarted the container"
+        ));
+        stage.check_equal("restarts of the evicted pod's container", &restarts, &1);
+    } else {
+        stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
+    }
     Ok(())
+}
+
+fn killed_at(stage: &Stage<'_>, agent: &Agent, worker: &Worker) -> Result<u64> {
+    let (by_agent, _) = stage.signals_of(agent)?;
+    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
+    Ok(kill.context("the agent has not killed the leaker")?.at_ns)
 }
 
 /// Asserts that the pod's eviction is told once.

@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use super::scene::{
-    PATIENCE, Scene, ends_as_evicted, events_of, is_killed, leak, ready_pod, tell_events, tell_since, tell_story, tidy,
-    work,
+    PATIENCE, Scene, ends_as_evicted, events_of, is_killed, is_restarted_only_if_late, leak, ready_pod, tell_events,
+    tell_since, tell_story, tidy, work,
 };
 use crate::cluster::is_ready;
 use crate::cluster::programs::{Program, configure_kubelet};
-use crate::evidence::meminfo;
+use crate::evidence::{kubelet_available, meminfo};
 use crate::scenarios::cluster_eyes::taint;
 use crate::stage::Stage;
 use crate::units::{MIB, monotonic_ns};
@@ -16,8 +16,11 @@ use crate::units::{MIB, monotonic_ns};
 /// A kubelet that evicts nothing.
 const WITHOUT_EVICTION: &str =
     "evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}\n";
-/// The kubelet's default for `memory.available`, in MiB.
-const KUBELET_THRESHOLD: u64 = 100;
+/// The threshold of both in MiB. With the kubelet's default of 100 the kernel's OOM killer may come first, because the kubelet does not
+/// count the kernel's own memory as used.
+const THRESHOLD: u64 = 300;
+/// MiB below the threshold.
+const BELOW: u64 = 40;
 
 /// The kubelet's eviction is off, and the agent has its thresholds.
 pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
@@ -25,7 +28,8 @@ pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
     restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
     let worker = leak(stage, &pod)?;
     is_killed(stage, &agent, &worker)?;
-    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
+    is_restarted_only_if_late(stage, &agent, &worker, &name, restarts)?;
     ready_pod(stage, &cluster, &uid)?;
     tell_events(stage, &cluster, &name)?;
     tell_story(stage, &agent, &worker, &story)?;
@@ -35,11 +39,19 @@ pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
 
 /// The agent observes, and the kubelet evicts.
 pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, "")?;
+    let with_threshold =
+        |text: &str| text.replace("memory.available: 100Mi", &format!("memory.available: {THRESHOLD}Mi"));
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::with(stage, "", with_threshold)?;
+    let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\n");
+    restart_kubelet(stage, &fields, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
     let begun = monotonic_ns();
-    let total = meminfo("MemTotal")? / MIB;
-    let stop_at = KUBELET_THRESHOLD * 3 / 4;
-    let ramp = format!("ramp --name hog --rate 20 --to {total} --fast-until 400 --stop-at {stop_at}");
+    let (total, available) = (meminfo("MemTotal")? / MIB, meminfo("MemAvailable")?);
+    let not_counted = kubelet_available(stage.layout())?.saturating_sub(available) / MIB;
+    let stop_at = (THRESHOLD - BELOW).saturating_sub(not_counted);
+    stage.note(format!(
+        "the kubelet's figure is {not_counted} MiB above MemAvailable: the pod grows until {stop_at} MiB"
+    ));
+    let ramp = format!("ramp --name hog --rate 20 --to {total} --fast-until 700 --stop-at {stop_at}");
     let worker = work(stage, &pod, &ramp)?;
     let evicted = stage.until(PATIENCE, |_| {
         events_of(&cluster, &name).is_ok_and(|events| events.iter().any(|event| event["reason"] == "Evicted"))
@@ -65,7 +77,8 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     stage.note(format!("dry runs of the agent that name the pod: {foreseen}"));
     tell_since(stage, begun, &story)?;
     drop(worker);
-    tidy(stage, &cluster)
+    tidy(stage, &cluster)?;
+    restart_kubelet(stage, "", || true)
 }
 
 fn restart_kubelet(stage: &mut Stage<'_>, fields: &str, is_there: impl Fn() -> bool) -> Result<()> {
