@@ -84,6 +84,7 @@ fn known(root: &Path) -> Known {
     };
     let parts = vec![
         part(Part::WritableLayer { container: ID.to_owned() }, 70, 7),
+        part(Part::WritableLayer { container: ID.replace('0', "f") }, 30, 3),
         part(Part::Logs { container: "app".to_owned() }, 20, 2),
         part(Part::Volume { name: "cache".to_owned() }, 300, 3),
     ];

@@ -5,7 +5,7 @@
 mod cgroup_usage;
 pub mod document;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +140,8 @@ fn of_filesystem(sample: &FsSample) -> Fs {
 /// Indexes for the lookups of each pod.
 struct Names<'k> {
     sandboxes: HashMap<&'k str, &'k Sandbox>,
+    /// The runtime's ids of all sandboxes.
+    sandbox_ids: HashSet<&'k str>,
     /// Name and creation time of a container by its runtime id.
     containers: HashMap<&'k str, (&'k str, Option<UnixNanos>)>,
     node_fs: Option<Fs>,
@@ -159,7 +161,9 @@ impl<'k> Names<'k> {
         let containers = snapshot.into_iter().flat_map(|snapshot| &snapshot.containers);
         let containers = containers.map(|it| (it.id.as_str(), (it.name.as_str(), it.created))).collect();
         let node_fs = known.filesystems.iter().find(|sample| sample.role == Role::Node).map(of_filesystem);
-        Self { sandboxes, containers, node_fs }
+        let sandbox_ids =
+            snapshot.into_iter().flat_map(|snapshot| &snapshot.sandboxes).map(|it| it.id.as_str()).collect();
+        Self { sandboxes, sandbox_ids, containers, node_fs }
     }
 
     /// Returns the figures of a pod, or `None` if its cgroup is gone.
@@ -208,7 +212,10 @@ impl<'k> Names<'k> {
         let stats = usage.statistics(&pod.pod_ref.uid, name_of);
         let time = Time(usage.at.wall());
         let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);
-        for ContainerStats { name, rootfs, logs, .. } in stats.containers {
+        // A sandbox has a writable layer, too. The kubelet does not count it.
+        let is_sandbox = |stats: &ContainerStats| self.sandbox_ids.contains(stats.name.as_str());
+        let (sandboxes, containers): (Vec<_>, Vec<_>) = stats.containers.into_iter().partition(is_sandbox);
+        for ContainerStats { name, rootfs, logs, .. } in containers {
             let place = pod.containers.iter().position(|container| container.name == name);
             let place = place.unwrap_or_else(|| {
                 pod.containers.push(Container { name, ..Container::default() });
@@ -223,7 +230,15 @@ impl<'k> Names<'k> {
         let volume =
             |VolumeStats { name, used_bytes, inodes_used }| Volume { name, fs: alone(used_bytes, inodes_used, time) };
         pod.volumes = stats.volumes.into_iter().map(volume).collect();
-        pod.ephemeral_storage = stats.ephemeral_storage.map(used);
+        let layers: Vec<FsUsage> = sandboxes.iter().filter_map(|sandbox| sandbox.rootfs).collect();
+        let without = |all: Option<u64>, of: fn(&FsUsage) -> Option<u64>| {
+            Some(all?.saturating_sub(layers.iter().filter_map(of).sum()))
+        };
+        pod.ephemeral_storage = stats.ephemeral_storage.map(|fs| {
+            let (bytes, inodes) =
+                (without(fs.used_bytes, |fs| fs.used_bytes), without(fs.inodes_used, |fs| fs.inodes_used));
+            self.used(bytes, inodes, time)
+        });
     }
 
     /// Returns a usage of the node's filesystem.
