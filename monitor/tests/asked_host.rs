@@ -43,7 +43,7 @@ impl Stage {
         let target = cgroups.target(&pod);
         let mut evictor = Evictor::new(Releaser::start().unwrap());
         let (answer, asked) = question();
-        let uid = Some((PodUid(uid), false));
+        let uid = Some(PodUid(uid));
         assert_eq!(evictor.ask(target, uid, (asked, insists), LOW, grace, Monotonic::now()), 2);
         let limits = EvictionLimits { cool_down: Duration::ZERO, ..EvictionLimits::default() };
         Some(Self { cgroups, evictor, answer: Some(answer), limits, pod, id })

@@ -1,11 +1,9 @@
 //! Carries out one eviction: through the runtime, by signals, or through the API server.
 
-use std::time::Duration;
-
 use crate::cluster::Intent;
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{Choice, Place, Route};
-use crate::eviction::evicted::IMMEDIATE_GRACE;
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
 use crate::sensors::Sensors;
 use crate::units::Monotonic;
 use crate::workloads::{PodUid, Workload};
@@ -111,8 +109,7 @@ impl Actions {
         if let Some(uid) = pod.as_ref().filter(|_| choice.cause.is_for_disk()) {
             self.pending.expect(uid, &target.name, sensors, now);
         }
-        let pod = pod.map(|uid| (uid, choice.is_hard));
-        Ok(self.evictor.ask(target, pod, (asked, intent.is_certain), choice.cause, grace(choice), now))
+        Ok(self.evictor.ask(target, pod, (asked, intent.is_certain), choice.cause, choice.grace, now))
     }
 
     /// Ends the processes through the runtime if the eviction is for a disk, else by signals.
@@ -127,16 +124,13 @@ impl Actions {
         let Some(uid) = pod.filter(|_| cause.is_for_disk()) else {
             return self.evictor.start(target, cause, choice.grace, now);
         };
+        // A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
+        let grace = if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace };
         let workload = target.name.clone();
-        let count = self.evictor.stop_pod(target, (uid.clone(), choice.is_hard), cause, grace(choice), now)?;
+        let count = self.evictor.stop_pod(target, (uid.clone(), choice.is_hard), cause, grace, now)?;
         self.pending.expect(&uid, &workload, sensors, now);
         Ok(count)
     }
-}
-
-/// Returns the grace period. A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
-fn grace(choice: &Choice) -> Duration {
-    if choice.is_hard && choice.cause.is_for_disk() { IMMEDIATE_GRACE } else { choice.grace }
 }
 
 /// Returns whether a failure is worth a report of its own. The decider reports what is put off for a threshold.
@@ -152,7 +146,7 @@ fn is_reported(error: &ActionError, choice: &Choice) -> bool {
 fn action(workload: &Workload, choice: &Choice) -> Action {
     let is_stopped = choice.cause.is_for_disk() && workload.kind.pod_uid().is_some();
     match choice.route {
-        Route::Requested { .. } => Action::Ask,
+        Route::Requested { .. } if matches!(choice.cause, Cause::Signal(_)) => Action::Ask,
         _ if choice.grace.is_zero() && !is_stopped => Action::Kill,
         _ => Action::Term,
     }

@@ -78,7 +78,7 @@ impl Evictor {
             id: running.target.id,
             stage: match running.stage {
                 Stage::Dying { .. } => EvictionStage::Dying,
-                Stage::Settling { .. } | Stage::Removing { .. } => EvictionStage::Removing,
+                Stage::Removing { .. } => EvictionStage::Removing,
                 Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Stopping { .. } | Stage::Terminating { .. } => {
                     EvictionStage::Leaving
                 }
@@ -119,7 +119,7 @@ impl Evictor {
         let (uid, urgent) = pod;
         let Some(stopper) = &self.stopper else { return self.signal(target, cause, grace, None, None, now) };
         let asked = stopper.stop(&uid, grace);
-        let pod = Some(StoppedPod { uid, urgent, by_kubelet: false });
+        let pod = Some(StoppedPod { uid, urgent });
         match asked {
             Ok(asked) => {
                 let count = target.processes().map_or(0, |pids| pids.len());
@@ -132,12 +132,11 @@ impl Evictor {
 
     /// Starts to evict a pod through the API server, which was `asked`. Once the API server grants it, the kubelet
     /// stops the pod; the agent signals the pod if the kubelet is late. With `insists` the pod gets SIGTERM even
-    /// without an answer, otherwise it stays. `pod`: its UID, and whether the cause is urgent. Returns the number of its
-    /// processes.
+    /// without an answer, otherwise it stays. Returns the number of its processes.
     pub fn ask(
         &mut self,
         target: Target,
-        pod: Option<(PodUid, bool)>,
+        pod: Option<PodUid>,
         (asked, insists): (Asked, bool),
         cause: impl Into<Cause>,
         grace: Duration,
@@ -147,8 +146,7 @@ impl Evictor {
         let count = target.processes().map_or(0, |pids| pids.len());
         let until = now.after(if insists { ANSWER_LIMIT } else { CONSENT_LIMIT });
         // The kubelet cleans up the disk of a pod that is evicted for memory.
-        let pod = pod.filter(|_| cause.is_for_disk());
-        let pod = pod.map(|(uid, urgent)| StoppedPod { uid, urgent, by_kubelet: true });
+        let pod = pod.filter(|_| cause.is_for_disk()).map(|uid| StoppedPod { uid, urgent: false });
         self.run(target, cause, Stage::Asking { asked, until, grace, insists }, pod, None, now);
         count
     }
@@ -243,7 +241,7 @@ impl Evictor {
                 until.since(now).clamp(POLL, SLOW_POLL)
             }
             // The answer itself wakes the loop.
-            Stage::Asking { .. } | Stage::Settling { .. } | Stage::Removing { .. } => SLOW_POLL,
+            Stage::Asking { .. } | Stage::Removing { .. } => SLOW_POLL,
         };
         self.running.iter().map(wait).min()
     }

@@ -13,9 +13,6 @@ use crate::actions::stop::NotDone;
 /// Interval of repeated kills where processes are killed one by one: the kernel lists a process only a moment after the
 /// fork.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
-/// The kubelet looks for ended containers once a second, and stops the sandbox after it. Without their status a container is
-/// `ContainerStatusUnknown` (seen with kubelet 1.36).
-const SETTLES_IN: Duration = Duration::from_secs(5);
 /// How long after the grace period the runtime may take to send SIGKILL.
 const LATE: Duration = Duration::from_secs(2);
 
@@ -98,7 +95,7 @@ impl Evictor {
                 }
                 None
             }
-            Stage::Leaving { .. } | Stage::Terminating { .. } | Stage::Settling { .. } | Stage::Removing { .. } => None,
+            Stage::Leaving { .. } | Stage::Terminating { .. } | Stage::Removing { .. } => None,
         }
     }
 
@@ -133,16 +130,6 @@ impl Evictor {
     /// Handles the exit of the last process. The removal of the pod's disk usage takes longer.
     fn remove_rest(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
         let (Some(pod), Some(stopper)) = (&running.pod, &self.stopper) else { return Some(Outcome::Gone) };
-        let settled = match running.stage {
-            Stage::Settling { until } => now >= until,
-            _ => !pod.by_kubelet,
-        };
-        if !settled {
-            if !matches!(running.stage, Stage::Settling { .. }) {
-                running.stage = Stage::Settling { until: now.after(SETTLES_IN) };
-            }
-            return None;
-        }
         match stopper.remove(&pod.uid) {
             Ok(asked) => {
                 running.stage = Stage::Removing { asked, since: now };

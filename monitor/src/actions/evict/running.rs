@@ -23,20 +23,18 @@ pub(super) struct Running {
     pub(super) killed: Option<Monotonic>,
     /// When SIGKILL was last repeated.
     pub(super) again: Option<Monotonic>,
-    /// The pod, if the eviction is for a disk.
+    /// The pod, if the eviction is for a disk and the runtime ends the pod.
     pub(super) pod: Option<StoppedPod>,
     /// A problem during the eviction.
     pub(super) note: Option<String>,
 }
 
-/// A pod whose remains on the disk the runtime removes.
+/// A pod that the runtime ends.
 #[derive(Debug)]
 pub(super) struct StoppedPod {
     pub(super) uid: PodUid,
     /// The cause is a hard threshold or a limit: no other pod may be evicted for the disk meanwhile.
     pub(super) urgent: bool,
-    /// The kubelet stops the pod.
-    pub(super) by_kubelet: bool,
 }
 
 #[derive(Debug)]
@@ -51,8 +49,6 @@ pub(super) enum Stage {
     Terminating { until: Monotonic },
     /// SIGKILL was sent.
     Dying { since: Monotonic, progress: Progress },
-    /// No process is left of a pod that the kubelet stops. Until the time given the kubelet reads the status of the containers.
-    Settling { until: Monotonic },
     /// No process is left. The runtime was asked to remove the pod at the time given.
     Removing { asked: Asked, since: Monotonic },
 }

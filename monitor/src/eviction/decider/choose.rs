@@ -274,7 +274,7 @@ impl<C: Candidate> Decider<C> {
             // Observe mode evicts nothing, so it names the candidate without waiting for a route.
             Some(agent) => {
                 let named = (agent.mode == Mode::Observe).then_some(Route::Local);
-                route(agent.methods, is_hard, cause, standing).or(named)
+                route(agent.methods, is_hard, standing).or(named)
             }
         };
         let Some(route) = route else {
@@ -358,7 +358,7 @@ impl<C: Candidate> Decider<C> {
 }
 
 /// Returns the route of an eviction by the configuration and the state of the API server, or `None` if no eviction is possible now.
-pub(super) fn route(methods: EvictionMethods, is_hard: bool, cause: Cause, standing: Standing) -> Option<Route> {
+pub(super) fn route(methods: EvictionMethods, is_hard: bool, standing: Standing) -> Option<Route> {
     use EvictionMethod::{Delete, Evict, Fail, Off};
     let (is_up, is_read) = match standing.control_plane {
         ControlPlane::None => return Some(Route::Local),
@@ -373,10 +373,6 @@ pub(super) fn route(methods: EvictionMethods, is_hard: bool, cause: Cause, stand
         (Off, _) => Some(Route::Local),
         // Only the Eviction API respects disruption budgets, so the agent insists on the others.
         (_, false) if standing.is_known && is_up => Some(Route::Requested { insists: method != Evict }),
-        // A disk leaves the time for the kubelet to stop the pod. Two that stop it at once lose its containers' last status.
-        (Fail | Delete, true) if cause.is_for_disk() && standing.is_known && is_up => {
-            Some(Route::Requested { insists: true })
-        }
         (Fail | Delete, _) | (Evict, true) if standing.is_known => Some(Route::Reported),
         // Either the API server does not answer or it does not list the pod, so no disruption budget can be respected.
         (Evict, false) => None,

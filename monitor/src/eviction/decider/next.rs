@@ -127,8 +127,7 @@ pub enum Route {
     Unlisted,
     /// The agent ends the processes and reports the eviction to the API server.
     Reported,
-    /// The agent asks the API server, and the kubelet ends the processes. With `insists`, the agent ends them if there is no answer. It ends
-    /// them, too, if the kubelet is late.
+    /// The agent asks the API server, and the kubelet ends the processes. With `insists`, the agent ends them if there is no answer.
     Requested { insists: bool },
 }
 

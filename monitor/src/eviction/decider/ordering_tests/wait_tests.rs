@@ -216,16 +216,7 @@ fn the_route_follows_from_the_method_and_the_api_server() {
     let (up, unread, down) =
         (ControlPlane::Up { is_read: true }, ControlPlane::Up { is_read: false }, ControlPlane::Down);
     let requested = |insists| Some(Route::Requested { insists });
-    let (memory, disk) = (Cause::Signal(Signal::MemoryAvailable), Cause::Signal(DISK));
-    let of_disk = [
-        (Fail, true, up, true, requested(true)),
-        (Delete, true, unread, true, requested(true)),
-        (Evict, true, up, true, Some(Route::Reported)),
-        (Fail, true, down, true, Some(Route::Reported)),
-        (Fail, true, up, false, Some(Route::Unlisted)),
-        (Evict, false, up, true, requested(false)),
-    ];
-    let of_memory = [
+    for (method, hard, control_plane, is_known, expected) in [
         (Off, true, up, true, Some(Route::Local)),
         (Off, false, down, false, Some(Route::Local)),
         (Delete, true, up, true, Some(Route::Reported)),
@@ -249,13 +240,10 @@ fn the_route_follows_from_the_method_and_the_api_server() {
         (Fail, true, down, false, Some(Route::Unlisted)),
         (Fail, false, up, true, requested(true)),
         (Fail, false, unread, false, None),
-    ];
-    let rows = of_memory.iter().map(|row| (memory, row)).chain(of_disk.iter().map(|row| (disk, row)));
-    for (cause, &(method, hard, control_plane, is_known, expected)) in rows {
+    ] {
         let methods = EvictionMethods { hard: method, soft: method };
         let standing = Standing { is_pod: true, is_known, control_plane, ..Standing::default() };
-        let chosen = choose::route(methods, hard, cause, standing);
-        assert_eq!(chosen, expected, "{cause:?} {method:?} {hard} {control_plane:?} {is_known}");
+        assert_eq!(choose::route(methods, hard, standing), expected, "{method:?} {hard} {control_plane:?} {is_known}");
     }
 }
 
