@@ -37,7 +37,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { answer: Duration::from_secs(15), silence: Duration::from_secs(150), spread: Duration::from_secs(20) }
+        Self { answer: Duration::from_secs(15), silence: Duration::from_secs(150), spread: Duration::from_secs(10) }
     }
 }
 

@@ -7,7 +7,7 @@ use kube::core::Request;
 use serde_json::{Value, json};
 
 use crate::config::MonitorConfig;
-use crate::config::kubernetes_options::EvictionMethod;
+use crate::config::kubernetes_options::{Authority, EvictionMethod};
 
 use super::Access;
 use super::api_call::call;
@@ -50,10 +50,16 @@ pub fn sentence(permission: &Permission) -> String {
 fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
     let methods = config.kubernetes.evictions;
     let uses = |method| methods.hard == method || methods.soft == method;
+    let has_conditions = config.kubernetes.conditions != Authority::Off;
     let is_in_use = match (permission.verb, permission.resource) {
         ("create", "pods/eviction") => uses(EvictionMethod::Evict),
         ("delete", "pods") => uses(EvictionMethod::Delete),
         ("create" | "patch", "events") => config.kubernetes.events,
+        ("patch", "pods/status") | ("get", "pods") => {
+            methods.hard != EvictionMethod::Off || methods.soft != EvictionMethod::Off
+        }
+        ("patch", "nodes/status") => has_conditions,
+        ("get" | "patch", "nodes") => has_conditions && config.kubernetes.taints.effect.is_some(),
         _ => permission.when == When::Always || config.serving.token_review,
     };
     permission.component == Component::Agent && is_in_use
@@ -87,6 +93,9 @@ mod tests {
         config.serving.token_review = true;
         assert!(needs(&config, "delete", "pods") && !needs(&config, "create", "pods/eviction"));
         assert!(needs(&config, "create", "tokenreviews"));
+        config.kubernetes.conditions = Authority::Off;
+        assert!(!needs(&config, "patch", "nodes") && !needs(&config, "patch", "nodes/status"));
+        assert!(needs(&config, "list", "nodes"));
     }
 
     #[test]

@@ -121,7 +121,10 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
         match outcome {
             Ok(Wait::None) => {}
             Ok(Wait::Backoff) => tokio::time::sleep(backoff.next_wait(None)).await,
-            Ok(Wait::Spread) => tokio::time::sleep(spread(context.server.timeouts().spread)).await,
+            Ok(Wait::Spread) => {
+                let wait = spread(context.server.timeouts().spread) + backoff.next_wait(None);
+                tokio::time::sleep(wait).await;
+            }
             Err(refusal) => {
                 failures = failures.saturating_add(1);
                 reflector.failed(&refusal, failures);

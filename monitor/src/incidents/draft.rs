@@ -15,7 +15,7 @@ pub struct Draft {
 
 impl Draft {
     /// Returns the record with its signal, and the buffer of the samples.
-    pub(super) fn finish(self) -> (Incident, Vec<Sample>) {
+    pub fn finish(self) -> (Incident, Vec<Sample>) {
         let Self { mut incident, signal, samples } = self;
         if let Some((name, mut history)) = signal {
             let at = incident.monotonic_ns;

@@ -6,7 +6,7 @@ use crate::cluster::Verdict;
 use crate::incidents::Incident;
 
 /// Ended evictions whose requests to the API server may be unfinished. The oldest beyond this number is not amended.
-const KEPT: usize = 8;
+const KEPT: usize = 4;
 
 /// Incidents of evictions that have ended on the node.
 #[derive(Debug, Default)]
@@ -15,14 +15,14 @@ pub(super) struct Afterwards {
 }
 
 impl Afterwards {
-    pub(super) fn keep(&mut self, incident: &Incident) {
-        if uid(incident).is_none() {
+    pub(super) fn keep(&mut self, incident: Incident) {
+        if uid(&incident).is_none() {
             return;
         }
         if self.ended.len() >= KEPT {
             self.ended.pop_front();
         }
-        self.ended.push_back(incident.clone());
+        self.ended.push_back(incident);
     }
 
     /// Adds the verdict to the incident of this pod's last eviction. Returns the incident if it has ended, to be recorded again; one that
@@ -91,7 +91,7 @@ mod tests {
     fn the_last_incident_of_the_pod_says_what_became_of_it() {
         let mut afterwards = Afterwards::default();
         for (id, uid) in [("old", "u"), ("new", "u"), ("other", "v")] {
-            afterwards.keep(&incident(id, uid));
+            afterwards.keep(incident(id, uid));
         }
         let mut settle = |uid: &str, verdict: Verdict| afterwards.settle(uid, &verdict, std::iter::empty());
         assert_eq!(settle("u", Verdict::Accepted), None);
@@ -113,7 +113,7 @@ mod tests {
     fn the_newest_are_kept() {
         let mut afterwards = Afterwards::default();
         for number in 0..=KEPT {
-            afterwards.keep(&incident("i", &number.to_string()));
+            afterwards.keep(incident("i", &number.to_string()));
         }
         let mut settle = |uid: &str| afterwards.settle(uid, &Verdict::Restarted, std::iter::empty());
         assert!(settle("0").is_none() && settle("1").is_some());

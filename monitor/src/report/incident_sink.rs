@@ -197,6 +197,10 @@ impl Recorder {
             let is_recent = |(at, _): &(Monotonic, SwapWait)| now.since(*at) < SWAP_WAIT_COUNTS;
             eviction.swap_wait = self.swap_wait.take().filter(is_recent).map(|(_, wait)| wait);
         }
+        if let Some(earlier) = continued.and_then(|earlier| earlier.eviction.clone()) {
+            eviction.afterwards = earlier.afterwards;
+            eviction.swap_wait = eviction.swap_wait.or(earlier.swap_wait);
+        }
         incident.summary = text::summary_of_eviction(&eviction);
         incident.eviction = Some(eviction);
         incident.steps = continued.map(|earlier| earlier.steps.clone()).unwrap_or_default();
@@ -257,23 +261,34 @@ impl Recorder {
             incident.steps.append(&mut steps);
             incident.summary = text::summary_of_eviction(eviction);
         }
-        self.afterwards.keep(&incident);
-        self.submit_eviction(incident, now);
+        let signal = self.eviction_history(&incident);
+        self.keep_for_amendment(&incident, signal.clone());
+        self.submit(incident, signal, now);
+    }
+
+    /// Keeps an ended eviction with its samples: the ring forgets them within a minute.
+    fn keep_for_amendment(&mut self, incident: &Incident, signal: Option<SignalHistory>) {
+        let mut samples = Vec::new();
+        let signal = signal.map(|mut signal| {
+            signal.thinned = self.history.copy_to(Monotonic(incident.monotonic_ns), FEW_SAMPLES, &mut samples);
+            (Signal::MemoryAvailable.as_str(), signal)
+        });
+        self.afterwards.keep(Draft { incident: incident.clone(), signal, samples }.finish().0);
     }
 
     /// Takes in what became of the pod at the API server.
     fn settle_eviction(&mut self, pod_uid: &str, verdict: &Verdict, now: Monotonic) {
         if let Some(incident) = self.afterwards.settle(pod_uid, verdict, self.underway.values_mut()) {
-            self.submit_eviction(incident, now);
+            self.submit(incident, None, now);
         }
     }
 
-    /// Records an eviction's incident again.
-    fn submit_eviction(&mut self, incident: Incident, now: Monotonic) {
-        let of_memory = |eviction: &&Eviction| eviction.signal == Signal::MemoryAvailable.as_str();
-        let bytes = incident.eviction.as_ref().filter(of_memory).and_then(|eviction| eviction.threshold_bytes);
-        let signal = self.signal_history(bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes));
-        self.submit(incident, signal, now);
+    /// Returns the history of an eviction's signal, without samples.
+    fn eviction_history(&self, incident: &Incident) -> Option<SignalHistory> {
+        let of_memory = [Signal::MemoryAvailable, Signal::AllocatableMemoryAvailable].map(Signal::as_str);
+        let is_of_memory = |eviction: &&Eviction| of_memory.contains(&eviction.signal.as_str());
+        let bytes = incident.eviction.as_ref().filter(is_of_memory).and_then(|eviction| eviction.threshold_bytes);
+        self.signal_history(bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes))
     }
 
     /// Creates an incident with the evidence about the node.

@@ -37,6 +37,8 @@ const LEAST_OF_LONG: (usize, usize) = (200, 1000);
 const LONGEST: f64 = 1.5;
 /// In one of so many episodes the machine may stand still.
 const FEW: usize = 100;
+/// Below this MemAvailable an episode is short of memory.
+const SHORTAGE_MIB: u64 = 130;
 const BALLAST: &str = "system.slice/ballast.service";
 const RUNTIME: &str = "system.slice/runtime.service";
 const SOCKET: &str = "/tmp/stand-in.sock";
@@ -200,7 +202,10 @@ impl Run {
         scene.settle(stage, Duration::from_millis(episode.clean_up_ms));
         let curve = stage.boot.sampler.curve();
         let lowest = sampler::lowest(&curve).unwrap_or(u64::MAX) / MIB;
-        let stood_still_ms = sampler::longest_gap(&curve, 0, u64::MAX) / 1_000_000;
+        let in_shortage = |sample: &&sampler::Sample| sample.available < SHORTAGE_MIB * MIB;
+        let (begun, ended) = (curve.iter().find(in_shortage), curve.iter().rfind(in_shortage));
+        let shortage = begun.zip(ended).map_or((0, 0), |(begun, ended)| (begun.at_ns, ended.at_ns));
+        let stood_still_ms = sampler::longest_gap(&curve, shortage.0, shortage.1) / 1_000_000;
         let (dead, of_kernel) = (scene.crowd.dead(stage)?, scene.crowd.killed_by_kernel(stage)?);
         Ok(Outcome { dead, of_kernel, oom_kills: 0, lowest_mib: lowest, is_watched, stood_still_ms })
     }

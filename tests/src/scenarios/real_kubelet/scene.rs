@@ -1,5 +1,8 @@
 //! A Deployment whose pod leaks on a node with the agent, and the questions that all scenarios ask.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -172,10 +175,22 @@ pub fn leak(stage: &Stage<'_>, pod: &Value) -> Result<Worker> {
     work(stage, pod, &format!("ramp --name {APP} --rate 60 --to {total} --fast-until 700"))
 }
 
-/// Starts a workload in the pod's container.
+/// Starts a workload in the pod's container: in its cgroup, and in its pid namespace, which ends when the kubelet stops the container.
 pub fn work(stage: &Stage<'_>, pod: &Value, work: &str) -> Result<Worker> {
     let scope: Cgroup = container_of(stage.layout(), &text(&pod["metadata"]["uid"]), &container_id(pod)?)?;
-    stage.work_in(&scope, APP, work, 1000)
+    let init = *scope.processes().first().context("the container has no process")?;
+    children_go_to(&format!("/proc/{init}/ns/pid"))?;
+    let worker = stage.work_in(&scope, APP, work, 1000);
+    children_go_to("/proc/self/ns/pid")?;
+    worker
+}
+
+/// Selects the pid namespace of this thread's children.
+fn children_go_to(namespace: &str) -> Result<()> {
+    let file = File::open(namespace).with_context(|| format!("open {namespace}"))?;
+    // SAFETY: setns reads an open file descriptor.
+    let answer = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWPID) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()).with_context(|| format!("setns {namespace}")) }
 }
 
 /// Asserts that the pod is Failed with the reason Evicted, and that this lasts. Returns how often its container was restarted.

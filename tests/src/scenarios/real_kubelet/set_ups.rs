@@ -14,8 +14,7 @@ use crate::stage::Stage;
 use crate::units::{MIB, monotonic_ns};
 
 /// A kubelet that evicts nothing.
-const WITHOUT_EVICTION: &str =
-    "evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}\n";
+const WITHOUT_EVICTION: &str = "evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}\n";
 /// The threshold of both in MiB. With the kubelet's default of 100 the kernel's OOM killer may come first, because the kubelet does not
 /// count the kernel's own memory as used.
 const THRESHOLD: u64 = 300;

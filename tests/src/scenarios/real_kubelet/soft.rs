@@ -10,7 +10,7 @@ use super::scene::{
     APP, ENFORCING, LASTS, PATIENCE, Scene, events_of, ready_pod, ready_pod_of, start, tell_since, text, tidy, work,
 };
 use crate::cluster::story::Story;
-use crate::cluster::{Cluster, is_ready, programs};
+use crate::cluster::{Cluster, NAME, is_ready, programs};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
 use crate::stage::{Stage, Worker};
@@ -51,7 +51,9 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("the UID of the pod with a budget", &text(&after["metadata"]["uid"]), &uid);
     stage.check(is_ready(&after), || "the pod with a budget is not ready".to_owned());
     let (by_agent, _) = stage.signals_of(&agent)?;
-    stage.check(by_agent.is_empty(), || format!("the agent sent signals: {by_agent:?}"));
+    // On a slow machine the kubelet is late, and the agent kills what is left.
+    let is_of_spare = by_agent.iter().all(|signal| signal.target != hog.pid);
+    stage.check(is_of_spare, || format!("the agent sent signals to the pod with a budget: {by_agent:?}"));
     stage.check_no_oom_kill()?;
     let events = events_of(&cluster, &spare_name)?;
     let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
@@ -77,14 +79,13 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(cordoned, || "the node is not cordoned".to_owned());
     // The agent learns of it by its watch.
     stage.pause(Duration::from_secs(3));
-    let begun = monotonic_ns();
+    let (begun, before) = (monotonic_ns(), times_met(&cluster)?);
     let hog = grow(stage, &pod)?;
     let deferred = stage.until(PATIENCE, |_| !agent.events("eviction_deferred").is_empty());
     stage.check(deferred, || format!("no eviction was deferred: {}", agent.tail(10).join(" / ")));
     stage.pause(LASTS);
     stage.check_alive(&[&hog]);
-    let told = events_of(&cluster, NODE)?;
-    let met = told.iter().filter(|event| event["reason"] == "EvictionThresholdMet").count();
+    let met = times_met(&cluster)? - before;
     stage.check_equal("events EvictionThresholdMet while nothing is evicted", &met, &0);
     cluster.kubectl(&["delete", "pdb", APP])?;
     let drained = stage.until(PATIENCE, |_| drain.try_wait().is_ok_and(|status| status.is_some()));
@@ -96,6 +97,12 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     cluster.kubectl(&["uncordon", NODE])?;
     ready_pod(stage, &cluster, &uid)?;
     tidy(stage, &cluster)
+}
+
+/// Returns how often the agent has said that it evicts.
+fn times_met(cluster: &Cluster) -> Result<u64> {
+    let is_it = |event: &&Value| event["reason"] == "EvictionThresholdMet" && event["source"]["component"] == NAME;
+    Ok(events_of(cluster, NODE)?.iter().filter(is_it).filter_map(|event| event["count"].as_u64()).sum())
 }
 
 /// Adds a soft threshold above the hard one.

@@ -16,7 +16,7 @@ pub struct Outcome {
     pub lowest_mib: u64,
     /// Whether an agent ran all the time.
     pub is_watched: bool,
-    /// The longest time in milliseconds for which not even a real-time thread ran, whose samples are a millisecond apart.
+    /// The longest time of the shortage in milliseconds for which not even a real-time thread ran, whose samples are a millisecond apart.
     pub stood_still_ms: u64,
 }
 
@@ -39,8 +39,10 @@ const MOST_IN_VAIN: usize = 3;
 /// agent's figure is up to 25 MiB below MemAvailable.
 const CERTAIN_MIB: u64 = 85;
 const POSSIBLE_MIB: u64 = 130;
-/// A shortage of 100 MiB lasts some 600 ms at the largest rate: a machine that stood still for so long leaves no time for the rest.
-const STANDSTILL_MS: u64 = 200;
+/// The threshold in MiB.
+const THRESHOLD_MIB: u64 = 100;
+/// No agent is in time if the machine stood still for a third of the time in which the threshold's memory leaks.
+const STANDSTILL: u64 = 3;
 
 pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::default();
@@ -69,7 +71,9 @@ pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
     }
     if outcome.is_watched && !candidates.is_empty() {
         if outcome.oom_kills > 0 && candidates.len() == episode.leaks.len() {
-            verdict.late.push(format!("{} OOM kills", outcome.oom_kills));
+            let stood_still = STANDSTILL * outcome.stood_still_ms * rate >= THRESHOLD_MIB * 1000;
+            let list = if stood_still { &mut verdict.excused } else { &mut verdict.late };
+            list.push(format!("{} OOM kills", outcome.oom_kills));
         }
         let largest = candidates.iter().max_by_key(|leak| leak.rate);
         if let Some(leak) = largest.filter(|leak| 2 * leak.rate >= rate && !is_among(&outcome.dead, &leak.label))
@@ -77,9 +81,6 @@ pub fn judge(episode: &Episode, outcome: &Outcome) -> Verdict {
         {
             verdict.late.push(format!("{} lives at {} MiB", leak.label, outcome.lowest_mib));
         }
-    }
-    if outcome.stood_still_ms >= STANDSTILL_MS {
-        verdict.excused = std::mem::take(&mut verdict.late);
     }
     verdict
 }
@@ -148,7 +149,8 @@ mod tests {
 
     #[test]
     fn nobody_is_in_time_on_a_machine_that_stands_still() {
-        for (stood_still_ms, late, excused) in [(STANDSTILL_MS - 1, 1, 0), (STANDSTILL_MS, 0, 1)] {
+        // At 80 MiB a second 100 MiB last 1,250 ms.
+        for (stood_still_ms, late, excused) in [(416, 1, 0), (417, 0, 1)] {
             let outcome = Outcome {
                 oom_kills: 1,
                 is_watched: true,
