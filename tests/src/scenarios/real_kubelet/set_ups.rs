@@ -41,7 +41,8 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     let with_threshold =
         |text: &str| text.replace("memory.available: 100Mi", &format!("memory.available: {THRESHOLD}Mi"));
     let Scene { cluster, agent, pod, name, uid, story } = Scene::with(stage, "", with_threshold)?;
-    let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\n");
+    // While the kubelet's condition holds, the scheduler keeps the replacement away.
+    let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\nevictionPressureTransitionPeriod: 5s\n");
     restart_kubelet(stage, &fields, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
     let begun = monotonic_ns();
     let (total, available) = (meminfo("MemTotal")? / MIB, meminfo("MemAvailable")?);
