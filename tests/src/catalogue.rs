@@ -209,8 +209,8 @@ pub const CATALOGUE: &[Entry] = &[
     with_cluster("cluster-killed", 900, "the agent dies right after a kill: the next one finishes the eviction, or leaves alone what was restarted"),
     with_cluster("cluster-kubelet", 900, "the kubelet is away when a pod is killed: it finds the pod failed, and restarts nothing"),
     with_cluster("cluster-instead", 900, "the kubelet's eviction is off, and the agent evicts: one pod for one shortage"),
-    with_cluster("cluster-watch", 900, "the agent observes, and the kubelet evicts: one pod for one shortage, and no taint of the agent's"),
     with_cluster("cluster-disk", 900, "a pod fills the node's file system: it ends as Failed and Evicted, told once, and the space comes back"),
     with_cluster("cluster-budget", 900, "a disruption budget refuses a soft eviction: the next pod goes through the Eviction API"),
     with_cluster("cluster-drain", 900, "a soft threshold is met while the node is drained: nothing is evicted"),
+    with_cluster("cluster-watch", 900, "the agent observes, and the kubelet evicts: one pod for one shortage, and no taint of the agent's"),
 ];

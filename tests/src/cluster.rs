@@ -119,6 +119,10 @@ impl Cluster {
     pub fn deploy(&self, stage: &mut Stage<'_>, variant: &str, change: impl Fn(&str) -> String) -> Result<Agent> {
         let copy = Path::new(DEPLOYED);
         if copy.exists() {
+            // The scenario that failed may have stopped the kubelet.
+            let _was_stopped = Program::Kubelet.stop();
+            programs::configure_kubelet("")?;
+            Program::Kubelet.start()?;
             self.remove()?;
         }
         copy_tree(Path::new(MANIFESTS), copy)?;
