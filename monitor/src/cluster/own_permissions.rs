@@ -1,19 +1,13 @@
 //! Asks the API server which of its permissions the agent lacks (`SelfSubjectAccessReview`, which every user may create).
 
-use std::time::Duration;
-
-use kube::api::PostParams;
-use kube::core::Request;
 use serde_json::{Value, json};
 
 use crate::config::MonitorConfig;
 use crate::config::kubernetes_options::{Authority, EvictionMethod};
 
 use super::Access;
-use super::api_call::call;
 use super::permissions::{Component, PERMISSIONS, Permission, When};
-
-const TIMEOUT: Duration = Duration::from_secs(3);
+use super::reviews::{create, is_allowed};
 
 /// Returns the permissions that this configuration needs and the API server does not grant.
 ///
@@ -21,14 +15,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// When the API server cannot be asked.
 pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'static Permission>, String> {
     let client = access.client().await?;
-    let reviews = Request::new("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
     let mut missing = Vec::new();
     for permission in PERMISSIONS.iter().filter(|permission| is_needed(permission, config)) {
-        let body = review(permission).to_string().into_bytes();
-        let created = call(&client, reviews.create(&PostParams::default(), body), TIMEOUT).await;
-        let reviewed: Value = created.map_err(|failure| failure.to_string())?;
-        // An authorizer may say both; a denial counts.
-        if reviewed["status"]["allowed"] != true || reviewed["status"]["denied"] == true {
+        let reviewed = create(&client, "authorization.k8s.io", "SelfSubjectAccessReview", spec(permission)).await;
+        if !is_allowed(&reviewed.map_err(|failure| failure.to_string())?) {
             missing.push(permission);
         }
     }
@@ -65,14 +55,10 @@ fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
     permission.component == Component::Agent && is_in_use
 }
 
-fn review(permission: &Permission) -> Value {
+fn spec(permission: &Permission) -> Value {
     let Permission { verb, group, resource, .. } = *permission;
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let attributes = json!({"verb": verb, "group": group, "resource": resource, "subresource": subresource});
-    json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    })
+    json!({"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "subresource": subresource}})
 }
 
 #[cfg(test)]
@@ -101,7 +87,7 @@ mod tests {
     #[test]
     fn a_subresource_is_a_field_of_its_own() {
         let eviction = PERMISSIONS.iter().find(|it| it.resource == "pods/eviction").unwrap();
-        let attributes = &review(eviction)["spec"]["resourceAttributes"];
+        let attributes = &spec(eviction)["resourceAttributes"];
         assert_eq!((&attributes["resource"], &attributes["subresource"]), (&json!("pods"), &json!("eviction")));
     }
 }

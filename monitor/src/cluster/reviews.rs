@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::api_call::call;
+use super::api_call::{Failure, call};
 use super::api_client::Context;
 
 /// Questions that may wait; further ones fail.
@@ -75,7 +75,7 @@ fn late() -> String {
 
 async fn review(client: &kube::Client, token: &str, path: &str) -> Result<Review, String> {
     let spec = json!({"token": token});
-    let reviewed = create(client, "authentication.k8s.io", "TokenReview", spec).await?;
+    let reviewed = create_as_delegate(client, "authentication.k8s.io", "TokenReview", spec).await?;
     let user = &reviewed["status"]["user"];
     if reviewed["status"]["authenticated"] != true || user.is_null() {
         return Ok(Review::Unknown);
@@ -84,19 +84,26 @@ async fn review(client: &kube::Client, token: &str, path: &str) -> Result<Review
         "user": user["username"], "groups": user["groups"], "uid": user["uid"], "extra": user["extra"],
         "nonResourceAttributes": {"path": path, "verb": "get"},
     });
-    let reviewed = create(client, "authorization.k8s.io", "SubjectAccessReview", spec).await?;
-    // An authorizer may say both; a denial counts.
-    let is_allowed = reviewed["status"]["allowed"] == true && reviewed["status"]["denied"] != true;
+    let reviewed = create_as_delegate(client, "authorization.k8s.io", "SubjectAccessReview", spec).await?;
     let name = || user["username"].as_str().unwrap_or_default().to_owned();
-    Ok(if is_allowed { Review::Allowed } else { Review::Forbidden(name()) })
+    Ok(if is_allowed(&reviewed) { Review::Allowed } else { Review::Forbidden(name()) })
+}
+
+async fn create_as_delegate(client: &kube::Client, group: &str, kind: &str, spec: Value) -> Result<Value, String> {
+    create(client, group, kind, spec).await.map_err(|failure| {
+        format!("{kind}: {failure}; the agent's service account needs the cluster role system:auth-delegator")
+    })
+}
+
+/// Returns whether an access review grants the access.
+pub(super) fn is_allowed(reviewed: &Value) -> bool {
+    // An authorizer may say both; a denial counts.
+    reviewed["status"]["allowed"] == true && reviewed["status"]["denied"] != true
 }
 
 /// Creates a review, which the API server answers with its status filled in.
-async fn create(client: &kube::Client, group: &str, kind: &str, spec: Value) -> Result<Value, String> {
+pub(super) async fn create(client: &kube::Client, group: &str, kind: &str, spec: Value) -> Result<Value, Failure> {
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "spec": spec}).to_string().into_bytes();
     let reviews = Request::new(format!("/apis/{group}/v1/{}s", kind.to_ascii_lowercase()));
-    let created = call(client, reviews.create(&PostParams::default(), body), TIMEOUT).await;
-    created.map_err(|failure| {
-        format!("{kind}: {failure}; the agent's service account needs the cluster role system:auth-delegator")
-    })
+    call(client, reviews.create(&PostParams::default(), body), TIMEOUT).await
 }

@@ -1,4 +1,4 @@
-//! What became of evicted pods at the API server: the incident of an eviction says so, which may have ended before.
+//! The end of evicted pods at the API server. The incident of an eviction is amended with it, also after the eviction has ended.
 
 use std::collections::VecDeque;
 

@@ -52,7 +52,7 @@ pub struct Eviction {
     pub benefit: Option<String>,
     /// Why the candidates before the victim were passed over.
     pub passed_over: Option<String>,
-    /// What became of the pod at the API server, in words. Set if that was not as usual, or came later than usual.
+    /// The pod's end at the API server, in words. Set if it was not as usual, or came later than usual.
     pub afterwards: Option<String>,
     /// The policy that the decider followed, as `simulate --config` reads it.
     pub policy: Option<RawJson>,

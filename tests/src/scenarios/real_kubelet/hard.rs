@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::scene::{
-    ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_killed, is_restarted_only_if_late, leak, ready_pod,
-    tell_events, tell_story, text, tidy,
+    ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak, ready_pod,
+    tell_story, text, tidy,
 };
 use crate::cluster::programs::Program;
 use crate::control_plane::NODE;
@@ -22,17 +22,12 @@ const AWAY: Duration = Duration::from_secs(65);
 const KUBELET_AWAY: Duration = Duration::from_secs(15);
 
 pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
-    let worker = leak(stage, &pod)?;
-    is_killed(stage, &agent, &worker)?;
-    let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
-    is_restarted_only_if_late(stage, &agent, &worker, &name, restarts)?;
-    ready_pod(stage, &cluster, &uid)?;
-    tell_events(stage, &cluster, &name)?;
-    tell_story(stage, &agent, &worker, &story)?;
-    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
-    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
-    tidy(stage, &cluster)
+    let scene = Scene::begin(stage, ENFORCING)?;
+    let worker = leak(stage, &scene.pod)?;
+    is_evicted_and_replaced(stage, &scene, &worker)?;
+    stage.page(&scene.cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.page(&scene.cluster.kubectl(&["describe", "node", NODE])?);
+    tidy(stage, &scene.cluster)
 }
 
 /// The API server is away when the pod is killed, so the kubelet restarts it. What runs again is left alone.

@@ -89,6 +89,17 @@ impl Scene {
     }
 }
 
+/// Asserts that the agent has evicted the leaking pod, once, and that a replacement runs. Prints the story.
+pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Worker) -> Result<()> {
+    let Scene { cluster, agent, name, uid, story, .. } = scene;
+    is_killed(stage, agent, worker)?;
+    let restarts = ends_as_evicted(stage, cluster, name, uid)?;
+    is_restarted_only_if_late(stage, agent, worker, name, restarts)?;
+    ready_pod(stage, cluster, uid)?;
+    tell_events(stage, cluster, name)?;
+    tell_story(stage, agent, worker, story)
+}
+
 /// Creates a Deployment, and waits for its pod.
 pub fn start(stage: &mut Stage<'_>, cluster: &Cluster, app: &str) -> Result<Value> {
     cluster.apply(&deployment(app))?;

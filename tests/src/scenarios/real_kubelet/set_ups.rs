@@ -2,10 +2,7 @@
 
 use anyhow::Result;
 
-use super::scene::{
-    PATIENCE, Scene, ends_as_evicted, events_of, is_killed, is_restarted_only_if_late, leak, ready_pod, tell_events,
-    tell_since, tell_story, tidy, work,
-};
+use super::scene::{PATIENCE, Scene, events_of, is_evicted_and_replaced, leak, ready_pod, tell_since, tidy, work};
 use crate::cluster::is_ready;
 use crate::cluster::programs::{Program, configure_kubelet};
 use crate::evidence::{kubelet_available, meminfo};
@@ -23,16 +20,11 @@ const BELOW: u64 = 40;
 
 /// The kubelet's eviction is off, and the agent has its thresholds.
 pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, "instead")?;
-    restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
-    let worker = leak(stage, &pod)?;
-    is_killed(stage, &agent, &worker)?;
-    let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
-    is_restarted_only_if_late(stage, &agent, &worker, &name, restarts)?;
-    ready_pod(stage, &cluster, &uid)?;
-    tell_events(stage, &cluster, &name)?;
-    tell_story(stage, &agent, &worker, &story)?;
-    tidy(stage, &cluster)?;
+    let scene = Scene::begin(stage, "instead")?;
+    restart_kubelet(stage, WITHOUT_EVICTION, || scene.cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    let worker = leak(stage, &scene.pod)?;
+    is_evicted_and_replaced(stage, &scene, &worker)?;
+    tidy(stage, &scene.cluster)?;
     restart_kubelet(stage, "", || true)
 }
 
