@@ -3,6 +3,7 @@
 //! Other writers' conditions and taints are kept: conditions are merged by type, and the list of taints is written only if the node has
 //! not changed since it was read.
 
+mod checked_taints;
 pub mod node_object;
 pub mod status_patches;
 mod status_writer;

@@ -1,5 +1,6 @@
 //! Writes the planned conditions and taints, and retries until the node has them.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use kube::api::{GetParams, Patch, PatchParams};
@@ -17,9 +18,10 @@ use super::super::api_client::Context;
 use super::super::api_state::Event;
 use super::super::backoff::{Backoff, jittered};
 use super::super::{api_time, condition_names};
-use super::node_object::{NodeObject, taint_name};
+use super::checked_taints::CheckedTaints;
+use super::node_object::NodeObject;
 use super::status_patches;
-use super::wanted::{Effect, NodeStatus};
+use super::wanted::NodeStatus;
 
 /// Names among the missing capabilities.
 const CONDITIONS: &str = "node conditions";
@@ -31,10 +33,8 @@ const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 /// Changes that are written at once; further ones wait for a second each.
 const BURST: u32 = 10;
 const BURST_WAIT: Duration = Duration::from_secs(1);
-/// Age at which a `NoExecute` taint is not set any more: the pods that it evicts were checked when the loop asked for it.
-const CHECKED_FOR: Duration = Duration::from_secs(30);
-/// Timeout of the taints that go before the conditions.
-const TAINT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for which the conditions wait for the taints.
+const TAINTS_FIRST: Duration = Duration::from_secs(1);
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(200);
 /// Timeout of a request when the agent stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,8 +51,7 @@ pub(super) struct StatusWriter<'c> {
     has_written: bool,
     /// This agent or an earlier one used standard names: those are removed as our own are.
     was_authority: bool,
-    /// `NoExecute` taints that are wanted, by condition: the names in use, and since when. No time: checked under other names.
-    checked: Vec<(String, Authority, Option<Instant>)>,
+    checked: CheckedTaints,
     /// Changes left of the burst.
     credit: u32,
     written: Instant,
@@ -72,7 +71,7 @@ impl<'c> StatusWriter<'c> {
             failing: false,
             has_written: false,
             was_authority: false,
-            checked: Vec::new(),
+            checked: CheckedTaints::default(),
             credit: BURST,
             written: Instant::now(),
             degradations: Degradations::default(),
@@ -83,7 +82,7 @@ impl<'c> StatusWriter<'c> {
     /// Writes what differs. Returns the time until it must be called again.
     pub(super) async fn write(&mut self, wanted: &NodeStatus, options: &KubernetesOptions) -> Duration {
         let authority = status_patches::authority(options.conditions, wanted.may_act);
-        self.note_checks(wanted, authority, Instant::now());
+        self.checked.note(wanted, authority, Instant::now());
         match self.try_to_write(wanted, authority, options.heartbeat).await {
             Ok(()) => {
                 self.backoff.reset();
@@ -143,25 +142,47 @@ impl<'c> StatusWriter<'c> {
         }
         // An eviction waits for the taint. But the first conditions tell a sweeper whose the taint is, so they go before it.
         let is_taint_first = authority == Authority::Own && self.heartbeat.is_some();
-        let is_early = is_taint_first && self.taints_in_time(wanted, authority).await;
-        self.read().await?;
-        let written = self.write_conditions(wanted, authority, heartbeat).await;
+        let early = if is_taint_first { self.taints_request(wanted, authority) } else { None };
+        let written = match early {
+            Some((request, named)) => self.write_conditions_after(request, named, wanted, authority, heartbeat).await,
+            None => self.write_conditions(wanted, authority, heartbeat).await,
+        };
         self.report(CONDITIONS, written.as_ref().err());
-        let tainted = if is_early { Ok(()) } else { self.write_taints(wanted, authority).await };
+        let tainted = self.write_taints(wanted, authority).await;
         self.report(TAINTS, tainted.as_ref().err());
         written.and(tainted)?;
         self.was_authority = authority == Authority::Standard;
         Ok(())
     }
 
-    /// Writes the taints before the conditions. Returns false if that fails or takes long: the conditions must not wait for it.
-    async fn taints_in_time(&mut self, wanted: &NodeStatus, authority: Authority) -> bool {
-        let written = tokio::time::timeout(TAINT_TIMEOUT, self.write_taints(wanted, authority)).await;
-        if written.is_err() {
-            // The request may have been carried out.
-            self.seen = None;
+    /// Writes the conditions when the taints' request is answered, or beside it when it takes long.
+    async fn write_conditions_after(
+        &mut self,
+        request: impl Future<Output = Result<NodeObject, Failure>>,
+        named: Vec<String>,
+        wanted: &NodeStatus,
+        authority: Authority,
+        heartbeat: Duration,
+    ) -> Result<(), Failure> {
+        let mut request = pin!(request);
+        if let Ok(answer) = tokio::time::timeout(TAINTS_FIRST, &mut request).await {
+            self.take_tainted(answer, named);
+            self.read().await?;
+            return self.write_conditions(wanted, authority, heartbeat).await;
         }
-        matches!(written, Ok(Ok(())))
+        let (written, answer) = tokio::join!(self.write_conditions(wanted, authority, heartbeat), request);
+        self.take_tainted(answer, named);
+        // Which of the two answers is the newer one is not known.
+        self.seen = None;
+        written
+    }
+
+    /// Takes the answer to an early request for taints. After a failure the node is read, and the taints are written again.
+    fn take_tainted(&mut self, answer: Result<NodeObject, Failure>, named: Vec<String>) {
+        self.seen = answer.ok();
+        if self.seen.is_some() {
+            self.tell_tainted(named);
+        }
     }
 
     /// Reads the node, unless it is known.
@@ -216,19 +237,11 @@ impl<'c> StatusWriter<'c> {
         let mut failure = None;
         for _ in 0..CONFLICTS {
             self.read().await?;
-            let Some(seen) = &self.seen else { break };
-            let wanted = self.without_stale_taints(wanted, authority, seen, Instant::now());
-            let taints = status_patches::taints(&wanted, authority, self.was_authority, seen, &api_time::now());
-            let Some(taints) = taints else {
-                self.tell_tainted(&wanted);
-                return Ok(());
-            };
-            self.has_written = true;
-            let body = status_patches::taints_patch(&taints, seen);
-            match self.patch_taints(&body, TIMEOUT).await {
+            let Some((request, named)) = self.taints_request(wanted, authority) else { return Ok(()) };
+            match request.await {
                 Ok(node) => {
                     self.seen = Some(node);
-                    self.tell_tainted(&wanted);
+                    self.tell_tainted(named);
                     return Ok(());
                 }
                 Err(conflict @ Failure::Conflict(_)) => {
@@ -241,60 +254,32 @@ impl<'c> StatusWriter<'c> {
         failure.map_or(Ok(()), Err)
     }
 
+    /// Returns the request that gives the node its taints, and the conditions whose taint it then has; none: it has them already.
+    fn taints_request(
+        &mut self,
+        wanted: &NodeStatus,
+        authority: Authority,
+    ) -> Option<(impl Future<Output = Result<NodeObject, Failure>> + use<'c>, Vec<String>)> {
+        let seen = self.seen.as_ref()?;
+        let wanted = self.checked.without_stale(wanted, authority, seen, Instant::now());
+        let named: Vec<String> = wanted.taints.iter().map(|taint| taint.kind.clone()).collect();
+        let Some(taints) = status_patches::taints(&wanted, authority, self.was_authority, seen, &api_time::now()) else {
+            self.tell_tainted(named);
+            return None;
+        };
+        self.has_written = true;
+        let body = status_patches::taints_patch(&taints, seen);
+        let (context, nodes) = (self.context, self.nodes.clone());
+        Some((async move { patch_taints(context, &nodes, &body, TIMEOUT).await }, named))
+    }
+
     /// Tells the evictions that wait for a taint which conditions have theirs.
-    fn tell_tainted(&self, wanted: &NodeStatus) {
-        let kinds: Vec<String> = wanted.taints.iter().map(|taint| taint.kind.clone()).collect();
+    fn tell_tainted(&self, kinds: Vec<String>) {
         self.tainted.send_if_modified(|before| {
             let is_new = *before != kinds;
             *before = kinds;
             is_new
         });
-    }
-
-    /// Notes since when each `NoExecute` taint is wanted.
-    fn note_checks(&mut self, wanted: &NodeStatus, authority: Authority, now: Instant) {
-        let is_wanted =
-            |kind: &str| wanted.taints.iter().any(|taint| taint.effect == Effect::NoExecute && taint.kind == kind);
-        self.checked.retain(|(kind, ..)| is_wanted(kind));
-        for (_, under, since) in &mut self.checked {
-            if *under != authority {
-                (*under, *since) = (authority, None);
-            }
-        }
-        for taint in wanted.taints.iter().filter(|taint| taint.effect == Effect::NoExecute) {
-            if self.checked.iter().all(|(kind, ..)| *kind != taint.kind) {
-                self.checked.push((taint.kind.clone(), authority, Some(now)));
-            }
-        }
-    }
-
-    /// Returns the status without `NoExecute` taints that the node does not have yet and whose check is too old.
-    fn without_stale_taints(
-        &self,
-        wanted: &NodeStatus,
-        authority: Authority,
-        seen: &NodeObject,
-        now: Instant,
-    ) -> NodeStatus {
-        let is_fresh = |kind: &str| {
-            let checked = self.checked.iter().find(|(of, ..)| of == kind).and_then(|(.., since)| *since);
-            checked.is_some_and(|since| now.saturating_duration_since(since) < CHECKED_FOR)
-        };
-        let is_there = |kind: &str| {
-            condition_names::taint_key(kind, authority).is_some_and(|key| {
-                seen.taints().iter().any(|taint| taint_name(taint) == (key.as_str(), Effect::NoExecute.as_str()))
-            })
-        };
-        let mut wanted = wanted.clone();
-        wanted
-            .taints
-            .retain(|taint| taint.effect != Effect::NoExecute || is_fresh(&taint.kind) || is_there(&taint.kind));
-        wanted
-    }
-
-    async fn patch_taints(&self, body: &Value, timeout: Duration) -> Result<NodeObject, Failure> {
-        let request = self.nodes.patch(&self.context.node_name, &PatchParams::default(), &Patch::Merge(body));
-        call(&self.context.client, request, timeout).await
     }
 
     /// Removes all conditions and taints of ours: without an agent they would stay as they are.
@@ -326,7 +311,8 @@ impl<'c> StatusWriter<'c> {
         let seen = self.get(STOP_TIMEOUT).await?;
         // Taints first: schedulers act on them.
         if let Some(taints) = status_patches::no_taints(&seen) {
-            self.patch_taints(&status_patches::taints_patch(&taints, &seen), STOP_TIMEOUT).await?;
+            let body = status_patches::taints_patch(&taints, &seen);
+            patch_taints(self.context, &self.nodes, &body, STOP_TIMEOUT).await?;
         }
         if let Some(body) = status_patches::no_conditions(&seen) {
             self.patch_conditions(&body, STOP_TIMEOUT).await?;
@@ -350,6 +336,16 @@ impl<'c> StatusWriter<'c> {
             self.context.reporter.report(Event::Degradation { capability, reason });
         }
     }
+}
+
+async fn patch_taints(
+    context: &Context,
+    nodes: &Request,
+    body: &Value,
+    timeout: Duration,
+) -> Result<NodeObject, Failure> {
+    let request = nodes.patch(&context.node_name, &PatchParams::default(), &Patch::Merge(body));
+    call(&context.client, request, timeout).await
 }
 
 fn log_not_removed(failure: &Failure) {
