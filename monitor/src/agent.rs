@@ -203,6 +203,11 @@ impl Agent {
         reporter.publish_status(&state, reload.state(), &actions.cluster, now);
     }
 
+    fn publish_digest(&mut self) {
+        let Self { config, sensors, decision, reporter, actions, reload, .. } = self;
+        reporter.publish_digest(&LoopState { config, sensors, decision }, reload.state(), &actions.cluster);
+    }
+
     /// Returns how long to wait, and the reason of the wakeup that follows.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
         // An audit does not continue without a sample.

@@ -48,6 +48,7 @@ impl Agent {
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             // Diagnostics of the programs: rare, and slow to fetch.
             self.sensors.events.flush_logs();
+            self.publish_digest();
             // The counters of removed cgroups must be in a publication before they are dropped.
             if self.publish() {
                 self.last.let_go = Some(now);

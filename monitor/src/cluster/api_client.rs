@@ -19,6 +19,8 @@ use super::ledger::Ledger;
 
 /// Where a pod finds the token of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// The namespace of config/kubernetes.
+const NAMESPACE: &str = "node-pressure-monitor";
 /// Time after which a kubeconfig that cannot be read is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 /// Least time between two reads of the kubeconfig or token.
@@ -49,6 +51,8 @@ pub struct Access {
     timeouts: Timeouts,
     /// The pod cache is kept beside it.
     lock_file: Option<PathBuf>,
+    /// Of the Leases; none: the pod's own, or the usual one.
+    namespace: Option<String>,
 }
 
 impl Access {
@@ -69,7 +73,7 @@ impl Access {
     }
 
     fn new(kubeconfig: Option<PathBuf>, node_name: String) -> Self {
-        Self { kubeconfig, node_name, timeouts: Timeouts::default(), lock_file: None }
+        Self { kubeconfig, node_name, timeouts: Timeouts::default(), lock_file: None, namespace: None }
     }
 
     /// Keeps the pod cache beside the agent's lock file.
@@ -81,6 +85,11 @@ impl Access {
     #[must_use]
     pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
         Self { timeouts, ..self }
+    }
+
+    #[must_use]
+    pub fn in_namespace(self, namespace: Option<String>) -> Self {
+        Self { namespace, ..self }
     }
 
     pub fn node_name(&self) -> &str {
@@ -119,6 +128,12 @@ impl Access {
             }
             None => kube::Config::incluster().map_err(|error| error.to_string())?,
         };
+        // A kubeconfig's namespace is that of its user's work. A pod's is right.
+        match (&self.namespace, &self.kubeconfig) {
+            (Some(namespace), _) => config.default_namespace.clone_from(namespace),
+            (None, Some(_)) => NAMESPACE.clone_into(&mut config.default_namespace),
+            (None, None) => {}
+        }
         // Callers retry themselves: kube's own retries would hide an outage for minutes.
         config.default_retry = false;
         config.connect_timeout = Some(self.timeouts.answer);
@@ -138,6 +153,8 @@ pub(super) struct Context {
     pub(super) node_name: Arc<str>,
     pub(super) reporter: Reporter,
     pub(super) ledger: Arc<Ledger>,
+    /// The resource version of the node's object as it was last watched.
+    pub(super) node_version: watch::Sender<String>,
 }
 
 /// Returns when the sender is dropped, which means that the loop has ended.

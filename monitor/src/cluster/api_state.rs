@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
-use crate::units::{Monotonic, lock};
+use crate::units::{CapabilityChange, Degradations, Monotonic, lock};
 use crate::workloads::PodSpecs;
 
 use super::evictions::exchange::EvictionUpdate;
@@ -136,6 +136,18 @@ impl Reporter {
         if !is_queued {
             // Without a loop this thread is about to end.
             let _no_loop = self.events.send(event);
+        }
+    }
+
+    /// Sets why a capability is missing, or that it is there. Reports a change.
+    pub(super) fn set_capability(
+        &self,
+        degradations: &mut Degradations,
+        capability: &'static str,
+        reason: Option<String>,
+    ) {
+        if degradations.set(capability, reason.as_deref()) != CapabilityChange::Unchanged {
+            self.report(Event::Degradation { capability, reason });
         }
     }
 

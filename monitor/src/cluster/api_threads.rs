@@ -17,10 +17,11 @@ use super::events::EventRequest;
 use super::evictions::intent::Intent;
 use super::evictions::taint_first::TaintFirst;
 use super::ledger::Ledger;
+use super::node_digest::NodeDigest;
 use super::pod_cache::PodCache;
 use super::reviews::Question;
 use super::status::NodeStatus;
-use super::{events, evictions, node_reflector, pod_reflector, reviews, status};
+use super::{events, evictions, lease, node_reflector, pod_reflector, reviews, status};
 
 /// The working thread's end of what the loop sends.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(super) struct Inbox {
     pub(super) evictions: mpsc::Receiver<Intent>,
     pub(super) events: mpsc::Receiver<(Timestamp, EventRequest)>,
     pub(super) status: watch::Receiver<NodeStatus>,
+    pub(super) digest: watch::Receiver<NodeDigest>,
     pub(super) reviews: mpsc::Receiver<Question>,
 }
 
@@ -37,15 +39,17 @@ pub(super) struct Start {
     pub(super) options: watch::Receiver<KubernetesOptions>,
     pub(super) reporter: Reporter,
     pub(super) ledger: Arc<Ledger>,
+    pub(super) node_version: watch::Sender<String>,
 }
 
 impl Start {
     /// Connects; none: the loop ended first.
     async fn connect(self) -> Option<Context> {
-        let Self { access, options, reporter, ledger } = self;
+        let Self { access, options, reporter, ledger, node_version } = self;
         let node_name = access.node_name().into();
         let server = access.connect(&reporter, &options).await?;
-        Some(Context { client: server.client().clone(), server: Arc::new(server), node_name, reporter, ledger })
+        let (client, server) = (server.client().clone(), Arc::new(server));
+        Some(Context { client, server, node_name, reporter, ledger, node_version })
     }
 }
 
@@ -78,16 +82,21 @@ pub(super) async fn work(start: Start, inbox: Inbox) {
         tokio::join!(
             evictions::carry_out(&context, inbox.evictions, taints),
             events::send(&context, inbox.events, options.clone()),
-            status::keep(&context, inbox.status, options, tainted),
-        );
+            status::keep(&context, inbox.status, options.clone(), tainted),
+        )
     };
     let reviews = async {
         reviews::answer(&context, inbox.reviews).await;
         std::future::pending::<()>().await;
     };
-    // Reviews have no end of their own: they stop with the work.
-    tokio::select! {
-        () = work => {}
-        () = reviews => {}
+    // Reviews and heartbeats have no end of their own: they stop with the work.
+    let ((), (), is_removed) = tokio::select! {
+        ended = work => ended,
+        () = reviews => return,
+        () = lease::keep(&context, inbox.digest, options.clone()) => return,
+    };
+    // The Lease tells a sweeper what is left on the node.
+    if is_removed {
+        lease::remove(&context).await;
     }
 }

@@ -10,6 +10,11 @@ pub fn now() -> String {
     format(Timestamp::now())
 }
 
+/// Returns the time now as `metav1.MicroTime`.
+pub fn now_in_micros() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
 pub fn parse(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }

@@ -9,8 +9,6 @@ use super::status::wanted::Effect;
 
 const PREFIX: &str = "Monitor";
 const KEY_PREFIX: &str = "node-pressure-monitor/";
-/// Annotation of the node: the agent's heartbeat interval in seconds, which sweepers need.
-pub const HEARTBEAT: &str = "node-pressure-monitor/heartbeat-seconds";
 /// Condition: the configuration file is in force.
 pub const CONFIGURATION_ACCEPTED: &str = "MonitorConfigurationAccepted";
 /// Condition: what leaks memory cannot be evicted.

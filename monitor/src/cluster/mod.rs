@@ -13,10 +13,12 @@ mod backoff;
 pub mod condition_names;
 pub mod events;
 pub mod evictions;
+mod lease;
 pub mod ledger;
 mod lenient_json;
 mod list_stream;
 mod maintenance;
+pub mod node_digest;
 mod node_reflector;
 pub mod own_permissions;
 pub mod permissions;
@@ -45,6 +47,7 @@ pub use events::EventRequest;
 pub use evictions::exchange::{EvictionUpdate, Verdict};
 pub use evictions::intent::Intent;
 pub use ledger::Ledger;
+pub use node_digest::NodeDigest;
 pub use pod_cache::cached_pods;
 pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
@@ -85,6 +88,7 @@ pub struct Cluster {
     evictions: mpsc::Sender<Intent>,
     events: mpsc::Sender<(Timestamp, EventRequest)>,
     status: watch::Sender<NodeStatus>,
+    digest: watch::Sender<NodeDigest>,
     options: watch::Sender<KubernetesOptions>,
     reviewer: Reviewer,
     news: mpsc::UnboundedReceiver<Event>,
@@ -114,9 +118,16 @@ impl Cluster {
         let (evictions, wanted_evictions) = mpsc::channel(WAITING_EVICTIONS);
         let (events, wanted_events) = mpsc::channel(WAITING_EVENTS);
         let (status, wanted_status) = watch::channel(NodeStatus::default());
+        let (digest, latest_digest) = watch::channel(NodeDigest::default());
         let (options, wanted_options) = watch::channel(options);
         let (reviewer, reviews) = Reviewer::new();
-        let inbox = Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, reviews };
+        let inbox = Inbox {
+            evictions: wanted_evictions,
+            events: wanted_events,
+            status: wanted_status,
+            digest: latest_digest,
+            reviews,
+        };
         let thread = match access {
             None => {
                 shared.with(|view| view.state = State::Off);
@@ -125,14 +136,15 @@ impl Cluster {
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
                 let reporter = Reporter { shared: Arc::clone(&shared), events: sender };
-                let start = Start { access, options: wanted_options, reporter, ledger: Arc::clone(&ledger) };
+                let (ledger, node_version) = (Arc::clone(&ledger), watch::Sender::default());
+                let start = Start { access, options: wanted_options, reporter, ledger, node_version };
                 // The watching thread leaves nothing behind, so stopping does not wait for it.
                 let watching = start.clone();
                 spawn("watches", || api_threads::watch_objects(watching))?;
                 Some(spawn("cluster", || api_threads::work(start, inbox))?)
             }
         };
-        Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })
+        Ok(Self { evictions, events, status, digest, options, reviewer, news, shared, ledger, thread })
     }
 
     /// Returns whether an API server is configured, whether it answers or not.
@@ -171,6 +183,11 @@ impl Cluster {
             }
             is_new
         });
+    }
+
+    /// Sets what the node's next heartbeat tells about it.
+    pub fn publish_digest(&self, digest: NodeDigest) {
+        self.digest.send_replace(digest);
     }
 
     /// Returns the reviewer of bearer tokens; none without an API server.

@@ -18,11 +18,16 @@ pub(super) async fn watch(context: &Context) {
 struct NodeReflector {
     context: Context,
     /// While a list is read: the node, once the list has named it.
-    listed: Option<Option<NodeFacts>>,
+    listed: Option<Option<(NodeFacts, String)>>,
     facts: NodeFacts,
 }
 
 impl NodeReflector {
+    fn take(&mut self, (facts, version): (NodeFacts, String)) {
+        self.set(facts);
+        self.context.node_version.send_replace(version);
+    }
+
     fn set(&mut self, facts: NodeFacts) {
         if facts != self.facts {
             self.facts = facts.clone();
@@ -45,12 +50,12 @@ impl Reflector for NodeReflector {
     }
 
     fn listed(&mut self, object: &[u8]) {
-        self.listed = Some(read(object).map(|(facts, _)| facts));
+        self.listed = Some(read(object));
     }
 
     fn end(&mut self) {
         match self.listed.take().flatten() {
-            Some(facts) => self.set(facts),
+            Some(node) => self.take(node),
             None => {
                 let name = &self.context.node_name;
                 let reason =
@@ -61,8 +66,9 @@ impl Reflector for NodeReflector {
     }
 
     fn put(&mut self, object: &str) -> Option<String> {
-        let (facts, version) = read(object.as_bytes())?;
-        self.set(facts);
+        let node = read(object.as_bytes())?;
+        let version = node.1.clone();
+        self.take(node);
         Some(version)
     }
 

@@ -6,7 +6,7 @@ use crate::config::MonitorConfig;
 use crate::config::kubernetes_options::{Authority, EvictionMethod};
 
 use super::Access;
-use super::permissions::{Component, PERMISSIONS, Permission, When};
+use super::permissions::{Component, PERMISSIONS, Permission, Scope, When};
 use super::reviews::{create, is_allowed};
 
 /// Returns the permissions that this configuration needs and the API server does not grant.
@@ -17,7 +17,13 @@ pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'st
     let client = access.client().await?;
     let mut missing = Vec::new();
     for permission in PERMISSIONS.iter().filter(|permission| is_needed(permission, config)) {
-        let reviewed = create(&client, "authorization.k8s.io", "SelfSubjectAccessReview", spec(permission)).await;
+        let reviewed = create(
+            &client,
+            "authorization.k8s.io",
+            "SelfSubjectAccessReview",
+            spec(permission, client.default_namespace()),
+        )
+        .await;
         if !is_allowed(&reviewed.map_err(|failure| failure.to_string())?) {
             missing.push(permission);
         }
@@ -32,6 +38,7 @@ pub fn sentence(permission: &Permission) -> String {
         "pods/eviction" => {
             "soft evictions set the pod's status to Failed instead, and no disruption budget is asked".to_owned()
         }
+        "leases" => format!("it is for {purpose}, and the sweeper takes this agent for dead"),
         _ => format!("it is for {purpose}"),
     };
     format!("API server: the agent may not {verb} {resource}: {effect}; apply the roles of config/kubernetes")
@@ -55,10 +62,12 @@ fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
     permission.component == Component::Agent && is_in_use
 }
 
-fn spec(permission: &Permission) -> Value {
-    let Permission { verb, group, resource, .. } = *permission;
+fn spec(permission: &Permission, namespace: &str) -> Value {
+    let Permission { verb, group, resource, scope, .. } = *permission;
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    json!({"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "subresource": subresource}})
+    let namespace = if scope == Scope::Namespace { namespace } else { "" };
+    json!({"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "subresource": subresource,
+        "namespace": namespace}})
 }
 
 #[cfg(test)]
@@ -87,7 +96,7 @@ mod tests {
     #[test]
     fn a_subresource_is_a_field_of_its_own() {
         let eviction = PERMISSIONS.iter().find(|it| it.resource == "pods/eviction").unwrap();
-        let attributes = &spec(eviction)["resourceAttributes"];
+        let attributes = &spec(eviction, "n")["resourceAttributes"];
         assert_eq!((&attributes["resource"], &attributes["subresource"]), (&json!("pods"), &json!("eviction")));
     }
 }

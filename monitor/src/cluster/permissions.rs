@@ -31,6 +31,14 @@ pub enum When {
     TokenReview,
 }
 
+/// Where a permission is granted: by a role, or by a cluster role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Cluster,
+    /// The namespace of the agents.
+    Namespace,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
     pub component: Component,
@@ -41,18 +49,27 @@ pub struct Permission {
     pub resource: &'static str,
     pub purpose: &'static str,
     pub when: When,
+    pub scope: Scope,
 }
 
 const fn agent(verb: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
-    Permission { component: Component::Agent, verb, group: "", resource, purpose, when: When::Always }
+    of(Component::Agent, verb, resource, purpose)
 }
 
 const fn sweeper(verb: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
-    Permission { component: Component::Sweeper, verb, group: "", resource, purpose, when: When::Always }
+    of(Component::Sweeper, verb, resource, purpose)
 }
 
 const fn review(group: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
-    Permission { component: Component::Agent, verb: "create", group, resource, purpose, when: When::TokenReview }
+    Permission { group, when: When::TokenReview, ..of(Component::Agent, "create", resource, purpose) }
+}
+
+const fn leases(component: Component, verb: &'static str, purpose: &'static str) -> Permission {
+    Permission { group: "coordination.k8s.io", scope: Scope::Namespace, ..of(component, verb, "leases", purpose) }
+}
+
+const fn of(component: Component, verb: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
+    Permission { component, verb, group: "", resource, purpose, when: When::Always, scope: Scope::Cluster }
 }
 
 pub const PERMISSIONS: &[Permission] = &[
@@ -69,10 +86,15 @@ pub const PERMISSIONS: &[Permission] = &[
     agent("patch", "nodes/status", "conditions"),
     agent("create", "events", "evictions, OOM kills, conditions"),
     agent("patch", "events", "the count of an event that repeats"),
+    leases(Component::Agent, "patch", "the heartbeat"),
+    leases(Component::Agent, "create", "the first heartbeat"),
+    leases(Component::Agent, "delete", "the Lease of an agent that stops"),
     review("authentication.k8s.io", "tokenreviews", "the user of a bearer token"),
     review("authorization.k8s.io", "subjectaccessreviews", "whether that user may read a path"),
-    sweeper("list", "nodes", "nodes whose agent is dead"),
-    sweeper("get", "nodes", "the taints, before one is removed"),
+    leases(Component::Sweeper, "list", "the heartbeats"),
+    leases(Component::Sweeper, "delete", "the Leases, by `sweep --remove`"),
+    sweeper("list", "nodes", "nodes without a Lease that have conditions or taints of ours"),
+    sweeper("get", "nodes", "nodes whose agent is dead"),
     sweeper("patch", "nodes", "taints of dead agents are removed"),
     sweeper("patch", "nodes/status", "conditions of dead agents become Unknown"),
 ];

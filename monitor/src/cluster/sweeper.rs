@@ -1,36 +1,37 @@
-//! Removes what killed agents have left on their nodes.
+//! Removes what killed agents have left on their nodes: their conditions become Unknown, and their taints are removed.
 //!
-//! An agent confirms its conditions by a heartbeat. After three missed ones it counts as dead: its conditions become Unknown, and its
-//! taints are removed.
+//! An agent's heartbeat is the Lease of its node. The Leases are listed from the API server's cache, and a node is read when its agent is
+//! dead.
 
-use std::collections::{HashMap, HashSet};
+mod agent_lives;
+
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::api::{GetParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, VersionMatch};
 use kube::core::Request;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::api_call::{Failure, TIMEOUT, call};
 use super::api_client::Access;
-use super::api_time;
 use super::condition_names::{self, Owner};
 use super::reflector::Meta;
 use super::status::node_object::{NodeObject, taint_name};
 use super::status::status_patches;
+use super::{api_time, lease};
+use agent_lives::{AgentLives, Lease};
 
 /// Nodes in a page of the list; each has some 15 KiB.
 const PAGE: u32 = 100;
 /// Attempts after conflicts with other writers of the node.
 const CONFLICTS: u32 = 5;
-/// Missed heartbeats of a dead agent.
-const MISSED: u32 = 3;
+/// Interval of looking for nodes that have conditions or taints of ours, and no Lease.
+const LIST_NODES_EVERY: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// The agents' heartbeat interval; a longer one that a node names counts instead.
-    pub heartbeat: Duration,
-    /// Remove the conditions and taints of living agents, too.
+    /// Remove the conditions, taints and Leases of living agents, too.
     pub remove: bool,
     /// Report only.
     pub dry_run: bool,
@@ -48,33 +49,46 @@ pub struct Swept {
     pub failure: Option<String>,
 }
 
-/// The counts of a round over all nodes.
+/// The counts of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Round {
-    pub nodes: usize,
-    /// Nodes with conditions or taints of ours.
+    /// The Leases of agents.
+    pub agents: usize,
+    /// The nodes with conditions or taints of ours, among those that were read.
     pub watched: usize,
     pub swept: usize,
     pub failed: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the nodes cannot be listed: {0}")]
-pub struct SweepError(String);
+pub enum SweepError {
+    #[error("the nodes cannot be listed: {0}; it needs list on nodes")]
+    Nodes(String),
+    #[error("the Leases of the agents cannot be listed: {0}; it needs list on leases in the namespace {1}")]
+    Leases(String, String),
+    /// A wrong namespace would show every agent as dead.
+    #[error(
+        "no agent has a Lease in the namespace {0}, and {1} nodes have conditions or taints of agents: name the agents' namespace by \
+             --namespace, or remove everything by --remove"
+    )]
+    NoLeases(String, usize),
+}
 
 pub struct Sweeper {
     client: kube::Client,
     nodes: Request,
+    leases: Request,
     selector: Option<String>,
     rules: Rules,
-    liveness: Liveness,
+    lives: AgentLives,
+    nodes_listed: Option<Instant>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NodeList {
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
     metadata: Meta,
-    items: Option<Vec<NodeObject>>,
+    items: Option<Vec<T>>,
 }
 
 impl std::fmt::Debug for Sweeper {
@@ -88,13 +102,114 @@ impl Sweeper {
     pub async fn connect(access: &Access, rules: Rules, only: Option<String>) -> Result<Self, String> {
         let client = access.client().await?;
         let selector = only.map(|node| format!("metadata.name={node}"));
-        Ok(Self { client, nodes: Request::new("/api/v1/nodes"), selector, rules, liveness: Liveness::default() })
+        let (nodes, leases) = (Request::new("/api/v1/nodes"), lease::leases(&client));
+        Ok(Self { client, nodes, leases, selector, rules, lives: AgentLives::default(), nodes_listed: None })
     }
 
-    /// Checks every node once; calls `report` for each that was or would be changed.
+    /// Checks every agent once; calls `report` for each node that was or would be changed.
     pub async fn round(&mut self, report: &mut impl FnMut(&Swept)) -> Result<Round, SweepError> {
-        let mut round = Round::default();
-        let mut there = HashSet::new();
+        let leases = self.list_leases().await?;
+        let mut round = Round { agents: leases.len(), ..Round::default() };
+        if self.rules.remove || self.rules.by_clock {
+            self.sweep_once(&leases, &mut round, report).await?;
+        } else {
+            self.sweep_dead(leases, &mut round, report).await?;
+        }
+        Ok(round)
+    }
+
+    /// Sweeps the nodes whose agents have died since an earlier round.
+    async fn sweep_dead(
+        &mut self,
+        leases: Vec<Lease>,
+        round: &mut Round,
+        report: &mut impl FnMut(&Swept),
+    ) -> Result<(), SweepError> {
+        self.lives.observe(leases, Instant::now());
+        if self.nodes_listed.is_none_or(|at| at.elapsed() >= LIST_NODES_EVERY) {
+            for node in self.list_ours().await? {
+                self.lives.observe_ours(&node.metadata.name, Instant::now());
+            }
+            self.nodes_listed = Some(Instant::now());
+        }
+        for (name, message) in self.lives.dead(Instant::now()) {
+            let is_done = match self.read(&name).await {
+                Ok(node) if has_ours(&node) => {
+                    round.watched += 1;
+                    self.sweep(node, &message, round, report).await
+                }
+                Ok(_) | Err(Failure::NotFound(_)) => true,
+                Err(failure) => {
+                    round.failed += 1;
+                    report(&Swept { node: name.clone(), done: Vec::new(), failure: Some(failure.to_string()) });
+                    false
+                }
+            };
+            if is_done {
+                self.lives.note_done(&name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sweeps all nodes whose agents are dead by the clock, or with `remove` all nodes.
+    async fn sweep_once(
+        &self,
+        leases: &[Lease],
+        round: &mut Round,
+        report: &mut impl FnMut(&Swept),
+    ) -> Result<(), SweepError> {
+        let ours = self.list_ours().await?;
+        if leases.is_empty() && !ours.is_empty() && !self.rules.remove && self.selector.is_none() {
+            return Err(SweepError::NoLeases(self.client.default_namespace().to_owned(), ours.len()));
+        }
+        round.watched = ours.len();
+        for node in ours {
+            let lease = leases.iter().find(|lease| lease.metadata.name == node.metadata.name);
+            let message = match self.rules.remove {
+                true => Some(String::new()),
+                false => agent_lives::death_by_clock(lease, Timestamp::now()),
+            };
+            if let Some(message) = message {
+                self.sweep(node, &message, round, report).await;
+            }
+        }
+        if self.rules.remove && !self.rules.dry_run {
+            self.remove_leases(leases, round, report).await;
+        }
+        Ok(())
+    }
+
+    async fn remove_leases(&self, leases: &[Lease], round: &mut Round, report: &mut impl FnMut(&Swept)) {
+        for Lease { metadata, .. } in leases {
+            let request = self.leases.delete(&metadata.name, &DeleteParams::default());
+            if let Err(failure) = call::<IgnoredAny>(&self.client, request, TIMEOUT).await
+                && !matches!(failure, Failure::NotFound(_))
+            {
+                round.failed += 1;
+                let failure = Some(format!("its Lease is left: {failure}"));
+                report(&Swept { node: metadata.name.clone(), done: Vec::new(), failure });
+            }
+        }
+    }
+
+    async fn list_leases(&self) -> Result<Vec<Lease>, SweepError> {
+        let from_cache = ListParams {
+            label_selector: Some(format!("{}={}", lease::LABEL.0, lease::LABEL.1)),
+            field_selector: self.selector.clone(),
+            resource_version: Some("0".to_owned()),
+            version_match: Some(VersionMatch::NotOlderThan),
+            ..ListParams::default()
+        };
+        let list: Page<Lease> = call(&self.client, self.leases.list(&from_cache), TIMEOUT)
+            .await
+            .map_err(|failure| SweepError::Leases(failure.to_string(), self.client.default_namespace().to_owned()))?;
+        Ok(list.items.unwrap_or_default())
+    }
+
+    /// Lists the nodes with conditions or taints of ours.
+    async fn list_ours(&self) -> Result<Vec<NodeObject>, SweepError> {
+        let mut ours = Vec::new();
         let mut next: Option<String> = None;
         loop {
             let page = ListParams {
@@ -103,46 +218,35 @@ impl Sweeper {
                 field_selector: self.selector.clone(),
                 ..ListParams::default()
             };
-            let list: NodeList = call(&self.client, self.nodes.list(&page), TIMEOUT).await.map_err(|failure| {
-                SweepError(format!("{failure}; it needs list on nodes, patch on nodes and nodes/status"))
-            })?;
-            for node in list.items.unwrap_or_default() {
-                round.nodes += 1;
-                if !has_ours(&node) {
-                    continue;
-                }
-                round.watched += 1;
-                there.insert(node.metadata.name.clone());
-                if let Some(swept) = self.sweep(node).await {
-                    round.swept += usize::from(!swept.done.is_empty());
-                    round.failed += usize::from(swept.failure.is_some());
-                    report(&swept);
-                }
-            }
+            let listed = call(&self.client, self.nodes.list(&page), TIMEOUT).await;
+            let list: Page<NodeObject> = listed.map_err(|failure| SweepError::Nodes(failure.to_string()))?;
+            ours.extend(list.items.unwrap_or_default().into_iter().filter(has_ours));
             if list.metadata.next.is_empty() {
-                break;
+                return Ok(ours);
             }
             next = Some(list.metadata.next);
         }
-        self.liveness.beats.retain(|node, _| there.contains(node));
-        Ok(round)
     }
 
-    async fn sweep(&mut self, node: NodeObject) -> Option<Swept> {
-        let message = if self.rules.remove {
-            String::new()
-        } else {
-            self.liveness.death(&node, &self.rules, Timestamp::now(), Instant::now())?
-        };
+    async fn read(&self, node: &str) -> Result<NodeObject, Failure> {
+        call(&self.client, self.nodes.get(node, &GetParams::default()), TIMEOUT).await
+    }
+
+    /// Sweeps a node. Returns whether that is done.
+    async fn sweep(&self, node: NodeObject, message: &str, round: &mut Round, report: &mut impl FnMut(&Swept)) -> bool {
         let mut swept = Swept { node: node.metadata.name.clone(), done: Vec::new(), failure: None };
         let mut tries = CONFLICTS;
         let mut next = Ok(node);
+        let mut is_done = false;
         while let Ok(node) = next {
-            match self.clean(node, &message, &mut swept.done).await {
-                Ok(()) => break,
+            match self.clean(node, message, &mut swept.done).await {
+                Ok(()) => {
+                    is_done = true;
+                    break;
+                }
                 Err(Failure::Conflict(_)) if self.rules.remove && tries > 0 => {
                     tries -= 1;
-                    next = call(&self.client, self.nodes.get(&swept.node, &GetParams::default()), TIMEOUT).await;
+                    next = self.read(&swept.node).await;
                 }
                 // The agent is back, or another writer has changed the node: the next round decides.
                 Err(Failure::Conflict(_)) if !self.rules.remove => break,
@@ -152,7 +256,12 @@ impl Sweeper {
                 swept.failure = Some(failure.to_string());
             }
         }
-        (!swept.done.is_empty() || swept.failure.is_some()).then_some(swept)
+        round.swept += usize::from(!swept.done.is_empty());
+        round.failed += usize::from(swept.failure.is_some());
+        if !swept.done.is_empty() || swept.failure.is_some() {
+            report(&swept);
+        }
+        is_done
     }
 
     async fn clean(&self, mut node: NodeObject, message: &str, done: &mut Vec<String>) -> Result<(), Failure> {
@@ -199,88 +308,19 @@ fn has_ours(node: &NodeObject) -> bool {
     node.ours().next().is_some() || node.taints().iter().any(is_ours)
 }
 
-/// Decides which agents are dead. Pure; the caller passes the times.
-#[derive(Debug, Default)]
-struct Liveness {
-    /// The last heartbeat of each node, and when it was first read.
-    beats: HashMap<String, (Option<String>, Instant)>,
-}
-
-impl Liveness {
-    /// Returns the message for the conditions of a dead agent; none: the agent is alive.
-    fn death(&mut self, node: &NodeObject, rules: &Rules, wall: Timestamp, now: Instant) -> Option<String> {
-        let beat = node.ours().filter_map(|condition| condition.last_heartbeat_time.as_deref()).max();
-        // The agent's configuration may have a longer interval than the sweeper's.
-        let timeout = rules.heartbeat.max(node.heartbeat().unwrap_or_default()).saturating_mul(MISSED);
-        let is_dead = if rules.by_clock {
-            let at = beat.and_then(api_time::parse);
-            at.is_none_or(|at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= timeout))
-        } else {
-            let (before, since) =
-                self.beats.entry(node.metadata.name.clone()).or_insert_with(|| (beat.map(str::to_owned), now));
-            if before.as_deref() != beat {
-                (*before, *since) = (beat.map(str::to_owned), now);
-            }
-            now.saturating_duration_since(*since) >= timeout
-        };
-        is_dead.then(|| match beat {
-            Some(beat) => format!("the node pressure monitor of this node sent its last heartbeat at {beat}"),
-            None => "the node pressure monitor of this node has never sent a heartbeat".to_owned(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    const RULES: Rules = Rules { heartbeat: Duration::from_secs(60), remove: false, dry_run: false, by_clock: false };
-
-    fn node(beat: &str) -> NodeObject {
-        let condition = json!({"type": "MonitorMemoryPressure", "status": "True", "lastHeartbeatTime": beat});
-        serde_json::from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": [condition]}})).unwrap()
-    }
-
-    #[test]
-    fn a_heartbeat_that_stays_the_same_means_dead() {
-        let (mut liveness, start, wall) = (Liveness::default(), Instant::now(), Timestamp::now());
-        let mut dead = |beat: &str, second| {
-            liveness.death(&node(beat), &RULES, wall, start + Duration::from_secs(second)).is_some()
-        };
-        let [old, older] = ["2020-01-01T00:00:00Z", "2019-01-01T00:00:00Z"];
-        assert!(!dead(old, 0) && !dead(old, 179));
-        assert!(!dead(older, 180), "alive, although the clock went back");
-        assert!(!dead(older, 359) && dead(older, 360));
-    }
-
-    #[test]
-    fn in_a_single_round_the_clock_decides() {
-        let by_clock = Rules { by_clock: true, ..RULES };
-        let wall: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
-        let dead = |node: &NodeObject| Liveness::default().death(node, &by_clock, wall, Instant::now());
-        assert_eq!(dead(&node("2026-11-21T11:57:01Z")), None);
-        assert!(dead(&node("2026-11-21T11:57:00Z")).is_some_and(|text| text.ends_with("at 2026-11-21T11:57:00Z")));
-        assert_eq!(dead(&node("2026-11-21T12:30:00Z")), None, "in the future");
-        let slow = |seconds: &str| -> NodeObject {
-            let condition = json!({"type": "MonitorMemoryPressure", "lastHeartbeatTime": "2026-11-21T11:50:00Z"});
-            let annotations = json!({condition_names::HEARTBEAT: seconds, "other": "text"});
-            serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations},
-                "status": {"conditions": [condition]}}))
-            .unwrap()
-        };
-        assert_eq!(dead(&slow("300")), None, "the interval that the agent names");
-        assert!(dead(&slow("10")).is_some() && dead(&slow("often")).is_some());
-    }
-
     #[test]
     fn nodes_without_our_names_are_skipped() {
-        let other: NodeObject = serde_json::from_value(json!({"spec": {"taints": [{"key": "dedicated"}]}, "status": {
-            "conditions": [{"type": "Ready", "status": "True"}]}}))
-        .unwrap();
-        assert!(!has_ours(&other) && has_ours(&node("")));
-        let tainted =
-            json!({"spec": {"taints": [{"key": "node-pressure-monitor/pid-pressure", "effect": "NoExecute"}]}});
-        assert!(has_ours(&serde_json::from_value(tainted).unwrap()));
+        let node = |object| -> NodeObject { serde_json::from_value(object).unwrap() };
+        assert!(!has_ours(&node(json!({"spec": {"taints": [{"key": "dedicated"}]}, "status": {
+            "conditions": [{"type": "Ready", "status": "True"}]}}))));
+        let condition = json!({"type": "MonitorMemoryPressure", "status": "True"});
+        assert!(has_ours(&node(json!({"status": {"conditions": [condition]}}))));
+        let taint = json!({"key": "node-pressure-monitor/pid-pressure", "effect": "NoExecute"});
+        assert!(has_ours(&node(json!({"spec": {"taints": [taint]}}))));
     }
 }

@@ -14,6 +14,9 @@ use crate::report::logging::{self, LogFormat};
 use super::input::CommandError;
 use super::output;
 
+/// Interval of the rounds.
+const EVERY: Duration = Duration::from_secs(60);
+
 /// Options of `sweep`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -21,9 +24,9 @@ pub struct Options {
     /// Kubeconfig file; default: KUBECONFIG of the environment, then the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The agents' kubernetes.heartbeat in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    heartbeat: u64,
+    /// Namespace of the agents' Leases; default: in a pod its own, otherwise node-pressure-monitor
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
     /// Sweep only this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -38,36 +41,32 @@ pub struct Options {
     dry_run: bool,
 }
 
-const HELP: &str = "An agent that stops removes its conditions and taints from its node. An agent that was killed, or whose node died, cannot. Three \
-heartbeats after its last one, sweep sets its conditions to Unknown with the reason MonitorAgentStopped and removes its taints. Conditions \
-and taints of other programs are never changed.
+const HELP: &str = "An agent that stops removes its conditions and taints from its node. An agent that was killed, or whose node died, cannot. When its \
+Lease was not renewed for three heartbeats, sweep sets its conditions to Unknown with the reason MonitorAgentStopped and removes its taints. \
+Conditions and taints of other programs are never changed.
 
-Without --once, --remove or --dry-run the command keeps running. It lists the nodes once a heartbeat and detects dead agents by unchanged \
-heartbeats, because clocks of nodes may differ. A single round compares the heartbeats' times with this machine's clock. Several instances \
-may run at once.
+Without --once, --remove or --dry-run the command keeps running. It lists the Leases once a minute and detects dead agents by Leases that \
+stay the same, because clocks of nodes may differ. Once an hour it looks for nodes with conditions or taints of agents and without a Lease. \
+A single round compares the Leases' times with this machine's clock. Several instances may run at once.
 
-The command needs list on nodes, and patch on nodes and nodes/status.
+The command needs list, get and patch on nodes, patch on nodes/status, and list and delete on leases in the agents' namespace.
 
 Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let single = options.once || options.remove || options.dry_run;
     let kubernetes = KubernetesOptions { kubeconfig: options.kubeconfig.clone(), ..KubernetesOptions::default() };
-    let access = Access::find(&kubernetes).ok_or_else(|| {
-        let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
-        CommandError::Wrong(format!("no API server is configured: {fix}"))
-    })?;
-    let rules = Rules {
-        heartbeat: Duration::from_secs(options.heartbeat),
-        remove: options.remove,
-        dry_run: options.dry_run,
-        by_clock: single,
-    };
+    let access =
+        Access::find(&kubernetes).map(|access| access.in_namespace(options.namespace.clone())).ok_or_else(|| {
+            let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
+            CommandError::Wrong(format!("no API server is configured: {fix}"))
+        })?;
+    let rules = Rules { remove: options.remove, dry_run: options.dry_run, by_clock: single };
     let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot start: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
     let swept = runtime.block_on(async {
         let sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
-        if single { once(sweeper).await } else { stay(sweeper, rules.heartbeat).await }
+        if single { once(sweeper).await } else { stay(sweeper).await }
     });
     runtime.shutdown_background();
     swept
@@ -85,20 +84,20 @@ async fn once(mut sweeper: Sweeper) -> Result<(), CommandError> {
         }
     };
     let round = sweeper.round(&mut print).await.map_err(|error| CommandError::Wrong(error.to_string()))?;
-    let Round { nodes, watched, swept, failed } = round;
-    output::note(format_args!("{nodes} nodes, {watched} with conditions or taints of agents, {swept} swept"));
+    let Round { agents, watched, swept, failed } = round;
+    output::note(format_args!("{agents} agents, {watched} nodes with conditions or taints of agents, {swept} swept"));
     if failed == 0 {
         return Ok(());
     }
     Err(CommandError::Wrong(format!("{failed} nodes could not be swept; the reasons are above")))
 }
 
-async fn stay(mut sweeper: Sweeper, every: Duration) -> Result<(), CommandError> {
+async fn stay(mut sweeper: Sweeper) -> Result<(), CommandError> {
     let _log = logging::init(LogFormat::for_stderr())?;
     let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot receive signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(unusable)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unusable)?;
-    tracing::info!(event = "sweeping", every_seconds = every.as_secs(), "watching the heartbeats of agents");
+    tracing::info!(event = "sweeping", every_seconds = EVERY.as_secs(), "watching the heartbeats of agents");
     let mut is_failing = false;
     let mut log = log;
     loop {
@@ -108,22 +107,26 @@ async fn stay(mut sweeper: Sweeper, every: Duration) -> Result<(), CommandError>
             round = sweeper.round(&mut log) => round,
         };
         match round {
-            Ok(Round { nodes, watched, .. }) => {
+            Ok(Round { agents, watched, .. }) => {
                 if std::mem::take(&mut is_failing) {
-                    tracing::info!(event = "restored", capability = "sweep", "sweep: the nodes can be listed again");
+                    tracing::info!(
+                        event = "restored",
+                        capability = "sweep",
+                        "sweep: nodes and Leases can be listed again"
+                    );
                 }
-                tracing::debug!(event = "sweep_round", nodes, watched, "all nodes were checked");
+                tracing::debug!(event = "sweep_round", agents, watched, "all agents were checked");
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(event = "degraded", capability = "sweep", reason = %error, "sweep: the nodes cannot be listed; no node is swept until they can");
+                    tracing::warn!(event = "degraded", capability = "sweep", reason = %error, "sweep: nodes or Leases cannot be listed; no node is swept until they can");
                 }
             }
         }
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            () = tokio::time::sleep(every) => {}
+            () = tokio::time::sleep(EVERY) => {}
         }
     }
     tracing::info!(event = "shutdown", "stopped");

@@ -84,6 +84,13 @@ impl IncidentIndex {
         })
     }
 
+    /// Calls `each` with the newest incident and so on, while it returns true.
+    pub fn visit_newest_first(&self, mut each: impl FnMut(&Head) -> bool) {
+        self.with(|entries| {
+            let _older = entries.iter().rev().take_while(|(head, _)| each(head)).count();
+        });
+    }
+
     /// Finds an incident by its id; `last` is the newest.
     pub fn find(&self, id: &str) -> Option<Body> {
         self.with(|entries| {
@@ -113,7 +120,7 @@ mod tests {
 
     fn head(id: &str, summary: &str) -> Head {
         let (id, time, summary) = (id.to_owned(), jiff::Timestamp::UNIX_EPOCH, summary.to_owned());
-        Head { id, kind: Kind::OomKill, time, summary, repeated: 0 }
+        Head { id, kind: Kind::OomKill, time, summary, mode: String::new(), pod: None, repeated: 0 }
     }
 
     fn location(segment: u64) -> Location {

@@ -120,20 +120,78 @@ impl Step {
 }
 
 /// The fields of a record that a list shows.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredHead")]
 pub struct Head {
     pub id: String,
     pub kind: Kind,
     pub time: Timestamp,
     pub summary: String,
-    #[serde(default, skip_serializing_if = "is_none")]
+    /// `enforce` or `observe`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    /// `namespace/name` of the victim, if known; of several the first.
+    pub pod: Option<String>,
+    #[serde(skip_serializing_if = "is_none")]
     pub repeated: u64,
+}
+
+/// The same fields of a whole record, without the cost of reading the rest.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredHead {
+    id: String,
+    kind: Kind,
+    time: Timestamp,
+    summary: String,
+    #[serde(default)]
+    mode: String,
+    #[serde(default)]
+    repeated: u64,
+    eviction: Option<OfPod>,
+    oom_kill: Option<OfVictims>,
+}
+
+#[derive(Deserialize)]
+struct OfPod {
+    pod: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OfVictims {
+    #[serde(default)]
+    victims: Vec<OfPod>,
+}
+
+impl From<StoredHead> for Head {
+    fn from(stored: StoredHead) -> Self {
+        let StoredHead { id, kind, time, summary, mode, repeated, eviction, oom_kill } = stored;
+        let victims = oom_kill.map(|kill| kill.victims).unwrap_or_default();
+        let pod = eviction.into_iter().chain(victims).find_map(|victim| victim.pod);
+        Self { id, kind, time, summary, mode, pod, repeated }
+    }
+}
+
+impl Head {
+    pub fn namespace(&self) -> Option<&str> {
+        self.pod.as_deref()?.split_once('/').map(|(namespace, _)| namespace)
+    }
 }
 
 impl From<&Incident> for Head {
     fn from(incident: &Incident) -> Self {
-        let Incident { id, kind, time, summary, repeated, .. } = incident;
-        Self { id: id.clone(), kind: *kind, time: *time, summary: summary.clone(), repeated: *repeated }
+        let Incident { id, kind, time, summary, mode, repeated, eviction, oom_kill, .. } = incident;
+        let killed = || oom_kill.iter().flat_map(|kill| &kill.victims).find_map(|victim| victim.pod.clone());
+        Self {
+            id: id.clone(),
+            kind: *kind,
+            time: *time,
+            summary: summary.clone(),
+            mode: mode.clone(),
+            pod: eviction.as_ref().and_then(|eviction| eviction.pod.clone()).or_else(killed),
+            repeated: *repeated,
+        }
     }
 }
 
@@ -150,4 +208,24 @@ pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> Stri
 #[expect(clippy::cast_precision_loss, reason = "exact for centuries of microseconds")]
 pub fn millis(nanos: u64) -> f64 {
     (nanos / 1000) as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_from_a_record_as_it_is_made_from_it() {
+        let victim = |pod: Option<&str>| Victim { pod: pod.map(str::to_owned), ..Victim::default() };
+        let kill = OomKill { victims: vec![victim(None), victim(Some("batch/report"))], ..OomKill::default() };
+        let of_kill = Incident { id: "a".to_owned(), oom_kill: Some(kill), repeated: 3, ..Incident::default() };
+        let eviction = Eviction { pod: Some("web/front".to_owned()), ..Eviction::default() };
+        let of_eviction = Incident { mode: "enforce".to_owned(), eviction: Some(eviction), ..Incident::default() };
+        for (incident, namespace) in [(of_kill, Some("batch")), (of_eviction, Some("web")), (Incident::default(), None)]
+        {
+            let head = Head::from(&incident);
+            assert_eq!(head.namespace(), namespace);
+            assert_eq!(serde_json::from_str::<Head>(&serde_json::to_string(&incident).unwrap()).unwrap(), head);
+        }
+    }
 }

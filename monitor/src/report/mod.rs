@@ -22,6 +22,7 @@ pub mod logging;
 mod loop_state;
 pub mod metrics;
 mod metrics_sink;
+mod node_digest;
 pub mod node_reporting;
 pub mod node_status;
 mod note_reporting;

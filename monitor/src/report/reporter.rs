@@ -7,6 +7,7 @@ use super::event_sink::{self, EventDraft, EventSink};
 use super::limits::{ConditionLog, LogLimits};
 use super::log_sink;
 use super::metrics_sink;
+use super::node_digest::node_digest;
 use super::node_status::{NodeStatusSink, StatusFacts};
 use super::record::{KnownPods, Record};
 use super::{ConfigState, Dedup, Health, LoopState, Metrics, Publications, Recorder, logging};
@@ -252,6 +253,14 @@ impl Reporter {
         }
         if let Some(status) = status {
             cluster.publish(status);
+        }
+    }
+
+    /// Publishes what the node's next heartbeat tells about it.
+    pub fn publish_digest(&self, state: &LoopState<'_>, configuration: &ConfigState, cluster: &Cluster) {
+        if cluster.is_there() {
+            let now = jiff::Timestamp::now();
+            cluster.publish_digest(node_digest(state, configuration, &self.recorder.index(), now));
         }
     }
 

@@ -19,6 +19,8 @@ use crate::front::FaultId;
 use crate::object::new_uid;
 use crate::server::TestServer;
 
+/// The namespace of the agents and their Leases.
+pub const AGENTS: &str = "node-pressure-monitor";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
@@ -43,6 +45,7 @@ impl Stage {
         let directory = tempfile::tempdir().context("making a directory for the test's files")?;
         let stage = Self { server, namespace: format!("test-{id}"), node: format!("node-{id}"), directory };
         stage.make_namespace().await?;
+        stage.make_agents_namespace().await?;
         stage.create("/api/v1/nodes", json!({"metadata": {"name": stage.node}})).await?;
         Ok(stage)
     }
@@ -54,6 +57,14 @@ impl Stage {
         match self.ask(Method::POST, &self.accounts(), json!({"metadata": {"name": "default"}})).await? {
             (201 | 409, _) => Ok(()),
             (code, answer) => bail!("making the service account: {code} {answer}"),
+        }
+    }
+
+    /// Makes the namespace of the Leases, which all tests share.
+    async fn make_agents_namespace(&self) -> Result<()> {
+        match self.ask(Method::POST, "/api/v1/namespaces", json!({"metadata": {"name": AGENTS}})).await? {
+            (201 | 409, _) => Ok(()),
+            (code, answer) => bail!("making the namespace {AGENTS}: {code} {answer}"),
         }
     }
 
@@ -69,6 +80,8 @@ impl Stage {
                 let ours = format!("{RBAC}/{plural}?labelSelector=stage%3D{}", self.namespace);
                 self.ask(Method::DELETE, &ours, Value::Null).await?;
             }
+            let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{}", self.node);
+            self.ask(Method::DELETE, &lease, now.clone()).await?;
             self.ask(Method::DELETE, &format!("/api/v1/nodes/{}", self.node), now.clone()).await?;
             self.ask(Method::DELETE, &format!("/api/v1/namespaces/{}", self.namespace), now).await?;
         }
@@ -213,6 +226,17 @@ impl Stage {
         let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
         let answer = self.create(&format!("{}/{name}/token", self.accounts()), request).await?;
         answer["status"]["token"].as_str().map(str::to_owned).context("an answer without a token")
+    }
+
+    /// Grants these rules to a service account by a role of its own in the namespace of the Leases.
+    pub async fn grant_among_agents(&self, account: &str, rules: Value) -> Result<()> {
+        let role = format!("{account}-{}", self.namespace);
+        let path = |plural| format!("{RBAC}/namespaces/{AGENTS}/{plural}");
+        self.create(&path("roles"), json!({"metadata": {"name": role}, "rules": rules})).await?;
+        let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": self.namespace});
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
+        let binding = json!({"metadata": {"name": role}, "subjects": [subject], "roleRef": reference});
+        self.create(&path("rolebindings"), binding).await.map(drop)
     }
 
     /// Grants these rules to a service account by a cluster role of its own.

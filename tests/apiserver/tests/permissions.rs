@@ -34,10 +34,13 @@ impl Account {
     async fn of(stage: &Stage, component: Component) -> Self {
         let name = component.service_account();
         let objects = kustomize::build(&root().join("config/kubernetes/base")).unwrap();
-        let is_role = |object: &&Value| documents::name(object) == format!("ClusterRole {name}");
-        let rules = objects.iter().find(is_role).unwrap()["rules"].clone();
+        let rules = |kind: &str| {
+            let is_role = |object: &&Value| documents::name(object) == format!("{kind} {name}");
+            objects.iter().find(is_role).unwrap()["rules"].clone()
+        };
         let token = stage.account(name).await.unwrap();
-        stage.grant(name, rules).await.unwrap();
+        stage.grant(name, rules("ClusterRole")).await.unwrap();
+        stage.grant_among_agents(name, rules("Role")).await.unwrap();
         Self { component, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
     }
 
@@ -79,6 +82,7 @@ async fn doctor_finds_a_missing_permission() {
             {"apiGroups": [""], "resources": ["pods", "nodes", "events", "nodes/status", "pods/status"],
                 "verbs": ["get", "list", "watch", "create", "patch"]},
             {"apiGroups": [""], "resources": [may_create], "verbs": ["create"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch", "delete"]},
         ]);
         stage.grant(account, rules).await.unwrap();
         let access = Access::by_kubeconfig(stage.kubeconfig_file_of(account, &token).unwrap(), &stage.node);
@@ -208,7 +212,7 @@ async fn the_sweeper_uses_exactly_its_permissions() {
 
     let account = Account::of(&stage, Component::Sweeper).await;
     stage.server.log().clear();
-    let rules = Rules { heartbeat: hour, remove: true, dry_run: false, by_clock: false };
+    let rules = Rules { remove: true, dry_run: false, by_clock: false };
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
     // The conflict stands for another writer: the sweeper reads the node again.
     stage.server.faults().add(Fault::answer(409).of("PATCH").at(stage.node_path()).once());

@@ -20,8 +20,6 @@ const PREFIX: &str = "node_pressure_monitor_";
 const IMAGE: &str = "node-pressure-monitor";
 /// The key of the agent's configuration in the ConfigMap.
 pub const KEY: &str = "monitor.yaml";
-/// The default of `sweep --heartbeat` in seconds.
-const SWEEPERS_HEARTBEAT: u64 = 60;
 /// Directories of the host that the agent always uses.
 const ALWAYS_USED: [&str; 4] = ["/sys/kernel/tracing", "/run/containerd", "/run/crio", "/sys/fs/cgroup"];
 
@@ -95,23 +93,7 @@ impl ProgramContainer<'_> {
                 None => problems.push("args have no --config=FILE".to_owned()),
             }
         }
-        if arguments.first() == Some(&"sweep") {
-            self.check_heartbeat(&arguments, &mut problems);
-        }
         problems
-    }
-
-    /// The sweeper treats an agent as dead after three missed heartbeats, so it has to know their interval.
-    fn check_heartbeat(&self, arguments: &[&str], problems: &mut Vec<String>) {
-        let given = arguments.iter().find_map(|argument| argument.strip_prefix("--heartbeat="));
-        let seconds = given.and_then(|given| given.parse().ok()).unwrap_or(SWEEPERS_HEARTBEAT);
-        let documents = self.objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
-        for config in documents.filter_map(|document| MonitorConfig::parse(KEY, document).ok()) {
-            let heartbeat = config.config.kubernetes.heartbeat.as_secs();
-            if heartbeat > seconds {
-                problems.push(format!("expects a heartbeat every {seconds} s; kubernetes.heartbeat is {heartbeat} s"));
-            }
-        }
     }
 
     fn check_configuration(&self, file: &str, problems: &mut Vec<String>) {

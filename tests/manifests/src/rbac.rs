@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, Permission, When};
+use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, Permission, Scope, When};
 use node_pressure_monitor::config::MonitorConfig;
 
 use crate::documents::{list, text};
@@ -16,6 +16,7 @@ pub struct Rights {
 
 #[derive(Debug, Clone)]
 struct Rule {
+    scope: Scope,
     groups: Vec<String>,
     resources: Vec<String>,
     verbs: Vec<String>,
@@ -38,7 +39,11 @@ impl Rights {
                     == [text(object, &["kind"]), text(object, &["metadata", "name"])]
             };
             for role in objects.iter().filter(is_role) {
-                rules.extend(list(role, &["rules"]).iter().map(Rule::read));
+                let scope = match text(binding, &["kind"]) {
+                    "ClusterRoleBinding" => Scope::Cluster,
+                    _ => Scope::Namespace,
+                };
+                rules.extend(list(role, &["rules"]).iter().map(|rule| Rule::read(rule, scope)));
             }
         }
         Self { rules }
@@ -46,19 +51,18 @@ impl Rights {
 
     /// Returns whether the verb is granted. A slash separates a resource from its subresource.
     #[must_use]
-    pub fn allow(&self, verb: &str, group: &str, resource: &str) -> bool {
+    pub fn allow(&self, verb: &str, group: &str, resource: &str, scope: Scope) -> bool {
         let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted || name == "*");
-        self.rules
-            .iter()
-            .any(|rule| has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource))
+        let mut in_scope = self.rules.iter().filter(|rule| rule.scope == scope);
+        in_scope.any(|rule| has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource))
     }
 
     /// Lists each granted verb on each resource.
-    fn grants(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+    fn grants(&self) -> impl Iterator<Item = (&str, &str, &str, Scope)> {
         self.rules.iter().flat_map(|rule| {
             rule.groups.iter().flat_map(move |group| {
                 rule.resources.iter().flat_map(move |resource| {
-                    rule.verbs.iter().map(move |verb| (verb.as_str(), group.as_str(), resource.as_str()))
+                    rule.verbs.iter().map(move |verb| (verb.as_str(), group.as_str(), resource.as_str(), rule.scope))
                 })
             })
         })
@@ -66,9 +70,9 @@ impl Rights {
 }
 
 impl Rule {
-    fn read(rule: &Value) -> Self {
+    fn read(rule: &Value, scope: Scope) -> Self {
         let texts = |key| list(rule, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        Self { groups: texts("apiGroups"), resources: texts("resources"), verbs: texts("verbs") }
+        Self { scope, groups: texts("apiGroups"), resources: texts("resources"), verbs: texts("verbs") }
     }
 }
 
@@ -84,18 +88,19 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         let account = component.service_account();
         let rights = Rights::of(account, objects);
         let asks = || PERMISSIONS.iter().filter(|permission| permission.component == component).filter(is_asked);
-        for Permission { verb, group, resource, purpose, .. } in asks() {
-            if !rights.allow(verb, group, resource) {
+        for Permission { verb, group, resource, purpose, scope, .. } in asks() {
+            if !rights.allow(verb, group, resource, *scope) {
                 problems.push(format!(
                     "ServiceAccount {account}: {verb} {} is not granted; the code needs it: {purpose}",
                     shown(group, resource)
                 ));
             }
         }
-        for (verb, group, resource) in rights.grants() {
-            if !asks().any(|it| (it.verb, it.group, it.resource) == (verb, group, resource)) {
+        for (verb, group, resource, scope) in rights.grants() {
+            if !asks().any(|it| (it.verb, it.group, it.resource, it.scope) == (verb, group, resource, scope)) {
+                let place = if scope == Scope::Cluster { "cluster" } else { "namespace" };
                 problems.push(format!(
-                    "ServiceAccount {account}: {verb} {} is granted, but monitor/src/cluster/permissions.rs does not list it",
+                    "ServiceAccount {account}: {verb} {} is granted in the {place}, but monitor/src/cluster/permissions.rs does not list it",
                     shown(group, resource)
                 ));
             }
@@ -134,18 +139,18 @@ mod tests {
     fn a_subresource_needs_its_own_right() {
         let objects = objects(&["patch"]);
         let rights = Rights::of("node-pressure-monitor", &objects);
-        assert!(rights.allow("patch", "", "pods/status"));
-        assert!(!rights.allow("patch", "", "pods/eviction"));
-        assert!(!rights.allow("delete", "", "pods"));
-        assert!(!rights.allow("patch", "apps", "pods"));
-        assert!(!Rights::of("other", &objects).allow("patch", "", "pods"));
+        assert!(rights.allow("patch", "", "pods/status", Scope::Cluster));
+        assert!(!rights.allow("patch", "", "pods/eviction", Scope::Cluster));
+        assert!(!rights.allow("delete", "", "pods", Scope::Cluster));
+        assert!(!rights.allow("patch", "apps", "pods", Scope::Cluster));
+        assert!(!Rights::of("other", &objects).allow("patch", "", "pods", Scope::Cluster));
     }
 
     #[test]
     fn excess_and_missing_rights_are_reported() {
         let problems = check(&objects(&["deletecollection"]));
         let has = |text: &str| problems.iter().any(|problem| problem.contains(text));
-        assert!(has("node-pressure-monitor: deletecollection pods is granted, but"), "{problems:?}");
+        assert!(has("node-pressure-monitor: deletecollection pods is granted in the cluster, but"), "{problems:?}");
         assert!(has("node-pressure-monitor: delete pods is not granted"), "{problems:?}");
         assert!(has("node-pressure-monitor-sweeper: patch nodes/status is not granted"), "{problems:?}");
     }

@@ -49,7 +49,6 @@ const FAULTS: &[Faults] = &[
         &[
             ["mode: observe", "mode: watch", "mode"],
             ["lockFile: /run/node-pressure-monitor/", "lockFile: /run/", "on no directory of the host"],
-            ["conditions: own", "heartbeat: 2m", "expects a heartbeat every 60 s"],
         ],
     ),
     (
@@ -57,6 +56,7 @@ const FAULTS: &[Faults] = &[
         &[
             ["[create, patch]", "[create]", "patch events is not granted"],
             ["[create, patch]", "[create, patch, delete]", "delete events is granted"],
+            ["kind: Role\n", "kind: ClusterRole\n", "create leases.coordination.k8s.io is granted in the cluster"],
         ],
     ),
     (

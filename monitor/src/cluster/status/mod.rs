@@ -1,4 +1,4 @@
-//! The node's conditions and taints: written at once when they change, confirmed by a heartbeat, removed when the agent stops.
+//! The node's conditions and taints: written when they change, removed when the agent stops.
 //!
 //! Other writers' conditions and taints are kept: conditions are merged by type, and the list of taints is written only if the node has
 //! not changed since it was read.
@@ -19,14 +19,15 @@ use status_writer::StatusWriter;
 pub use wanted::{Effect, NodeStatus, WantedCondition, WantedTaint};
 
 /// Keeps the node's status as `wanted` until the sender is dropped, then removes it. Tells by `tainted` which conditions have their taint
-/// on the node.
+/// on the node. Returns whether nothing of ours is left on the node.
 pub(super) async fn keep(
     context: &Context,
     mut wanted: watch::Receiver<NodeStatus>,
     mut options: watch::Receiver<KubernetesOptions>,
     tainted: watch::Sender<Vec<String>>,
-) {
+) -> bool {
     let mut writer = StatusWriter::new(context, tainted);
+    let mut versions = context.node_version.subscribe();
     let end = ended(wanted.clone());
     tokio::pin!(end);
     loop {
@@ -40,6 +41,10 @@ pub(super) async fn keep(
         let changed = tokio::select! {
             changed = wanted.changed() => changed,
             changed = options.changed() => changed,
+            _ = versions.changed() => {
+                writer.note_version(&versions.borrow_and_update(), latest_options.heartbeat);
+                continue;
+            }
             () = tokio::time::sleep(wait) => continue,
         };
         if changed.is_err() {
@@ -47,5 +52,5 @@ pub(super) async fn keep(
         }
         tokio::time::sleep(writer.wait_before_change()).await;
     }
-    writer.remove().await;
+    writer.remove().await
 }

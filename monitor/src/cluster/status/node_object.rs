@@ -1,8 +1,5 @@
 //! The fields of a `v1.Node` that conditions and taints need.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,7 +18,6 @@ pub struct NodeObject {
 pub struct Metadata {
     pub name: String,
     pub resource_version: String,
-    annotations: Option<HashMap<String, Value>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -46,7 +42,6 @@ pub struct NodeCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
-    pub last_heartbeat_time: Option<String>,
     pub last_transition_time: Option<String>,
 }
 
@@ -72,17 +67,6 @@ impl NodeObject {
 
     pub fn condition(&self, kind: &str) -> Option<&NodeCondition> {
         self.conditions().iter().find(|condition| condition.kind == kind)
-    }
-
-    /// Returns the agent's heartbeat interval in seconds, as the annotation has it.
-    pub fn heartbeat_text(&self) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(condition_names::HEARTBEAT)?.as_str()
-    }
-
-    /// Returns the agent's heartbeat interval; at most a day.
-    pub fn heartbeat(&self) -> Option<Duration> {
-        let seconds = self.heartbeat_text()?.parse::<u64>().ok()?;
-        Some(Duration::from_secs(seconds.min(86_400)))
     }
 
     pub fn taints(&self) -> &[Value] {

@@ -41,15 +41,9 @@ fn desired(wanted: &NodeStatus, authority: Authority) -> Vec<Desired<'_>> {
     desired
 }
 
-/// Returns the strategic merge patch for `nodes/NAME/status`; none: nothing differs and no heartbeat is due. It names no conditions of
-/// other writers, so those stay.
-pub fn conditions(
-    wanted: &NodeStatus,
-    authority: Authority,
-    seen: &NodeObject,
-    now: &str,
-    is_heartbeat_due: bool,
-) -> Option<Value> {
+/// Returns the strategic merge patch for `nodes/NAME/status`; none: nothing differs. It names no conditions of other writers, so those
+/// stay.
+pub fn conditions(wanted: &NodeStatus, authority: Authority, seen: &NodeObject, now: &str) -> Option<Value> {
     let desired = desired(wanted, authority);
     let differs = |desired: &Desired<'_>| {
         seen.condition(&desired.kind).is_none_or(|seen| {
@@ -61,7 +55,7 @@ pub fn conditions(
     let is_changed = desired.iter().any(differs);
     let is_left_over = |kind: &&str| desired.iter().all(|desired| desired.kind != *kind);
     let left_over: Vec<&str> = seen.ours().map(|condition| condition.kind.as_str()).filter(is_left_over).collect();
-    if !is_changed && left_over.is_empty() && (!is_heartbeat_due || desired.is_empty()) {
+    if !is_changed && left_over.is_empty() {
         return None;
     }
     let mut items: Vec<Value> = desired.iter().map(|desired| item(desired, seen, now)).collect();
@@ -84,19 +78,12 @@ fn item(desired: &Desired<'_>, seen: &NodeObject, now: &str) -> Value {
 
 /// Returns the patch that removes all conditions of ours; none: there are none.
 pub fn no_conditions(seen: &NodeObject) -> Option<Value> {
-    let plan = conditions(&NodeStatus::default(), Authority::Off, seen, "", false);
-    if seen.heartbeat_text().is_none() {
-        return plan;
-    }
-    let mut body = plan.unwrap_or_else(|| json!({}));
-    body["metadata"] = json!({"annotations": {condition_names::HEARTBEAT: null}});
-    Some(body)
+    conditions(&NodeStatus::default(), Authority::Off, seen, "")
 }
 
 /// Returns the patch that makes the conditions of a dead agent Unknown. It applies only if the node has not changed since.
 pub fn abandoned_conditions(seen: &NodeObject, message: &str, now: &str) -> Option<Value> {
     let unknown = |seen: &NodeCondition| {
-        // The heartbeat keeps its time, which shows since when the agent is dead.
         json!({
             "type": seen.kind,
             "status": "Unknown",

@@ -39,28 +39,25 @@ fn kubelets() -> Value {
 }
 
 #[test]
-fn a_condition_is_written_when_it_changes_and_when_its_heartbeat_is_due() {
+fn a_condition_is_written_when_it_changes() {
     let seen = node(json!([kubelets(), ours("MonitorMemoryPressure", "False")]), Value::Null);
-    let plan = |holds, due| conditions(&status(holds, &[]), Authority::Own, &seen, NOW, due);
-    assert_eq!(plan(false, false), None, "as it is");
+    let plan = |holds| conditions(&status(holds, &[]), Authority::Own, &seen, NOW);
+    assert_eq!(plan(false), None, "as it is");
     let item = |plan: Option<Value>| plan.unwrap()["status"]["conditions"].clone();
-    let beat = item(plan(false, true));
-    assert_eq!(beat.as_array().unwrap().len(), 1, "the kubelet's is not in it");
-    assert_eq!(beat[0]["lastHeartbeatTime"], NOW);
-    assert_eq!(beat[0]["lastTransitionTime"], BEFORE, "since when it is so stays");
-    let flip = item(plan(true, false));
+    let flip = item(plan(true));
+    assert_eq!(flip.as_array().unwrap().len(), 1, "the kubelet's is not in it");
     assert_eq!((&flip[0]["status"], &flip[0]["lastTransitionTime"]), (&json!("True"), &json!(NOW)));
     assert_eq!(flip[0]["type"], "MonitorMemoryPressure");
     // Another writer removed it.
     let bare = node(Value::Null, Value::Null);
-    assert!(conditions(&status(false, &[]), Authority::Own, &bare, NOW, false).is_some());
+    assert!(conditions(&status(false, &[]), Authority::Own, &bare, NOW).is_some());
 }
 
 #[test]
 fn the_authority_writes_standard_names_but_not_in_observe_mode() {
     let seen = node(json!([kubelets(), ours("MonitorMemoryPressure", "False")]), Value::Null);
     let standard = authority(Authority::Standard, true);
-    let plan = conditions(&status(true, &[]), standard, &seen, NOW, false).unwrap();
+    let plan = conditions(&status(true, &[]), standard, &seen, NOW).unwrap();
     let items = plan["status"]["conditions"].as_array().unwrap();
     assert_eq!(items[0]["type"], "MemoryPressure");
     assert_eq!(items[1], json!({"$patch": "delete", "type": "MonitorMemoryPressure"}), "those of before go");
@@ -89,7 +86,7 @@ fn conditions_of_other_writers_stay() {
 fn of_two_conditions_of_one_type_the_first_counts() {
     let mut wanted = status(true, &[]);
     wanted.conditions.push(condition("MonitorMemoryPressure", Some(false)));
-    let plan = conditions(&wanted, Authority::Own, &NodeObject::default(), NOW, false).unwrap();
+    let plan = conditions(&wanted, Authority::Own, &NodeObject::default(), NOW).unwrap();
     assert_eq!(plan["status"]["conditions"].as_array().unwrap().len(), 1);
 }
 

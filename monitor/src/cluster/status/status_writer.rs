@@ -11,13 +11,12 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::Authority;
-use crate::units::{CapabilityChange, Degradations};
+use crate::units::Degradations;
 
 use super::super::api_call::{Failure, TIMEOUT, call};
 use super::super::api_client::Context;
-use super::super::api_state::Event;
+use super::super::api_time;
 use super::super::backoff::{Backoff, jittered};
-use super::super::{api_time, condition_names};
 use super::checked_taints::CheckedTaints;
 use super::node_object::NodeObject;
 use super::status_patches;
@@ -44,7 +43,8 @@ pub(super) struct StatusWriter<'c> {
     nodes: Request,
     /// The node as last read or written.
     seen: Option<NodeObject>,
-    heartbeat: Option<Instant>,
+    /// When to read the node again, since another writer has changed it.
+    read_again: Option<Instant>,
     backoff: Backoff,
     failing: bool,
     /// The node may have conditions or taints of ours.
@@ -66,7 +66,7 @@ impl<'c> StatusWriter<'c> {
             context,
             nodes: Request::new("/api/v1/nodes"),
             seen: None,
-            heartbeat: None,
+            read_again: None,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
             failing: false,
             has_written: false,
@@ -83,16 +83,11 @@ impl<'c> StatusWriter<'c> {
     pub(super) async fn write(&mut self, wanted: &NodeStatus, options: &KubernetesOptions) -> Duration {
         let authority = status_patches::authority(options.conditions, wanted.may_act);
         self.checked.note(wanted, authority, Instant::now());
-        match self.try_to_write(wanted, authority, options.heartbeat).await {
+        match self.try_to_write(wanted, authority).await {
             Ok(()) => {
                 self.backoff.reset();
                 self.failing = false;
-                if authority == Authority::Off || wanted.conditions.is_empty() {
-                    return IDLE_WAIT;
-                }
-                // Jitter must not delay the promised heartbeat: the sweeper takes three missed ones for a dead agent.
-                let until = self.heartbeat.map_or(Duration::ZERO, |at| options.heartbeat.saturating_sub(at.elapsed()));
-                until.mul_f64(0.9) + jittered(until / 10)
+                self.read_again.map_or(IDLE_WAIT, |at| at.saturating_duration_since(Instant::now()))
             }
             Err(failure) => {
                 self.failing = true;
@@ -120,12 +115,10 @@ impl<'c> StatusWriter<'c> {
         }
     }
 
-    async fn try_to_write(
-        &mut self,
-        wanted: &NodeStatus,
-        authority: Authority,
-        heartbeat: Duration,
-    ) -> Result<(), Failure> {
+    async fn try_to_write(&mut self, wanted: &NodeStatus, authority: Authority) -> Result<(), Failure> {
+        if self.read_again.take_if(|at| *at <= Instant::now()).is_some() {
+            self.seen = None;
+        }
         // Read before there is something to write, so that the first condition takes one request.
         self.read().await?;
         if wanted.conditions.is_empty() && authority != Authority::Off {
@@ -141,11 +134,11 @@ impl<'c> StatusWriter<'c> {
             }
         }
         // An eviction waits for the taint. But the first conditions tell a sweeper whose the taint is, so they go before it.
-        let is_taint_first = authority == Authority::Own && self.heartbeat.is_some();
+        let is_taint_first = authority == Authority::Own && self.has_conditions();
         let early = if is_taint_first { self.taints_request(wanted, authority) } else { None };
         let written = match early {
-            Some((request, named)) => self.write_conditions_after(request, named, wanted, authority, heartbeat).await,
-            None => self.write_conditions(wanted, authority, heartbeat).await,
+            Some((request, named)) => self.write_conditions_after(request, named, wanted, authority).await,
+            None => self.write_conditions(wanted, authority).await,
         };
         self.report(CONDITIONS, written.as_ref().err());
         let tainted = self.write_taints(wanted, authority).await;
@@ -162,15 +155,14 @@ impl<'c> StatusWriter<'c> {
         named: Vec<String>,
         wanted: &NodeStatus,
         authority: Authority,
-        heartbeat: Duration,
     ) -> Result<(), Failure> {
         let mut request = pin!(request);
         if let Ok(answer) = tokio::time::timeout(TAINTS_FIRST, &mut request).await {
             self.take_tainted(answer, named);
             self.read().await?;
-            return self.write_conditions(wanted, authority, heartbeat).await;
+            return self.write_conditions(wanted, authority).await;
         }
-        let (written, answer) = tokio::join!(self.write_conditions(wanted, authority, heartbeat), request);
+        let (written, answer) = tokio::join!(self.write_conditions(wanted, authority), request);
         self.take_tainted(answer, named);
         // Which of the two answers is the newer one is not known.
         self.seen = None;
@@ -203,28 +195,30 @@ impl<'c> StatusWriter<'c> {
         call(&self.context.client, request, timeout).await
     }
 
-    async fn write_conditions(
-        &mut self,
-        wanted: &NodeStatus,
-        authority: Authority,
-        heartbeat: Duration,
-    ) -> Result<(), Failure> {
+    async fn write_conditions(&mut self, wanted: &NodeStatus, authority: Authority) -> Result<(), Failure> {
         let Some(seen) = &self.seen else { return Ok(()) };
-        // A little early, because of the jitter.
-        let is_due = self.heartbeat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
-        let seconds = heartbeat.as_secs().max(1).to_string();
-        let is_promised = seen.heartbeat_text() == Some(seconds.as_str());
-        let now = api_time::now();
-        let Some(mut body) = status_patches::conditions(wanted, authority, seen, &now, is_due || !is_promised) else {
+        let Some(body) = status_patches::conditions(wanted, authority, seen, &api_time::now()) else {
             return Ok(());
         };
-        if authority != Authority::Off {
-            body["metadata"] = serde_json::json!({"annotations": {condition_names::HEARTBEAT: seconds}});
-        }
         self.has_written = true;
         self.seen = Some(self.patch_conditions(&body, TIMEOUT).await?);
-        self.heartbeat = Some(Instant::now());
         Ok(())
+    }
+
+    fn has_conditions(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.ours().next().is_some())
+    }
+
+    /// Notes the version of the node's object that was watched. If another writer made it, the node is read again within a heartbeat.
+    pub(super) fn note_version(&mut self, version: &str, heartbeat: Duration) {
+        match &self.seen {
+            // An event about what is known already: the last ones were older.
+            Some(seen) if seen.metadata.resource_version == version => self.read_again = None,
+            Some(_) => {
+                self.read_again.get_or_insert_with(|| Instant::now() + jittered(heartbeat));
+            }
+            None => {}
+        }
     }
 
     async fn patch_conditions(&self, body: &Value, timeout: Duration) -> Result<NodeObject, Failure> {
@@ -263,7 +257,8 @@ impl<'c> StatusWriter<'c> {
         let seen = self.seen.as_ref()?;
         let wanted = self.checked.without_stale(wanted, authority, seen, Instant::now());
         let named: Vec<String> = wanted.taints.iter().map(|taint| taint.kind.clone()).collect();
-        let Some(taints) = status_patches::taints(&wanted, authority, self.was_authority, seen, &api_time::now()) else {
+        let Some(taints) = status_patches::taints(&wanted, authority, self.was_authority, seen, &api_time::now())
+        else {
             self.tell_tainted(named);
             return None;
         };
@@ -282,21 +277,20 @@ impl<'c> StatusWriter<'c> {
         });
     }
 
-    /// Removes all conditions and taints of ours: without an agent they would stay as they are.
-    pub(super) async fn remove(&mut self) {
+    /// Removes all conditions and taints of ours: without an agent they would stay as they are. Returns whether none is left.
+    pub(super) async fn remove(&mut self) -> bool {
         if self.seen.is_none() && !self.has_written {
-            return;
+            return true;
         }
         for _ in 0..CONFLICTS {
             match self.try_to_remove().await {
                 Ok(()) => {
-                    return tracing::info!(
-                        event = "node_status_removed",
-                        "conditions and taints removed from the node"
-                    );
+                    tracing::info!(event = "node_status_removed", "conditions and taints removed from the node");
+                    return true;
                 }
                 Err(failure @ (Failure::Forbidden(_) | Failure::Invalid(_) | Failure::NotFound(_))) => {
-                    return log_not_removed(&failure);
+                    log_not_removed(&failure);
+                    return false;
                 }
                 Err(Failure::Conflict(_)) => {}
                 Err(failure @ Failure::Later { .. }) => {
@@ -305,6 +299,7 @@ impl<'c> StatusWriter<'c> {
                 }
             }
         }
+        false
     }
 
     async fn try_to_remove(&mut self) -> Result<(), Failure> {
@@ -332,9 +327,7 @@ impl<'c> StatusWriter<'c> {
             };
             format!("{failure}; {fix}")
         });
-        if self.degradations.set(capability, reason.as_deref()) != CapabilityChange::Unchanged {
-            self.context.reporter.report(Event::Degradation { capability, reason });
-        }
+        self.context.reporter.set_capability(&mut self.degradations, capability, reason);
     }
 }
 
@@ -352,6 +345,6 @@ fn log_not_removed(failure: &Failure) {
     tracing::warn!(
         event = "node_status_left",
         reason = %failure,
-        "conditions and taints may be left on the node: `node-pressure-monitor sweep` removes them when their heartbeat is old"
+        "conditions and taints may be left on the node: `node-pressure-monitor sweep` removes them when the agent's heartbeat is old"
     );
 }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition};
+use node_pressure_monitor::cluster::node_digest::{Counts, DayDigest};
 use node_pressure_monitor::cluster::status::Effect;
-use node_pressure_monitor::cluster::{NodeStatus, View};
+use node_pressure_monitor::cluster::{NodeDigest, NodeStatus, View};
 use node_pressure_monitor::config::kubernetes_options::Authority;
 use node_pressure_monitor::config::{KubernetesOptions, Mode};
 use node_pressure_monitor::eviction::decider::ProtectedLeak;
@@ -15,7 +16,9 @@ use node_pressure_monitor::units::Monotonic;
 use serde_json::{Value, json};
 
 use crate::reference::NATIVE_READS;
-use crate::support::{KEY, SOON, TYPE, cluster, degradation, end, has, is_tainted, node, ready, status, taints};
+use crate::support::{
+    KEY, SOON, TYPE, cluster, degradation, end, has, is_tainted, lease, lease_path, node, ready, status, taints,
+};
 
 fn with_heartbeat(heartbeat: Duration) -> KubernetesOptions {
     KubernetesOptions { heartbeat, ..KubernetesOptions::default() }
@@ -51,20 +54,45 @@ async fn a_condition_is_written_within_100_ms() {
 }
 
 #[tokio::test]
-async fn a_condition_is_confirmed_while_nothing_changes() {
+async fn heartbeats_do_not_touch_the_node() {
     let stage = Stage::new().await.unwrap();
-    let cluster = cluster(&stage, with_heartbeat(Duration::from_secs(2)));
+    let cluster = cluster(&stage, with_heartbeat(Duration::from_secs(1)));
+    let day = DayDigest { all: Counts { evictions: 3, oom_kills: 1 }, ..DayDigest::default() };
+    cluster.publish_digest(NodeDigest { mode: "enforce", day, ..NodeDigest::default() });
     cluster.publish(status(true, &[]));
-    let first = node(&stage, |node| has(node, TYPE, "True")).await;
-    let time = |node: &Value, which: &str| condition(node, TYPE)[which].as_str().unwrap().to_owned();
-    let beat = time(&first, "lastHeartbeatTime");
-    let second = node(&stage, |node| time(node, "lastHeartbeatTime") > beat).await;
-    assert_eq!(time(&first, "lastTransitionTime"), time(&second, "lastTransitionTime"));
-    assert_eq!(
-        stage.server.log().of("GET", &stage.node_path()).len(),
-        1,
-        "the agent reads the answer of the PATCH instead of the node"
-    );
+    node(&stage, |node| has(node, TYPE, "True")).await;
+    let renewed = |lease: &Value| lease["spec"]["renewTime"].as_str().unwrap_or_default().to_owned();
+    let counts = |lease: &Value| lease["metadata"]["annotations"]["node-pressure-monitor/evictions"] == "3";
+    let first = lease(&stage, |lease| counts(lease)).await;
+    assert_eq!(first["spec"]["leaseDurationSeconds"], 3);
+    assert_eq!(first["metadata"]["annotations"]["node-pressure-monitor/mode"], "enforce");
+    let second = lease(&stage, |lease| renewed(lease) > renewed(&first)).await;
+    let owner = &second["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("Node"), &json!(stage.node)));
+    lease(&stage, |lease| renewed(lease) > renewed(&second)).await;
+    let log = stage.server.log();
+    assert_eq!(log.of("PATCH", &stage.node_path()).len(), 0);
+    assert_eq!(log.of("PATCH", &status_path(&stage)).len(), 1, "the condition has not changed");
+    assert_eq!(log.of("GET", &stage.node_path()).len(), 1, "the agent knows the answer of its PATCH");
+    let path = lease_path(&stage);
+    cluster.stop(SOON);
+    assert!(stage.get(&path).await.unwrap().is_none(), "an agent that stops removes its Lease");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_taint_that_takes_long_comes_all_the_same() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(false, &[]));
+    node(&stage, |node| has(node, TYPE, "False")).await;
+    let late = Fault::delay(Duration::from_millis(2_500)).of("PATCH").ending(stage.node_path()).once();
+    stage.server.faults().add(late);
+    stage.server.log().clear();
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    let conditions = node(&stage, |node| has(node, TYPE, "True")).await;
+    assert!(!is_tainted(&conditions, KEY, "NoSchedule"), "the condition did not wait for the taint");
+    node(&stage, |node| is_tainted(node, KEY, "NoSchedule")).await;
     end(stage, cluster).await;
 }
 

@@ -5,15 +5,17 @@ use std::time::Duration;
 use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition};
-use node_pressure_monitor::cluster::condition_names::HEARTBEAT;
 use node_pressure_monitor::cluster::status::Effect;
 use node_pressure_monitor::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::{Value, json};
 
-use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, node, status};
+use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, lease, lease_path, node, status};
 
-const RULES: Rules = Rules { heartbeat: Duration::from_millis(200), remove: false, dry_run: false, by_clock: false };
+const RULES: Rules = Rules { remove: false, dry_run: false, by_clock: false };
+
+/// Longer than a Lease of a second is valid.
+const OVER: Duration = Duration::from_millis(1_200);
 
 async fn sweeper(stage: &Stage, rules: Rules) -> Sweeper {
     Sweeper::connect(&access(stage), rules, Some(stage.node.clone())).await.unwrap()
@@ -28,9 +30,14 @@ async fn round(sweeper: &mut Sweeper) -> (Round, Vec<Swept>) {
 /// Makes a node whose agent was killed under pressure.
 async fn abandoned(stage: &Stage) {
     silent(stage).await;
-    // The agent's heartbeat interval equals the sweeper's.
-    let promise = json!({"metadata": {"annotations": {HEARTBEAT: "0"}}});
-    let (status, answer) = stage.ask(Method::PATCH, &stage.node_path(), promise).await.unwrap();
+    promise(stage, 1).await;
+}
+
+/// Sets for how many seconds the Lease is valid.
+async fn promise(stage: &Stage, seconds: u64) {
+    lease(stage, |_| true).await;
+    let promise = json!({"spec": {"leaseDurationSeconds": seconds}});
+    let (status, answer) = stage.ask(Method::PATCH, &lease_path(stage), promise).await.unwrap();
     assert_eq!(status, 200, "{answer}");
 }
 
@@ -49,8 +56,8 @@ async fn conditions_of_a_killed_agent_become_unknown() {
     abandoned(&stage).await;
     let mut sweeper = sweeper(&stage, RULES).await;
     let (first, swept) = round(&mut sweeper).await;
-    assert_eq!((first.watched, swept.len()), (1, 0), "the agent may be alive");
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!((first.agents, swept.len()), (1, 0), "the agent may be alive");
+    tokio::time::sleep(OVER).await;
     let (second, swept) = round(&mut sweeper).await;
     assert_eq!((second.swept, second.failed), (1, 0), "{swept:?}");
     let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
@@ -69,8 +76,8 @@ async fn a_long_heartbeat_interval_of_the_agent_counts() {
     let stage = Stage::new().await.unwrap();
     silent(&stage).await;
     let mut sweeper = sweeper(&stage, RULES).await;
-    assert_eq!(round(&mut sweeper).await.0.watched, 1);
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(round(&mut sweeper).await.0.agents, 1);
+    tokio::time::sleep(OVER).await;
     assert_eq!(round(&mut sweeper).await.0.swept, 0);
     stage.end().await.unwrap();
 }
@@ -82,7 +89,7 @@ async fn a_living_agents_node_is_not_changed() {
         cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(1), ..KubernetesOptions::default() });
     cluster.publish(status(true, &[Effect::NoSchedule]));
     node(&stage, |node| is_tainted(node, KEY, "NoSchedule")).await;
-    let mut sweeper = sweeper(&stage, Rules { heartbeat: Duration::from_secs(1), ..RULES }).await;
+    let mut sweeper = sweeper(&stage, RULES).await;
     for _ in 0..5 {
         assert_eq!(round(&mut sweeper).await.0.swept, 0);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -101,7 +108,7 @@ async fn an_agent_that_returns_at_the_same_time_wins() {
     abandoned(&stage).await;
     let mut sweeper = sweeper(&stage, RULES).await;
     round(&mut sweeper).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    tokio::time::sleep(OVER).await;
     // Another writer has changed the node between the list and the write.
     stage.server.faults().add(Fault::answer(409).of("PATCH").once());
     let (again, _) = round(&mut sweeper).await;
@@ -115,7 +122,8 @@ async fn an_agent_that_returns_at_the_same_time_wins() {
 async fn a_dry_run_reports_only() {
     let stage = Stage::new().await.unwrap();
     abandoned(&stage).await;
-    let rules = Rules { dry_run: true, by_clock: true, heartbeat: Duration::ZERO, ..RULES };
+    tokio::time::sleep(OVER).await;
+    let rules = Rules { dry_run: true, by_clock: true, ..RULES };
     let (_, swept) = round(&mut sweeper(&stage, rules).await).await;
     let words = swept[0].done.join("; ");
     assert!(words.contains(&format!("taint {KEY}:NoSchedule would be removed")), "{words}");
@@ -130,7 +138,7 @@ async fn remove_succeeds_in_spite_of_conflicts() {
     let stage = Stage::new().await.unwrap();
     let before = stage.get(&stage.node_path()).await.unwrap().unwrap();
     abandoned(&stage).await;
-    stage.server.faults().add(Fault::answer(409).of("PATCH").times(2));
+    stage.server.faults().add(Fault::answer(409).of("PATCH").at("/nodes/").times(2));
     let rules = Rules { remove: true, by_clock: true, ..RULES };
     let (done, swept) = round(&mut sweeper(&stage, rules).await).await;
     assert_eq!((done.swept, done.failed), (1, 0), "{swept:?}");
@@ -138,8 +146,9 @@ async fn remove_succeeds_in_spite_of_conflicts() {
     assert!(condition(&after, TYPE).is_null());
     let taints = |node: &Value| node.pointer("/spec/taints").and_then(Value::as_array).map_or(0, Vec::len);
     assert_eq!(taints(&after), taints(&before));
+    assert_eq!(stage.get(&lease_path(&stage)).await.unwrap(), None);
     let (again, _) = round(&mut sweeper(&stage, rules).await).await;
-    assert_eq!(again.watched, 0);
+    assert_eq!((again.agents, again.watched), (0, 0));
     stage.end().await.unwrap();
 }
 
@@ -148,9 +157,26 @@ async fn a_missing_write_permission_is_reported() {
     let stage = Stage::new().await.unwrap();
     abandoned(&stage).await;
     stage.server.faults().add(Fault::answer(403).of("PATCH"));
-    let rules = Rules { by_clock: true, heartbeat: Duration::ZERO, ..RULES };
+    tokio::time::sleep(OVER).await;
+    let rules = Rules { by_clock: true, ..RULES };
     let (done, swept) = round(&mut sweeper(&stage, rules).await).await;
     assert_eq!((done.swept, done.failed), (0, 1));
     assert!(swept[0].failure.as_deref().is_some_and(|failure| failure.contains("not allowed")), "{swept:?}");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_namespace_sweeps_nothing() {
+    let stage = Stage::new().await.unwrap();
+    silent(&stage).await;
+    let elsewhere = access(&stage).in_namespace(Some(stage.namespace.clone()));
+    let rules = Rules { by_clock: true, ..RULES };
+    if stage.skips("sweeping all nodes of a cluster") {
+        return stage.end().await.unwrap();
+    }
+    let mut sweeper = Sweeper::connect(&elsewhere, rules, None).await.unwrap();
+    let refused = sweeper.round(&mut |_| {}).await.unwrap_err().to_string();
+    assert!(refused.contains("--namespace"), "{refused}");
+    assert!(has(&stage.get(&stage.node_path()).await.unwrap().unwrap(), TYPE, "True"));
     stage.end().await.unwrap();
 }

@@ -1,0 +1,118 @@
+//! The node's Lease: the agent's heartbeat. It is small, and nobody watches it; the Node object, which every watcher gets, is written
+//! when something changes.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::config::KubernetesOptions;
+use crate::units::Degradations;
+
+use super::api_call::{Failure, TIMEOUT, call};
+use super::api_client::Context;
+use super::api_time;
+use super::backoff::{Backoff, jittered};
+use super::node_digest::NodeDigest;
+
+/// Name among the missing capabilities.
+const CAPABILITY: &str = "heartbeat";
+/// Heartbeats until the sweeper counts the agent as dead.
+const MISSED: u64 = 3;
+/// Timeout of the request when the agent stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The label that all Leases of agents have.
+pub(super) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "node-pressure-monitor");
+
+/// The Leases in the namespace of the connection: in a pod that of its service account.
+pub(super) fn leases(client: &kube::Client) -> Request {
+    Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", client.default_namespace()))
+}
+
+/// Renews the Lease for ever.
+pub(super) async fn keep(
+    context: &Context,
+    digest: watch::Receiver<NodeDigest>,
+    mut options: watch::Receiver<KubernetesOptions>,
+) {
+    let leases = leases(&context.client);
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    let mut degradations = Degradations::default();
+    loop {
+        let heartbeat = options.borrow_and_update().heartbeat;
+        let lease = lease(context, &digest.borrow().clone(), heartbeat);
+        let renewed = renew(context, &leases, &lease).await;
+        let reason = renewed.as_ref().err().and_then(|failure| reason(failure, context.client.default_namespace()));
+        context.reporter.set_capability(&mut degradations, CAPABILITY, reason);
+        let wait = match renewed {
+            Ok(()) => {
+                backoff.reset();
+                // Jitter must not delay the promised heartbeat.
+                heartbeat.mul_f64(0.9) + jittered(heartbeat / 10)
+            }
+            Err(failure) => backoff.next_wait(failure.retry_after()).min(heartbeat),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            changed = options.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Removes the Lease of an agent that stops.
+pub(super) async fn remove(context: &Context) {
+    let request = leases(&context.client).delete(&context.node_name, &DeleteParams::default());
+    match call::<IgnoredAny>(&context.client, request, STOP_TIMEOUT).await {
+        Ok(_) | Err(Failure::NotFound(_)) => {}
+        Err(failure) => tracing::warn!(event = "lease_left", reason = %failure, "the node's Lease is left behind"),
+    }
+}
+
+async fn renew(context: &Context, leases: &Request, lease: &Value) -> Result<(), Failure> {
+    let patch = leases.patch(&context.node_name, &PatchParams::default(), &Patch::Merge(lease));
+    match call::<IgnoredAny>(&context.client, patch, TIMEOUT).await {
+        Err(Failure::NotFound(_)) => {
+            let create = leases.create(&PostParams::default(), lease.to_string().into_bytes());
+            call::<IgnoredAny>(&context.client, create, TIMEOUT).await.map(drop)
+        }
+        renewed => renewed.map(drop),
+    }
+}
+
+/// Returns the Lease, as a whole object and as a patch.
+fn lease(context: &Context, digest: &NodeDigest, heartbeat: Duration) -> Value {
+    let name = &*context.node_name;
+    let uid = context.reporter.with(|view| view.node.uid.clone());
+    let mut metadata = json!({"name": name, "labels": {LABEL.0: LABEL.1}, "annotations": digest.annotations()});
+    if !uid.is_empty() {
+        // The control plane removes the Lease with its node.
+        metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]);
+    }
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": heartbeat.as_secs().max(1).saturating_mul(MISSED),
+            "renewTime": api_time::now_in_micros(),
+        },
+    })
+}
+
+/// Returns the degradation; none: the pods' reflector reports that the API server does not answer.
+fn reason(failure: &Failure, namespace: &str) -> Option<String> {
+    let fix = match failure {
+        Failure::Later { .. } | Failure::Conflict(_) => return None,
+        Failure::NotFound(_) => format!("create the namespace {namespace}, or name another one in the kubeconfig"),
+        Failure::Forbidden(_) | Failure::Invalid(_) => {
+            format!("grant create, patch and delete on leases in the namespace {namespace}")
+        }
+    };
+    Some(format!("{failure}; the sweeper takes this agent for dead; {fix}"))
+}

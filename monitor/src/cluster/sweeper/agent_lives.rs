@@ -1,0 +1,174 @@
+//! Which agents are dead. Pure; the caller passes the times.
+//!
+//! An agent renews the Lease of its node. It is dead when the Lease has not changed for the time that it promises, whatever the node's
+//! clock shows.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::cluster::api_time;
+
+/// The time after which a node without a Lease counts as one without an agent.
+pub(super) const WITHOUT_LEASE: Duration = Duration::from_secs(180);
+/// The longest promise that is believed.
+const LONGEST: u64 = 3 * 86_400;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Lease {
+    pub(super) metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Metadata {
+    /// That of the node.
+    pub(super) name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    lease_duration_seconds: Option<u64>,
+    renew_time: Option<String>,
+}
+
+impl Lease {
+    fn duration(&self) -> Duration {
+        self.spec.lease_duration_seconds.map_or(WITHOUT_LEASE, |seconds| Duration::from_secs(seconds.clamp(1, LONGEST)))
+    }
+
+    fn is_over(&self, wall: Timestamp) -> bool {
+        let renewed = self.spec.renew_time.as_deref().and_then(api_time::parse);
+        renewed.is_none_or(|at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= self.duration()))
+    }
+}
+
+/// Returns the message for the conditions of an agent that is dead by the clock; none: it is alive.
+pub(super) fn death_by_clock(lease: Option<&Lease>, wall: Timestamp) -> Option<String> {
+    lease.is_none_or(|lease| lease.is_over(wall)).then(|| words(lease))
+}
+
+fn words(lease: Option<&Lease>) -> String {
+    match lease.and_then(|lease| lease.spec.renew_time.as_deref()) {
+        Some(beat) => format!("the node pressure monitor of this node sent its last heartbeat at {beat}"),
+        None => "the node pressure monitor of this node sends no heartbeat".to_owned(),
+    }
+}
+
+#[derive(Debug)]
+struct Life {
+    /// None: the node has conditions or taints of ours, and no Lease.
+    lease: Option<Lease>,
+    /// When the Lease was first seen as it is.
+    since: Instant,
+    /// The node was swept.
+    is_done: bool,
+}
+
+/// What is known of each node's agent from round to round.
+#[derive(Debug, Default)]
+pub(super) struct AgentLives(HashMap<String, Life>);
+
+impl AgentLives {
+    /// Takes in the Leases that there are.
+    pub(super) fn observe(&mut self, leases: Vec<Lease>, now: Instant) {
+        let mut before = std::mem::take(&mut self.0);
+        for lease in leases {
+            let name = lease.metadata.name.clone();
+            let lease = Some(lease);
+            let unchanged = before.remove(&name).filter(|life| life.lease == lease);
+            self.0.insert(name, unchanged.unwrap_or(Life { lease, since: now, is_done: false }));
+        }
+        // A Lease that is gone may have been removed before what it was for.
+        for (name, life) in before.into_iter().filter(|(_, life)| !life.is_done) {
+            let since = if life.lease.is_some() { now } else { life.since };
+            self.0.insert(name, Life { lease: None, since, is_done: false });
+        }
+    }
+
+    /// Takes in that a node has conditions or taints of ours.
+    pub(super) fn observe_ours(&mut self, node: &str, now: Instant) {
+        if !self.0.contains_key(node) {
+            self.0.insert(node.to_owned(), Life { lease: None, since: now, is_done: false });
+        }
+    }
+
+    /// Returns the nodes whose agent is dead and that were not swept since, each with the message for its conditions.
+    pub(super) fn dead(&self, now: Instant) -> Vec<(String, String)> {
+        let is_dead = |life: &Life| {
+            let promised = life.lease.as_ref().map_or(WITHOUT_LEASE, Lease::duration);
+            !life.is_done && now.saturating_duration_since(life.since) >= promised
+        };
+        let dead = self.0.iter().filter(|(_, life)| is_dead(life));
+        dead.map(|(name, life)| (name.clone(), words(life.lease.as_ref()))).collect()
+    }
+
+    pub(super) fn note_done(&mut self, node: &str) {
+        if let Some(life) = self.0.get_mut(node) {
+            life.is_done = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lease(renewed: &str, seconds: u64) -> Lease {
+        let spec = json!({"renewTime": renewed, "leaseDurationSeconds": seconds});
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn a_lease_that_stays_the_same_means_dead() {
+        let (mut lives, start) = (AgentLives::default(), Instant::now());
+        let mut dead = |lease: Option<Lease>, second| {
+            let now = start + Duration::from_secs(second);
+            lives.observe(lease.into_iter().collect(), now);
+            let dead = lives.dead(now);
+            if second == 400 {
+                lives.note_done("n");
+            }
+            dead.len()
+        };
+        let [old, older] = ["2020-01-01T00:00:00.000000Z", "2019-01-01T00:00:00.000000Z"].map(|at| lease(at, 180));
+        assert_eq!((dead(Some(old.clone()), 0), dead(Some(old), 179)), (0, 0));
+        assert_eq!(dead(Some(older.clone()), 180), 0, "alive, although the clock went back");
+        assert_eq!((dead(Some(older.clone()), 359), dead(Some(older.clone()), 400)), (0, 1));
+        assert_eq!(dead(Some(older), 500), 0, "swept");
+        let back = lease("2020-01-01T00:01:00Z", 180);
+        assert_eq!((dead(Some(back.clone()), 501), dead(Some(back), 681)), (0, 1), "back, and dead again");
+        assert_eq!((dead(None, 682), dead(None, 861), dead(None, 862)), (0, 0, 1), "the Lease was removed");
+    }
+
+    #[test]
+    fn a_node_without_a_lease_has_no_agent_after_a_while() {
+        let (mut lives, start) = (AgentLives::default(), Instant::now());
+        lives.observe_ours("n", start);
+        lives.observe(Vec::new(), start + WITHOUT_LEASE / 2);
+        lives.observe_ours("n", start + WITHOUT_LEASE / 2);
+        assert_eq!(lives.dead(start + WITHOUT_LEASE / 2), []);
+        let dead = lives.dead(start + WITHOUT_LEASE);
+        assert_eq!(dead.len(), 1);
+        assert!(dead[0].1.ends_with("sends no heartbeat"));
+        lives.note_done("n");
+        lives.observe(Vec::new(), start + WITHOUT_LEASE);
+        assert_eq!(lives.dead(start + 2 * WITHOUT_LEASE), []);
+    }
+
+    #[test]
+    fn in_a_single_round_the_clock_decides() {
+        let wall: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        let dead = |renewed: &str| death_by_clock(Some(&lease(renewed, 180)), wall);
+        assert_eq!(dead("2026-11-21T11:57:01.5Z"), None);
+        assert!(dead("2026-11-21T11:57:00Z").is_some_and(|text| text.ends_with("at 2026-11-21T11:57:00Z")));
+        assert_eq!(dead("2026-11-21T12:30:00Z"), None, "in the future");
+        assert!(death_by_clock(None, wall).is_some());
+    }
+}

@@ -1,0 +1,115 @@
+//! What the node's heartbeat tells about it.
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use super::{ConfigState, LoopState};
+use crate::cluster::NodeDigest;
+use crate::cluster::node_digest::{ConfigDigest, Counts, DayDigest, NearestThreshold};
+use crate::config::Mode;
+use crate::incidents::{Head, IncidentIndex, Kind};
+use crate::units::float;
+
+/// The text of [`Head::mode`] when something was really evicted.
+const ENFORCE: &str = Mode::Enforce.as_str();
+
+pub fn node_digest(
+    state: &LoopState<'_>,
+    configuration: &ConfigState,
+    incidents: &IncidentIndex,
+    now: Timestamp,
+) -> NodeDigest {
+    let mut last_incident = None;
+    let date = day_of(now);
+    let mut day = DayDigest { date: Some(date), ..DayDigest::default() };
+    incidents.visit_newest_first(|head| {
+        last_incident.get_or_insert_with(|| format!("{} {}", head.time.strftime("%Y-%m-%dT%H:%M:%SZ"), head.summary));
+        let is_of_day = day_of(head.time) == date;
+        if is_of_day {
+            count(&mut day, head);
+        }
+        is_of_day
+    });
+    NodeDigest {
+        mode: state.config.mode.as_str(),
+        config: ConfigDigest {
+            hash: configuration.fingerprint.map(|fingerprint| fingerprint.0),
+            since: Some(configuration.since).and_then(timestamp),
+            is_refused: !configuration.is_accepted(),
+        },
+        nearest: nearest(state),
+        day,
+        last_incident,
+    }
+}
+
+fn day_of(time: Timestamp) -> Date {
+    time.to_zoned(TimeZone::UTC).date()
+}
+
+fn timestamp(time: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(time).ok()
+}
+
+fn count(day: &mut DayDigest, head: &Head) {
+    let number = head.repeated.saturating_add(1);
+    let add = |counts: &mut Counts| match head.kind {
+        Kind::OomKill => counts.oom_kills = counts.oom_kills.saturating_add(number),
+        Kind::Eviction if head.mode == ENFORCE => counts.evictions = counts.evictions.saturating_add(number),
+        Kind::Eviction => {}
+    };
+    let mut counts = Counts::default();
+    add(&mut counts);
+    if counts == Counts::default() {
+        return;
+    }
+    add(&mut day.all);
+    if let Some(namespace) = head.namespace() {
+        add(day.namespaces.entry(namespace.to_owned()).or_default());
+    }
+}
+
+/// Returns the armed threshold whose signal is the smallest multiple of it.
+fn nearest(state: &LoopState<'_>) -> Option<NearestThreshold> {
+    let observation = state.sensors.observation(state.config.policy.semantics)?;
+    let distances = state.decision.armed().iter().filter_map(|armed| {
+        let value = observation.get(armed.threshold.signal)?;
+        let at = armed.threshold.value.resolve(value.capacity, state.config.policy.quirks).units();
+        let near = NearestThreshold { threshold: armed.threshold.to_string(), available: value.available, value: at };
+        (at > 0).then(|| (float(value.available.max(0).unsigned_abs()) / float(at.unsigned_abs()), near))
+    });
+    distances.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, near)| near)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_counts_what_was_evicted_by_namespace() {
+        let head = |kind, mode: &str, pod: Option<&str>, repeated| Head {
+            id: String::new(),
+            kind,
+            time: Timestamp::UNIX_EPOCH,
+            summary: String::new(),
+            mode: mode.to_owned(),
+            pod: pod.map(str::to_owned),
+            repeated,
+        };
+        let mut day = DayDigest::default();
+        for head in [
+            head(Kind::Eviction, "enforce", Some("batch/report"), 0),
+            head(Kind::Eviction, "observe", Some("batch/report"), 0),
+            head(Kind::OomKill, "observe", Some("batch/other"), 811),
+            head(Kind::OomKill, "enforce", None, 0),
+        ] {
+            count(&mut day, &head);
+        }
+        assert_eq!(day.all, Counts { evictions: 1, oom_kills: 813 });
+        assert_eq!(day.namespaces.len(), 1);
+        assert_eq!(day.namespaces["batch"], Counts { evictions: 1, oom_kills: 812 });
+    }
+}
