@@ -35,6 +35,8 @@ pub struct Growth {
     since: Option<Monotonic>,
     read: Option<Monotonic>,
     chosen: Option<Monotonic>,
+    /// How many workloads had appeared since the start of the agent when the largest were chosen.
+    appeared: u64,
 }
 
 #[derive(Debug)]
@@ -46,24 +48,24 @@ struct Reading {
 }
 
 impl Growth {
-    /// Returns whether a reading is due while a threshold is near.
-    pub(super) fn is_due(&self, is_urgent: bool, now: Monotonic) -> bool {
+    /// Returns whether a reading is due while a threshold is near. `appeared` is how many workloads have appeared since the agent started.
+    pub(super) fn is_due(&self, is_urgent: bool, appeared: u64, now: Monotonic) -> bool {
         let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
-        // Size and age are a poor guess: an agent that starts under pressure needs its second reading before its first eviction.
-        let is_blind = self.readings.values().all(|reading| reading.growth.is_none());
-        let interval = match (is_lasting, is_urgent) {
-            (true, _) => SELDOM,
-            (false, true) if !is_blind => SPAN,
-            (false, _) => EVERY,
+        // Size and age are a poor guess. The workload that is new may be the one that leaks.
+        let is_blind = appeared != self.appeared || self.readings.values().any(|reading| reading.growth.is_none());
+        let interval = match (is_blind, is_lasting, is_urgent) {
+            (true, ..) | (false, false, false) => EVERY,
+            (false, true, _) => SELDOM,
+            (false, false, true) => SPAN,
         };
         self.read.is_none_or(|read| now.since(read) >= interval)
     }
 
-    pub(super) fn read(&mut self, tree: &mut WorkloadTree, now: Monotonic) {
+    pub(super) fn read(&mut self, tree: &mut WorkloadTree, appeared: u64, now: Monotonic) {
         self.read = Some(now);
         self.since.get_or_insert(now);
-        if self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY) {
-            self.chosen = Some(now);
+        if appeared != self.appeared || self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY) {
+            (self.chosen, self.appeared) = (Some(now), appeared);
             self.choose(tree);
         }
         self.readings.retain(|id, reading| {
@@ -199,16 +201,19 @@ mod tests {
     fn the_second_reading_follows_soon_even_in_an_urgent_moment() {
         let at = |milliseconds: u64| Monotonic(milliseconds * 1_000_000);
         let reading = |growth| Reading { window: Window::of(SPAN, EVERY), gain: Bytes(1), growth };
-        for (growth, milliseconds, is_urgent, is_due) in [
-            (None, 200, true, true),
-            (Some(0), 200, true, false),
-            (Some(0), 1_000, true, true),
-            (Some(0), 200, false, true),
-            (None, 199, false, false),
+        for (growth, appeared, milliseconds, is_urgent, is_due) in [
+            (None, 0, 200, true, true),
+            (Some(0), 0, 200, true, false),
+            (Some(0), 1, 200, true, true),
+            (Some(0), 0, 1_000, true, true),
+            (Some(0), 0, 200, false, true),
+            (None, 1, 199, false, false),
         ] {
-            let readings = HashMap::from([(CgroupId(1), reading(growth))]);
+            let readings = [Some(0), growth].map(reading);
+            let readings = (1..).map(CgroupId).zip(readings).collect();
             let read = Growth { readings, since: Some(at(0)), read: Some(at(0)), ..Growth::default() };
-            assert_eq!(read.is_due(is_urgent, at(milliseconds)), is_due, "{growth:?} {milliseconds} {is_urgent}");
+            let name = format!("{growth:?} {appeared} {milliseconds} {is_urgent}");
+            assert_eq!(read.is_due(is_urgent, appeared, at(milliseconds)), is_due, "{name}");
         }
     }
 

@@ -13,12 +13,15 @@ use super::dying_workloads::KilledBy;
 
 impl Sensors {
     /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
-    /// a reading of the last second is enough.
+    /// a reading of the last second is enough, unless a workload has appeared since.
     pub fn watch_growth(&mut self, (is_near, is_urgent): (bool, bool), proc_root: &Path, now: Monotonic) {
         if !is_near {
             self.growth.forget();
-        } else if self.growth.is_due(is_urgent, now) {
-            self.growth.read(self.workloads.tree_mut(), now);
+            return;
+        }
+        let appeared = self.workloads.appeared_ever();
+        if self.growth.is_due(is_urgent, appeared, now) {
+            self.growth.read(self.workloads.tree_mut(), appeared, now);
             self.note_others_victims(proc_root);
         }
     }

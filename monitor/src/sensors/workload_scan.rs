@@ -39,6 +39,7 @@ pub struct Workloads {
     cut: Option<String>,
     /// The workloads found since the last [`Self::take_appeared`].
     appeared: Vec<CgroupId>,
+    appeared_ever: u64,
     /// Pods that have ended since the last [`Self::take_ended`], and when that was found.
     ended: Vec<(CgroupId, Monotonic)>,
     /// Removed cgroups, whose counters are dropped at the next housekeeping.
@@ -60,6 +61,7 @@ impl Workloads {
             missing: None,
             cut: None,
             appeared: Vec::new(),
+            appeared_ever: 0,
             ended: Vec::new(),
             removed: HashSet::new(),
             unowned: HashSet::new(),
@@ -96,7 +98,7 @@ impl Workloads {
         match self.tree.scan() {
             Ok(Changes { forgotten, appeared, ended, unreadable, cut }) => {
                 self.removed.extend(forgotten);
-                self.appeared.extend(appeared);
+                self.note_appeared(appeared);
                 self.note_ended(ended);
                 (self.missing, self.cut) = (first_of(&unreadable), first_of(&cut));
             }
@@ -125,7 +127,7 @@ impl Workloads {
         // Workloads that it does not read stay as the last scan found them.
         match self.tree.scan_workloads() {
             Ok(changes) => {
-                self.appeared.extend(changes.appeared);
+                self.note_appeared(changes.appeared);
                 self.note_ended(changes.ended);
             }
             Err(error) => self.missing = Some(error.to_string()),
@@ -210,6 +212,16 @@ impl Workloads {
     /// Returns the workloads found since the last call.
     pub fn take_appeared(&mut self) -> Vec<CgroupId> {
         std::mem::take(&mut self.appeared)
+    }
+
+    /// Returns how many workloads have appeared since the start.
+    pub(super) const fn appeared_ever(&self) -> u64 {
+        self.appeared_ever
+    }
+
+    fn note_appeared(&mut self, appeared: Vec<CgroupId>) {
+        self.appeared_ever += appeared.len() as u64;
+        self.appeared.extend(appeared);
     }
 }
 
