@@ -5,6 +5,7 @@ mod housekeeping;
 mod observe;
 mod parts;
 mod pod_sources;
+mod pool;
 mod rehearsal;
 mod reload;
 mod runtime_events;
@@ -28,6 +29,7 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 pub use self::parts::Parts;
+pub use self::pool::PoolChoice;
 pub use self::reload::Reload;
 pub use self::wakeup::Wakeup;
 

@@ -132,7 +132,9 @@ impl<'a> Stage<'a> {
     pub fn check(&mut self, holds: bool, story: impl FnOnce() -> String) {
         self.checked += 1;
         if !holds {
-            self.failures.push(story());
+            let story = story();
+            self.note(format_args!("FAILED {story}"));
+            self.failures.push(story);
         }
     }
 

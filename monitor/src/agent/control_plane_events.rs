@@ -79,6 +79,7 @@ impl Agent {
         let now = Monotonic::now();
         let effect = "whether the node is in maintenance is not known";
         self.reporter.set_capability(NODE_CAPABILITY, node.degradation.as_deref(), effect, now);
+        self.follow_pool();
         if !is_changed {
             return;
         }

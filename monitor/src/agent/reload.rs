@@ -17,6 +17,7 @@ use crate::sensors::counter_error::CounterError;
 use crate::units::{Monotonic, split_degradation};
 
 use super::Agent;
+use super::pool::PoolChoice;
 
 /// Name in the list of degraded capabilities.
 const CAPABILITY: &str = "configuration";
@@ -28,12 +29,13 @@ const RECLAIM: &str = "memory.reclaim";
 pub struct Reload {
     file: Option<ConfigWatch>,
     state: ConfigState,
+    pool: PoolChoice,
 }
 
 impl Reload {
     /// Reloads from this file; without a file the configuration never changes.
-    pub fn of(file: Option<ConfigWatch>, state: ConfigState) -> Self {
-        Self { file, state }
+    pub fn of(file: Option<ConfigWatch>, state: ConfigState, pool: PoolChoice) -> Self {
+        Self { file, state, pool }
     }
 
     pub(super) fn state(&self) -> &ConfigState {
@@ -84,19 +86,8 @@ impl Agent {
                     let warning = &warning.to_string();
                     self.reporter.report(&Record::ConfigurationWarning { file: None, fields: None, warning }, now);
                 }
-                let Adopted { config, changed, needs_restart } = Adopted::by(&self.config, for_the_loop(config));
-                let is_changed = !changed.is_empty();
-                if is_changed {
-                    self.adopt(config);
-                }
-                let mode = self.config.mode;
-                let (changed, fields) = (changed.join(", "), needs_restart.join(", "));
-                self.reporter.report(&Record::ConfigurationApplied { file: &file, changed: &changed, mode }, now);
-                if !fields.is_empty() {
-                    let (file, fields) = (Some(file.as_str()), Some(fields.as_str()));
-                    let warning = "these fields keep their values until the agent restarts";
-                    self.reporter.report(&Record::ConfigurationWarning { file, fields, warning }, now);
-                }
+                self.reload.pool.set_wanted(config);
+                let (is_changed, needs_restart) = self.apply_wanted(&file);
                 let since = SystemTime::now();
                 self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint: news.fingerprint };
                 if is_changed { ReloadOutcome::Applied } else { ReloadOutcome::Unchanged }
@@ -110,6 +101,52 @@ impl Agent {
         let trouble = (reason != "InForce").then_some(message);
         self.reporter.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(state, Some(outcome)));
+    }
+
+    /// Puts what the file asks for on this node in force. Returns whether that differs from before, and which fields need a restart.
+    fn apply_wanted(&mut self, file: &str) -> (bool, Vec<&'static str>) {
+        let now = Monotonic::now();
+        let wanted = self.configuration_of_this_node();
+        self.show_pool(wanted.pool.as_deref());
+        let Adopted { config, changed, needs_restart } = Adopted::by(&self.config, wanted);
+        let is_changed = !changed.is_empty();
+        if is_changed {
+            self.adopt(config);
+        }
+        let (mode, pool) = (self.config.mode, self.config.pool.as_deref());
+        let (changed, fields) = (changed.join(", "), needs_restart.join(", "));
+        self.reporter.report(&Record::ConfigurationApplied { file, changed: &changed, mode, pool }, now);
+        if !fields.is_empty() {
+            let (file, fields) = (Some(file), Some(fields.as_str()));
+            let warning = "these fields keep their values until the agent restarts";
+            self.reporter.report(&Record::ConfigurationWarning { file, fields, warning }, now);
+        }
+        (is_changed, needs_restart)
+    }
+
+    /// Puts the configuration of another pool in force if the node's labels have changed.
+    pub(super) fn follow_pool(&mut self) {
+        if !self.reload.pool.has_pools() {
+            return;
+        }
+        let wanted = self.configuration_of_this_node();
+        if !Adopted::by(&self.config, wanted).changed.is_empty() {
+            let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+            self.apply_wanted(&file);
+        }
+    }
+
+    pub(super) fn show_pool(&self, name: Option<&str>) {
+        if self.reload.pool.has_pools() {
+            self.reporter.with_metrics(|metrics| metrics.configuration.set_pool(name.unwrap_or_default()));
+        }
+    }
+
+    fn configuration_of_this_node(&mut self) -> MonitorConfig {
+        let cluster = &self.sensors.platform.cluster;
+        let (node, is_alone) = (cluster.view().node, !cluster.is_there());
+        let labels = (is_alone || !node.uid.is_empty()).then_some(&node.labels);
+        for_the_loop(self.reload.pool.choose(labels))
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived

@@ -1,5 +1,6 @@
 //! The state that the two API threads share with the loop, and the events by which they wake it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
@@ -43,6 +44,7 @@ impl State {
 pub struct NodeFacts {
     /// Empty until the object was read.
     pub uid: String,
+    pub labels: BTreeMap<String, String>,
     /// Why the node is in maintenance, for the log; none: it is not.
     pub maintenance: Option<String>,
     /// Why the object cannot be read now; the other fields keep their last values.

@@ -2,6 +2,8 @@
 //!
 //! The deletion of a machine does not show here: its marks are on its `Machine`, and its node is cordoned when it is drained.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
@@ -53,6 +55,12 @@ pub(super) struct Metadata {
     deletion_timestamp: bool,
     #[serde(deserialize_with = "annotations")]
     annotations: Vec<(String, String)>,
+    #[serde(deserialize_with = "labels")]
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+fn labels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    Ok(entries_of(deserializer, |_: &String| true)?.into_iter().collect())
 }
 
 fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {

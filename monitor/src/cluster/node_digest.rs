@@ -11,6 +11,7 @@ const LINE: usize = 200;
 pub struct NodeDigest {
     /// `enforce` or `observe`.
     pub mode: &'static str,
+    pub pool: Option<std::sync::Arc<str>>,
     pub config: ConfigDigest,
     /// The armed threshold that the node is nearest to.
     pub nearest: Option<NearestThreshold>,
@@ -53,13 +54,14 @@ pub struct Counts {
 impl NodeDigest {
     /// Returns the annotations. A value of null removes an annotation that an earlier digest had.
     pub(super) fn annotations(&self) -> serde_json::Map<String, serde_json::Value> {
-        let Self { mode, config, nearest, day, last_incident } = self;
+        let Self { mode, pool, config, nearest, day, last_incident } = self;
         let nearest = nearest.as_ref().map(|NearestThreshold { threshold, available, value }| {
             serde_json::json!({"threshold": threshold, "available": available, "value": value}).to_string()
         });
         let entries = [
             ("version", Some(env!("CARGO_PKG_VERSION").to_owned())),
             ("mode", Some((*mode).to_owned()).filter(|mode| !mode.is_empty())),
+            ("pool", pool.as_deref().map(str::to_owned)),
             ("config-hash", config.hash.map(|hash| format!("{hash:016x}"))),
             ("config-since", config.since.map(|since| since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())),
             ("config-refused", config.is_refused.then(|| "true".to_owned())),

@@ -7,7 +7,7 @@ use crate::units::Monotonic;
 use super::api_answer::Refusal;
 use super::api_client::Context;
 use super::api_state::{Event, NodeFacts};
-use super::maintenance::NodeMarks;
+use super::maintenance::{Metadata, NodeMarks};
 use super::reflector::{self, Reflector};
 
 pub(super) async fn watch(context: &Context) {
@@ -100,7 +100,8 @@ impl Reflector for NodeReflector {
 fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
     let node: NodeMarks = serde_json::from_slice(object).ok()?;
     let maintenance = node.maintenance();
-    Some((NodeFacts { uid: node.metadata.uid, maintenance, degradation: None }, node.metadata.resource_version))
+    let Metadata { uid, resource_version, labels, .. } = node.metadata;
+    Some((NodeFacts { uid, labels, maintenance, degradation: None }, resource_version))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -10,7 +11,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
 use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, ScoreRecord, self_protection};
-use crate::agent::{Agent, Parts, Reload};
+use crate::agent::{Agent, Parts, PoolChoice, Reload};
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::cluster::{Access, Cluster};
 use crate::config::config_watch::Interpret;
@@ -57,12 +58,17 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     }
     share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
+    let has_api_server = Access::find(&config.kubernetes).is_some();
+    let mut pool = PoolChoice::of(config);
+    let strictest = pool.strictest_mode();
+    let config = pool.choose((!has_api_server).then_some(&BTreeMap::new()));
+    let private = private_namespaces(strictest)?;
     thaw_left_frozen(&config);
     restore_scores(&config);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
-    let served = runtime.block_on(serve(config, file, format == LogFormat::Text, log));
+    let served = runtime.block_on(serve((config, pool), private, file, format == LogFormat::Text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     Ok(served?)
@@ -147,7 +153,7 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
 fn interpret(path: PathBuf, options: Options) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(wanted.config.mode).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        private_namespaces(PoolChoice::of(wanted.config.clone()).strictest_mode()).map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
 }
@@ -167,12 +173,12 @@ pub(super) const SWAP_ON: &str =
     "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory";
 
 async fn serve(
-    config: MonitorConfig,
+    (config, pool): (MonitorConfig, PoolChoice),
+    private: Option<String>,
     file: Option<(PathBuf, Fingerprint, Options)>,
     text: bool,
     log: logging::Writer,
 ) -> anyhow::Result<()> {
-    let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(anyhow::Error::msg)?;
     let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
@@ -202,7 +208,7 @@ async fn serve(
         ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
     };
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
-    let reload = Reload::of(file, config_state);
+    let reload = Reload::of(file, config_state, pool);
     // Threads inherit the loop's priority, so this thread must start before the loop raises its own.
     let filesystems = FilesystemSignals::start(&config).context("cannot start the thread that asks the filesystems")?;
     let roots = Roots::of(&config);

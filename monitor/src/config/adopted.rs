@@ -28,6 +28,8 @@ impl Adopted {
     pub fn by(running: &MonitorConfig, mut wanted: MonitorConfig) -> Self {
         let mut fields = Fields::default();
         compare!(fields, running, &mut wanted, MonitorConfig {
+            live pool "pool",
+            derived pools,
             live mode "mode",
             policy policy,
             derived has_default_hard,

@@ -173,6 +173,29 @@ impl<'a> Walk<'a> {
         Fields { path: field.path.clone(), entries }
     }
 
+    /// Reads a map whose names are free.
+    pub fn entries<'n>(&mut self, field: &Field<'n>, fix: &str) -> Vec<(&'n str, Field<'n>)> {
+        let pairs = self.pairs(field, fix).into_iter();
+        pairs.map(|(name, _, node)| (name, Field { path: join(&field.path, name), node })).collect()
+    }
+
+    /// Reads a document that repeats parts of this one: errors and warnings about places that have one are left out.
+    pub fn within<T>(&mut self, read: impl FnOnce(&mut Walk<'_>) -> T) -> T {
+        let mut inner = Walk::new(self.file);
+        let found = read(&mut inner);
+        let is_known = |known: &[ConfigError], new: &ConfigError| {
+            known.iter().any(|known| (known.line, known.column) == (new.line, new.column))
+        };
+        inner.errors.retain(|error| !is_known(&self.errors, error));
+        let warned: Vec<ConfigError> = self.warnings.iter().map(|warning| warning.0.clone()).collect();
+        inner.warnings.retain(|warning| !is_known(&warned, &warning.0));
+        let room = MOST_ERRORS.saturating_sub(self.errors.len());
+        self.more += inner.errors.len().saturating_sub(room);
+        self.errors.extend(inner.errors.into_iter().take(room));
+        self.warnings.extend(inner.warnings);
+        found
+    }
+
     pub fn propose(&self, name: &str, known: &[&str]) -> String {
         if self.errors.len() >= MOST_ERRORS {
             // The error is only counted.

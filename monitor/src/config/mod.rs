@@ -12,6 +12,7 @@ pub mod file_watch;
 pub mod kubernetes_options;
 pub mod patterns;
 pub mod policy;
+pub mod pools;
 pub mod pressure_conditions;
 pub mod quirks;
 pub mod runtime_options;
@@ -31,6 +32,7 @@ pub use patterns::{NamePattern, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
 };
+pub use pools::{KnownPool, Pool};
 pub use pressure_conditions::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quirks::{Quirk, Quirks, Semantics};
 pub use runtime_options::{RuntimeEndpoint, RuntimeOptions};

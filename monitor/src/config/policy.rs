@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use super::candidate_options::CandidateOptions;
 use super::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use super::kubernetes_options::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
+use super::pools::Pool;
 use super::pressure_conditions::PressureCondition;
 use super::quirks::{Quirk, Quirks, Semantics};
 use super::runtime_options::RuntimeOptions;
@@ -125,6 +127,10 @@ pub struct Reservations {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct MonitorConfig {
+    /// The name of the pool that the node is in.
+    pub pool: Option<Arc<str>>,
+    /// Pools of nodes; the first one whose labels a node has replaces this configuration.
+    pub pools: Vec<Pool>,
     pub mode: Mode,
     pub policy: Policy,
     /// The hard threshold is the default, because the file has no `evictionHard`. The agent fits it to the machine.
@@ -155,6 +161,8 @@ pub struct MonitorConfig {
 impl Default for MonitorConfig {
     fn default() -> Self {
         Self {
+            pool: None,
+            pools: Vec::new(),
             mode: Mode::default(),
             policy: Policy::default(),
             has_default_hard: true,

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus::{Gauge, IntCounterVec, IntGauge};
+use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge};
 
 use super::register::metrics;
 use crate::config::Fingerprint;
@@ -64,12 +64,19 @@ metrics! {
         last_success: Gauge = "config_last_reload_success_timestamp_seconds",
         /// Whether the configuration file asks for what needs a restart of the agent (1) or not (0).
         restart_needed: IntGauge = "config_restart_needed",
+        /// 1 with the name of the pool whose fields are in force on this node; empty where the node is in none. Absent without `pools`.
+        pool: GaugeVec = "pool_info"{pool},
         /// Hash of the configuration file in force, the same on every node with the same file; 0 without one.
         hash: Gauge = "config_hash",
     }
 }
 
 impl ConfigMetrics {
+    pub fn set_pool(&self, name: &str) {
+        self.pool.reset();
+        self.pool.with_label_values(&[name]).set(1.0);
+    }
+
     /// Updates the state and counts the outcome of a reload. `outcome` is `None` at the start.
     pub fn observe(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
         if let Some(outcome) = outcome {

@@ -169,11 +169,12 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         Record::ConfigurationWarning { file, fields, warning } => {
             tracing::warn!(event = "configuration", file, fields, "{warning}");
         }
-        Record::ConfigurationApplied { file, changed, mode } => tracing::info!(
+        Record::ConfigurationApplied { file, changed, mode, pool } => tracing::info!(
             event = "configuration_applied",
             file,
             changed,
             mode = mode.as_str(),
+            pool,
             "the configuration file is in force"
         ),
         Record::ConfigurationRefused { file, reason } => tracing::error!(

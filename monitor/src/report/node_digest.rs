@@ -35,6 +35,7 @@ pub fn node_digest(
     });
     NodeDigest {
         mode: state.config.mode.as_str(),
+        pool: state.config.pool.clone(),
         config: ConfigDigest {
             hash: configuration.fingerprint.map(|fingerprint| fingerprint.0),
             since: Some(configuration.since).and_then(timestamp),

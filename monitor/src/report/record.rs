@@ -111,7 +111,7 @@ pub enum Record<'r> {
     EventDropped { reason: &'r str },
     // `fields` are those that need a restart, if the warning is about them.
     ConfigurationWarning { file: Option<&'r str>, fields: Option<&'r str>, warning: &'r str },
-    ConfigurationApplied { file: &'r str, changed: &'r str, mode: Mode },
+    ConfigurationApplied { file: &'r str, changed: &'r str, mode: Mode, pool: Option<&'r str> },
     ConfigurationRefused { file: &'r str, reason: &'r str },
     Started(&'r Start<'r>),
 }

@@ -57,7 +57,17 @@ pub(super) fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Res
 
 fn overridden(mut wanted: Loaded, options: &Options) -> Loaded {
     let config = &mut wanted.config;
-    if let Some(error) = CounterError::read(&config.proc_root) {
+    let error = CounterError::read(&config.proc_root);
+    let mut pools = std::mem::take(&mut config.pools);
+    for config in pools.iter_mut().map(|pool| &mut pool.config).chain([&mut *config]) {
+        override_fields(config, options, error.as_ref());
+    }
+    config.pools = pools;
+    wanted
+}
+
+fn override_fields(config: &mut MonitorConfig, options: &Options, error: Option<&CounterError>) {
+    if let Some(error) = error {
         error.fit(config);
     }
     if let Some(mode) = options.mode {
@@ -75,5 +85,4 @@ fn overridden(mut wanted: Loaded, options: &Options) -> Loaded {
     if let Some(node_name) = &options.node_name {
         config.kubernetes.node_name = Some(node_name.clone());
     }
-    wanted
 }

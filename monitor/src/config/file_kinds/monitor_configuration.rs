@@ -8,6 +8,7 @@ use crate::config::candidate_options::{self, CandidateOptions};
 use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::kubernetes_options::KubernetesOptions;
+use crate::config::pools;
 use crate::config::patterns::{NamePattern, built_in_patterns, read_patterns};
 use crate::config::policy::{KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Sampling};
 use crate::config::pressure_conditions::read_pressure_conditions;
@@ -30,7 +31,7 @@ pub const FIELDS: &str = "\
     evictionSoft evictionSoftGracePeriod evictionMinimumReclaim evictionMaxPodGracePeriod \
     evictionPressureTransitionPeriod localStorageCapacityIsolation systemReserved kubeReserved \
     enforceNodeAllocatable sampling evictions pressureConditions protected kernel pods diskUsage incidents \
-    filesystems runtime kubernetes metrics lockFile cgroupRoot procRoot";
+    filesystems runtime kubernetes metrics lockFile cgroupRoot procRoot pools";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
@@ -53,7 +54,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
         walk.set(target, fields.get(name), |walk, field| walk.path(field, example));
     }
     config.serving = ServingOptions::read(walk, &fields, &mut config.listen);
-    MonitorConfig {
+    let config = MonitorConfig {
         pressure_conditions: read_pressure_conditions(walk, &fields),
         disk_usage: DiskUsageOptions::read(walk, &fields),
         incidents: IncidentOptions::read(walk, &fields),
@@ -61,7 +62,9 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
         runtime: RuntimeOptions::read(walk, &fields),
         kubernetes: KubernetesOptions::read(walk, &fields),
         ..config
-    }
+    };
+    // Last: a mistake in a field that pools share is named once, at the field.
+    MonitorConfig { pools: pools::read(walk, document, &fields, read), ..config }
 }
 
 fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {

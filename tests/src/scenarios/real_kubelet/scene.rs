@@ -170,14 +170,23 @@ pub fn ready_pod(stage: &mut Stage<'_>, cluster: &Cluster, but: &str) -> Result<
 
 /// Waits for a ready pod of a Deployment whose UID is not this one.
 pub fn ready_pod_of(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, but: &str) -> Result<Value> {
-    let mut found = None;
+    let (mut found, mut seen) = (None, String::new());
     let came = stage.until(PATIENCE, |_| {
         let pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
+        seen = statuses(&pods);
         found = pods.into_iter().find(|pod| is_ready(pod) && pod["metadata"]["uid"] != but);
         found.is_some()
     });
-    stage.check(came, || format!("no ready pod of {app} after {PATIENCE:?}"));
+    stage.check(came, || format!("no ready pod of {app} after {PATIENCE:?}: {seen}"));
     found.context("no ready pod")
+}
+
+/// Returns names and statuses, for a failure.
+fn statuses(pods: &[Value]) -> String {
+    pods.iter()
+        .map(|pod| format!("{} {}", text(&pod["metadata"]["name"]), pod["status"]))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Lets memory leak in the pod's container.

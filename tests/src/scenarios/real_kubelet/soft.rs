@@ -39,10 +39,12 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     let story = Story::of(&spare_name)?;
     let holder = work(stage, &spare, &format!("hold --name {SPARE} --mib {SPARE_MIB}"))?;
     stage.wait_resident(&holder, SPARE_MIB)?;
+    stage.note("the other pod holds its memory");
     let begun = monotonic_ns();
     let hog = grow(stage, &pod)?;
     let refused = stage.until(PATIENCE, |_| !agent.events("eviction_refused").is_empty());
     stage.check(refused, || format!("no budget refused: {}", agent.tail(10).join(" / ")));
+    stage.note("a budget has refused");
     let gone = stage.until(PATIENCE, |stage| stage.reaper.ended(holder.pid).is_some());
     stage.check(gone, || format!("the other pod was not evicted: {}", agent.tail(10).join(" / ")));
     ready_pod_of(stage, &cluster, SPARE, &spare_uid)?;
@@ -118,8 +120,14 @@ fn protect(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     cluster.apply(BUDGET)?;
     let path = format!("/apis/policy/v1/namespaces/default/poddisruptionbudgets/{APP}");
     let counts = |budget: &Value| budget["status"]["expectedPods"] == 1;
-    let came = stage.until(PATIENCE, |_| cluster.admin.get(&path).is_ok_and(|budget| counts(&budget)));
-    stage.check(came, || "the disruption budget does not count its pod".to_owned());
+    let mut seen = String::new();
+    let came = stage.until(PATIENCE, |_| {
+        let budget = cluster.admin.get(&path);
+        seen = format!("{budget:?}");
+        budget.is_ok_and(|budget| counts(&budget))
+    });
+    stage.check(came, || format!("the disruption budget does not count its pod: {seen}"));
+    stage.note("the disruption budget counts its pod");
     Ok(())
 }
 
