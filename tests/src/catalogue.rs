@@ -187,6 +187,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("swap-keeps-up", V2, Repeated(10), 300, "the kernel swaps a slow leak out while available memory falls below the threshold: no workload is killed"),
     entry("swap-does-not", V2, Repeated(10), 360, "swap that is nearly full, and a leak as fast as the guest can: the leaker dies, no OOM kill"),
     entry("zram", V2, Repeated(10), 300, "swap in zram does not delay an eviction: the leaker dies"),
+    entry("pools", V2, Reference, 120, "labels of the node bring it into a pool that enforces, which an agent remembers while the API server is away"),
     entry("chaos", V2, Repeated(1), 120, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),
     entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
     entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident"),

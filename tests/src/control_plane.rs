@@ -11,6 +11,7 @@ use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use node_pressure_apiserver::access::User;
 use node_pressure_apiserver::resource::RESOURCES;
+use node_pressure_apiserver::stage::AGENTS;
 use node_pressure_apiserver::{Record, Settings, TestServer};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -32,7 +33,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a server with the node and the namespace `default`.
+    /// Starts a server with the node, the namespace `default`, and that of the Leases.
     pub fn start() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
         let settings = Settings { tls: true, ..Settings::default() };
@@ -40,8 +41,10 @@ impl ControlPlane {
         // The client's connections live on the server's threads.
         let client = runtime.block_on(async { server.admin() });
         let plane = Self { server, admin: Admin { runtime, client } };
-        if plane.find("/api/v1/namespaces/default")?.is_none() {
-            plane.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}}))?;
+        for name in ["default", AGENTS] {
+            if plane.find(&format!("/api/v1/namespaces/{name}"))?.is_none() {
+                plane.create("/api/v1/namespaces", &json!({"metadata": {"name": name}}))?;
+            }
         }
         plane.create("/api/v1/nodes", &json!({"metadata": {"name": NODE}}))?;
         Ok(plane)
@@ -60,7 +63,11 @@ impl ControlPlane {
                 Some(namespace) if resource.namespaced => format!("namespaces/{namespace}/"),
                 _ => String::new(),
             };
-            self.create(&format!("{root}/{version}/{within}{}", resource.plural), object)?;
+            let all = format!("{root}/{version}/{within}{}", resource.plural);
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            if kind != "Namespace" || self.find(&format!("{all}/{name}"))?.is_none() {
+                self.create(&all, object)?;
+            }
         }
         Ok(())
     }

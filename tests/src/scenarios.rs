@@ -28,6 +28,7 @@ mod oom;
 mod oom_many;
 mod outage;
 mod overlay;
+mod pools;
 mod pressure;
 mod probes;
 mod projects;
@@ -64,6 +65,7 @@ type Scenario = fn(&mut Stage<'_>) -> Result<()>;
 fn scenario(name: &str) -> Option<Scenario> {
     Some(match name {
         "ramp" => ramps::ramp,
+        "pools" => pools::pools,
         "innocent" => ramps::innocent,
         "ramp-max" => ramps::ramp_max,
         "observe" => pressure::observe,

@@ -1,10 +1,12 @@
 //! How the agent reaches the API server, and under which identity.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Request;
+use kube::api::GetParams;
 use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -14,8 +16,10 @@ use crate::config::kubernetes_options::ApiUse;
 use crate::node::name;
 use crate::units::{Monotonic, lock};
 
+use super::api_call::{TIMEOUT, call};
 use super::api_state::{Reporter, State};
 use super::ledger::Ledger;
+use super::maintenance::NodeMarks;
 
 /// Where a pod finds the token of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -98,6 +102,13 @@ impl Access {
 
     pub fn lock_file(&self) -> Option<&Path> {
         self.lock_file.as_deref()
+    }
+
+    /// Reads the labels of the node's object.
+    pub async fn node_labels(&self) -> Result<BTreeMap<String, String>, String> {
+        let request = kube::core::Request::new("/api/v1/nodes").get(&self.node_name, &GetParams::default());
+        let node: Result<NodeMarks, _> = call(&self.client().await?, request, TIMEOUT).await;
+        node.map(|node| node.metadata.labels).map_err(|failure| failure.to_string())
     }
 
     /// Connects, and retries while the kubeconfig or token cannot be used. None: the loop ended first.

@@ -153,7 +153,8 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
 fn interpret(path: PathBuf, options: Options) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(PoolChoice::of(wanted.config.clone()).strictest_mode()).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        private_namespaces(PoolChoice::of(wanted.config.clone()).strictest_mode())
+            .map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
 }

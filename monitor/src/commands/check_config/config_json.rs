@@ -14,6 +14,8 @@ use crate::units::{Quantity, Resource};
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
     kind: &'static str,
+    mode: &'static str,
+    pools: Vec<PoolAnswer<'a>>,
     semantics: &'static str,
     thresholds: Vec<ThresholdAnswer>,
     ranking: RankingAnswer,
@@ -28,6 +30,12 @@ struct Answer<'a> {
     hard_thresholds_reserved: bool,
     allocatable: Pairs<&'a str, Pairs<&'static str, String>>,
     warnings: &'a [ConfigWarning],
+}
+
+#[derive(Debug, Serialize)]
+struct PoolAnswer<'a> {
+    name: &'a str,
+    mode: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,6 +72,13 @@ pub fn render(loaded: &Loaded, left: &[Allocatable]) -> std::io::Result<String> 
     let policy = &loaded.config.policy;
     let answer = Answer {
         kind: loaded.kind.as_str(),
+        mode: loaded.config.mode.as_str(),
+        pools: loaded
+            .config
+            .pools
+            .iter()
+            .map(|it| PoolAnswer { name: &it.name, mode: it.config.mode.as_str() })
+            .collect(),
         semantics: policy.semantics.as_str(),
         thresholds: policy.thresholds.iter().map(threshold).collect(),
         ranking: ranking(policy),

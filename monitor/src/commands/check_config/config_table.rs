@@ -16,6 +16,12 @@ pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
     let mut text = format!("{}: a valid {}\n\n", printable(file), loaded.kind.as_str());
     thresholds(&mut text, &policy.thresholds);
     text.push('\n');
+    if !loaded.config.pools.is_empty() {
+        row(&mut text, "mode", loaded.config.mode.as_str());
+    }
+    for pool in &loaded.config.pools {
+        row(&mut text, "pool", &format!("{}: {}; --pool {0} shows the rest", pool.name, pool.config.mode.as_str()));
+    }
     row(&mut text, "semantics", &semantics(policy));
     row(&mut text, "ranking", &ranking(policy));
     let scores = policy.oom_scores;

@@ -30,11 +30,14 @@ pub struct Options {
     /// Capacity of a node, to compute its allocatable resources and to judge the thresholds, e.g. memory=10Gi,nodefs.inodesFree=6M
     #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_delimiter = ',', value_parser = parse_capacity)]
     capacity: Vec<(String, Quantity)>,
+    /// Explain the configuration of the nodes in this pool
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
 }
 
 const HELP: &str = r#"--output json prints one object:
 
-  {"kind", "semantics",
+  {"kind", "mode", "pools": [{"name", "mode"}], "semantics",
    "thresholds": [{"signal", "operator": "LessThan", "quantity": "100Mi"|null, "percentage": 0.1|null, "gracePeriodSeconds",
                    "minReclaim": {"quantity"} | {"percentage"} | null}],
    "ranking": {"name", "keys": {by resource}}, "quirks": {by name: true as in the kubelet, false corrected}, "oomScoreAdj",
@@ -100,6 +103,12 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let (name, bytes) = input::configuration(&options.file)?;
     let mut loaded = MonitorConfig::parse_bytes(&name, bytes)
         .map_err(|errors| CommandError::Wrong(format!("the configuration is invalid\n{errors}")))?;
+    if let Some(pool) = &options.pool {
+        let found = loaded.config.pools.iter().find(|it| *it.name == **pool);
+        let found = found.ok_or_else(|| CommandError::Usage(format!("--pool: the file has no pool {pool}")))?;
+        // The places of thresholds are those of the file's own.
+        (loaded.config, loaded.written) = (found.config.clone(), Vec::new());
+    }
     loaded.warnings.extend(above_half(&loaded, &options.capacity));
     for warning in &loaded.warnings {
         output::warn(warning);

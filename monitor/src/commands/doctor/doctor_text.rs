@@ -48,6 +48,9 @@ pub fn render(report: &Report<'_>) -> String {
 
 fn found(page: &mut Page, facts: &Facts) {
     item(page, "mode", facts.mode);
+    if let Some(pool) = &facts.pool {
+        item(page, "pool", pool);
+    }
     item(page, "kernel", &facts.kernel.release);
     let having = |present| -> String {
         let names = facts.kernel.features.iter().filter(|feature| feature.present == present).map(|it| it.name);

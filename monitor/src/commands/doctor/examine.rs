@@ -1,10 +1,11 @@
 //! Collects the facts as the agent does at its start. Settings that the agent would change are tried on this process only.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
 use crate::cluster::{Access, own_permissions};
-use crate::config::{Candidates, MonitorConfig};
+use crate::config::{Candidates, KnownPool, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::{MemDetails, MemInfo};
@@ -22,6 +23,8 @@ use super::{candidate_facts, decision_facts, filesystem_facts, host_facts, runti
 
 /// Collects all facts. `unread` is a configuration file that was not given: the defaults are examined instead.
 pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
+    let (config, poolless) = of_this_node(config).await;
+    let config = &config;
     let proc_root = &config.proc_root;
     let mut problems = Vec::new();
     // As `run` does. If it fails, the namespace is among the facts.
@@ -72,6 +75,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         "incidents are kept in memory, and lost at a restart",
     ));
     missing.extend(api_server(config).await);
+    missing.extend(poolless);
     problems.extend(missing.into_iter().map(degraded));
     if let Some(reason) = unwritable("lock file", &config.lock_file, &without_lock(unread)) {
         problems.push(Problem::fatal("lock file", reason));
@@ -82,6 +86,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
     Facts {
         mode: config.mode.as_str(),
+        pool: config.pool.as_deref().map(str::to_owned),
         kernel: KernelFacts {
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
             features: host_facts::features(hierarchy.as_ref(), proc_root),
@@ -126,6 +131,21 @@ fn root(proc_root: &Path) -> PathBuf {
     let init = proc_root.join("1");
     let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
     process.join("root")
+}
+
+/// Returns the configuration of the pool that this node is in. The second value says why that is not known.
+async fn of_this_node(config: &MonitorConfig) -> (MonitorConfig, Option<String>) {
+    let Some(access) = Access::find(&config.kubernetes).filter(|_| !config.pools.is_empty()) else {
+        return (config.of_pool(KnownPool::Labels(&BTreeMap::new())), None);
+    };
+    match access.node_labels().await {
+        Ok(labels) => (config.of_pool(KnownPool::Labels(&labels)), None),
+        Err(reason) => {
+            let text =
+                format!("pool: the labels of node {} cannot be read: {reason}; it only observes", access.node_name());
+            (config.of_pool(KnownPool::Nothing), Some(text))
+        }
+    }
 }
 
 /// Returns what this machine's agent may not do at the API server, if one is configured.

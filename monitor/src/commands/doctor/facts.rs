@@ -13,6 +13,8 @@ use crate::node::other_killers::OtherKillerFact;
 pub struct Facts {
     /// `observe` or `enforce`, as configured.
     pub mode: &'static str,
+    /// The pool that this node is in, if any.
+    pub pool: Option<String>,
     pub kernel: Kernel,
     /// The hierarchy that accounts memory, if any.
     pub cgroup: Option<Cgroup>,

@@ -20,6 +20,7 @@ pub(in super::super) fn capable() -> Facts {
     };
     Facts {
         mode: "observe",
+        pool: None,
         kernel: Kernel { release: "6.12.0".to_owned(), features: vec![feature("pidfd"), feature("cgroup.kill")] },
         cgroup: Some(Cgroup {
             version: "v2".to_owned(),

@@ -44,7 +44,7 @@ nothing.
 --output json prints one object:
 
   {"version", "enforcing": "safe"|"unsafe", "findings": [{"severity": "unsafe"|"degraded"|"note", "about", "sentence", "mend": TEXT|null}],
-   "mode", "kernel", "cgroup", "probes", "oomKillsToldBy", "pressureStallInformation", "kernelLog", "swapBytes", "capabilities",
+   "mode", "pool", "kernel", "cgroup", "probes", "oomKillsToldBy", "pressureStallInformation", "kernelLog", "swapBytes", "capabilities",
    "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
    "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
    "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],

@@ -15,6 +15,7 @@ use crate::cluster::audit::{self, Client, Request};
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, container_id, is_ready};
 use crate::evidence::meminfo;
+use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, is_evicted, taint};
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, milliseconds_between, nanoseconds};
@@ -203,6 +204,17 @@ pub fn work(stage: &Stage<'_>, pod: &Value, work: &str) -> Result<Worker> {
     let worker = stage.work_in(&scope, APP, work, 1000);
     children_go_to("/proc/self/ns/pid")?;
     worker
+}
+
+/// Ends a workload. The container's first process cannot exit before this process has collected those of its pid namespace, so a kubectl that
+/// waits for the pod would wait for ever.
+pub fn end(stage: &mut Stage<'_>, worker: &Worker) {
+    let pid = worker.pid;
+    if stage.reaper.ended(pid).is_none() {
+        processes::signal(pid, libc::SIGKILL);
+    }
+    let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(pid).is_some());
+    stage.check(ended, || format!("{} does not end", worker.label));
 }
 
 /// Selects the pid namespace of this thread's children.

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::scene::{
-    APP, ENFORCING, LASTS, PATIENCE, Scene, events_of, ready_pod, ready_pod_of, start, tell_since, text, tidy, work,
+    APP, ENFORCING, LASTS, PATIENCE, Scene, end, events_of, ready_pod, ready_pod_of, start, tell_since, text, tidy,
+    work,
 };
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, is_ready, programs};
@@ -64,6 +65,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(marked, || "the Eviction API's mark was not seen on the other pod".to_owned());
     tell_since(stage, begun, &story)?;
     cluster.kubectl(&["delete", "pdb", APP])?;
+    end(stage, &hog);
     tidy(stage, &cluster)
 }
 

@@ -1,0 +1,71 @@
+//! The configuration of a node follows its labels.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use node_pressure_apiserver::stage::AGENTS;
+use serde_json::json;
+
+use crate::agent::Agent;
+use crate::config::AgentConfig;
+use crate::control_plane::{ControlPlane, NODE};
+use crate::processes;
+use crate::stage::Stage;
+
+const POOL: &str = "batch";
+/// Time limit of a change that the agent learns by its watch.
+const SOON: Duration = Duration::from_secs(20);
+
+fn config(plane: &ControlPlane) -> Result<AgentConfig> {
+    let kubeconfig = plane.kubeconfig()?;
+    let extra = format!(
+        "kubernetes: {{kubeconfig: {}, nodeName: {NODE}, heartbeat: 10s}}\n\
+         pools:\n  - name: {POOL}\n    nodeSelector: {{pool: {POOL}}}\n    mode: enforce\n",
+        kubeconfig.display()
+    );
+    Ok(AgentConfig { enforce: false, extra, ..AgentConfig::default() })
+}
+
+/// Returns the pool that the agent's metric names.
+fn pool(agent: &Agent) -> Option<String> {
+    let metrics = agent.metrics().ok()?;
+    let named: Vec<String> = metrics.all("pool_info").map(|series| series.label("pool").to_owned()).collect();
+    named.first().cloned().filter(|_| named.len() == 1)
+}
+
+/// Asserts the pool and the mode that a change of labels brings.
+fn follows(stage: &mut Stage<'_>, agent: &Agent, name: &str, mode: &str) {
+    let came = stage.until(SOON, |_| pool(agent).as_deref() == Some(name));
+    stage.check(came, || format!("the pool is {:?}, expected {name:?}", pool(agent)));
+    let applied = agent.events("configuration_applied");
+    let last = applied.last().map(|record| (record.text("pool").to_owned(), record.text("mode").to_owned()));
+    stage.check_equal("the last configuration", &last, &Some((name.to_owned(), mode.to_owned())));
+}
+
+/// A node without the label observes, with it it enforces, and its agent remembers that while the API server is away.
+pub fn pools(stage: &mut Stage<'_>) -> Result<()> {
+    let plane = ControlPlane::start()?;
+    let config = config(&plane)?;
+    let agent = stage.agent(&config)?;
+    let known = stage.until(SOON, |_| pool(&agent).as_deref() == Some(""));
+    stage.check(known, || format!("the pool is {:?}, expected none", pool(&agent)));
+    plane.merge(&format!("/api/v1/nodes/{NODE}"), &json!({"metadata": {"labels": {"pool": POOL}}}))?;
+    follows(stage, &agent, POOL, "enforce");
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{NODE}");
+    let lease = plane.find(&path)?.unwrap_or_default();
+    stage.check_equal("the holder of the Lease", &lease["spec"]["holderIdentity"], &json!(NODE));
+
+    processes::signal(agent.pid, libc::SIGKILL);
+    let gone = stage.until(SOON, |stage| stage.reaper.ended(agent.pid).is_some());
+    stage.check(gone, || "the first agent did not die".to_owned());
+    drop(plane);
+    let second = stage.agent(&config)?;
+    stage.check_equal("the pool while the API server is away", &pool(&second), &Some(POOL.to_owned()));
+    stage.stop(&second);
+
+    let plane = ControlPlane::start()?;
+    let third = stage.agent(&self::config(&plane)?)?;
+    follows(stage, &third, "", "observe");
+    stage.stop(&third);
+    Ok(())
+}
