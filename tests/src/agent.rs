@@ -78,7 +78,7 @@ impl Agent {
         fs::write(&file, config.yaml()).with_context(|| format!("write {file}"))?;
         let log = PathBuf::from(format!("/tmp/{tag}.log"));
         let stderr = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let arguments = ["run", "--config", file.as_str(), "--mode", config.mode(), "--log-format", "json"];
+        let arguments = ["run", "--config", file.as_str(), "--log-format", "json"];
         let start = Start {
             stderr: Stdio::from(stderr),
             without_capabilities: config.without_capabilities.clone(),

@@ -13,6 +13,9 @@ const OF_BEST: f64 = 10.0;
 const MEASURED_SHARE: f64 = 0.25;
 /// A workload leaks if it grows by at least this share of the fall.
 const LEAK_SHARE: f64 = 0.5;
+/// And by at least this share of the growth of the fastest one that is no dwarf: the fall may have been measured for too short a time, or
+/// be hidden by file pages that the kernel drops.
+const OF_FASTEST: f64 = 1.0 / 3.0;
 
 /// The precedence of candidates that leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -209,19 +212,21 @@ fn growth(row: &Row) -> f64 {
     signed_float(row.outlook.growth)
 }
 
-/// Returns the growth from which on a candidate leaks: half of the fall. If no candidate grows that fast, the fastest ones leak that
-/// together grow by half of the fall. Returns infinity if all together grow less: then something else leaks.
+/// Returns the growth from which on a candidate leaks: half of the fall, and a third of the fastest growth of a large one. If no candidate
+/// grows that fast, the fastest ones leak that together grow by half of the fall. Returns infinity if all together grow less: then something else leaks.
 fn leak(rows: &[Row], need: Need) -> f64 {
     let (Some(measured), Some(assumed)) = (need.measured, need.fall) else { return f64::INFINITY };
     if measured <= 0.0 || measured < assumed * MEASURED_SHARE {
         return f64::INFINITY;
     }
     let half = need.present.map_or(measured, |present| measured.min(present)) * LEAK_SHARE;
+    let measured = || rows.iter().filter(|row| row.outlook.is_growth_measured);
     if rows.iter().any(|row| growth(row) >= half) {
-        return half;
+        let largest = rows.iter().map(|row| row.gain).fold(0.0, f64::max);
+        let large = measured().filter(|row| row.gain * OF_BEST >= largest);
+        return half.max(large.map(growth).fold(0.0, f64::max) * OF_FASTEST);
     }
-    let measured = rows.iter().filter(|row| row.outlook.is_growth_measured);
-    let mut growing: Vec<f64> = measured.map(growth).filter(|growth| *growth > 0.0).collect();
+    let mut growing: Vec<f64> = measured().map(growth).filter(|growth| *growth > 0.0).collect();
     growing.sort_by(|a, b| b.total_cmp(a));
     let mut sum = 0.0;
     let last = growing.into_iter().find(|growth| {

@@ -98,6 +98,11 @@ fn leakers_go_first_or_alone_later_in_a_shortage() {
     let with = |leakers| pick(Need { leakers, ..need(1, Some(80)) }, &no_leaker);
     assert_eq!(with(Leakers::First), Some("large"), "without a leaker the others stay candidates");
     assert_eq!(with(Leakers::Only), None);
+    // A fall that hardly shows, since the kernel drops file pages meanwhile.
+    let only = |pods: &[Pod]| pick(Need { leakers: Leakers::Only, ..need(1, Some(6)) }, pods);
+    assert_eq!(only(&[("forks", 34, 4), ("leaker", 240, 20)]), Some("leaker"), "the fastest is five times as fast");
+    assert_eq!(only(&[("one", 100, 8), ("other", 240, 20)]), Some("one"), "both leak");
+    assert_eq!(only(&[("leaker", 240, 4), ("young", 1, 20)]), Some("leaker"), "the fastest is a dwarf");
     // Twenty together leak: none of them grows by half of the fall.
     let twenty: Vec<Pod> = std::iter::once(("bystander", 400, 0)).chain((0..20).map(|_| ("grower", 50, 5))).collect();
     assert_eq!(pick(Need { leakers: Leakers::Only, ..need(1, Some(100)) }, &twenty), Some("grower"));

@@ -1,4 +1,4 @@
-//! The API server's own log of the requests that change something, and when each arrived.
+//! The API server's own log of the requests that change something or read the node, and when each arrived.
 
 use std::fs;
 
@@ -18,6 +18,7 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
   - {level: Metadata, verbs: [create, update, patch, delete]}
+  - {level: Metadata, verbs: [get], resources: [{group: '', resources: [nodes]}]}
   - {level: None}
 ";
 

@@ -92,6 +92,9 @@ async fn a_taint_that_takes_long_comes_all_the_same() {
     cluster.publish(status(true, &[Effect::NoSchedule]));
     let conditions = node(&stage, |node| has(node, TYPE, "True")).await;
     assert!(!is_tainted(&conditions, KEY, "NoSchedule"), "the condition did not wait for the taint");
+    let log = stage.server.log();
+    let [taints, status] = [stage.node_path(), status_path(&stage)].map(|path| log.of("PATCH", &path));
+    assert!(taints[0].at < status[0].at, "the taint is asked for first: {taints:?}, {status:?}");
     node(&stage, |node| is_tainted(node, KEY, "NoSchedule")).await;
     end(stage, cluster).await;
 }
