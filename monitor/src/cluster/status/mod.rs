@@ -42,7 +42,7 @@ pub(super) async fn keep(
             changed = wanted.changed() => changed,
             changed = options.changed() => changed,
             _ = versions.changed() => {
-                writer.note_version(&versions.borrow_and_update(), latest_options.heartbeat);
+                writer.note_version(&versions.borrow_and_update());
                 continue;
             }
             () = tokio::time::sleep(wait) => continue,

@@ -32,6 +32,8 @@ const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 /// Changes that are written at once; further ones wait for a second each.
 const BURST: u32 = 10;
 const BURST_WAIT: Duration = Duration::from_secs(1);
+/// The longest time until the node is read after another writer has changed it. The kubelet writes it every five minutes, or when it changes.
+const READ_AFTER: Duration = Duration::from_secs(2);
 /// The time for which the conditions wait for the taints.
 const TAINTS_FIRST: Duration = Duration::from_secs(1);
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -135,10 +137,9 @@ impl<'c> StatusWriter<'c> {
         }
         // An eviction waits for the taint. But the first conditions tell a sweeper whose the taint is, so they go before it.
         let is_taint_first = authority == Authority::Own && self.has_conditions();
-        let early = if is_taint_first { self.taints_request(wanted, authority) } else { None };
-        let written = match early {
-            Some((request, named)) => self.write_conditions_after(request, named, wanted, authority).await,
-            None => self.write_conditions(wanted, authority).await,
+        let written = match is_taint_first {
+            true => self.write_conditions_after_taints(wanted, authority).await,
+            false => self.write_conditions(wanted, authority).await,
         };
         self.report(CONDITIONS, written.as_ref().err());
         let tainted = self.write_taints(wanted, authority).await;
@@ -148,25 +149,31 @@ impl<'c> StatusWriter<'c> {
         Ok(())
     }
 
-    /// Writes the conditions when the taints' request is answered, or beside it when it takes long.
-    async fn write_conditions_after(
+    /// Writes the taints, and the conditions when their request is answered, or beside it when it takes long. An outdated object is read and
+    /// the taints are tried once more.
+    async fn write_conditions_after_taints(
         &mut self,
-        request: impl Future<Output = Result<NodeObject, Failure>>,
-        named: Vec<String>,
         wanted: &NodeStatus,
         authority: Authority,
     ) -> Result<(), Failure> {
-        let mut request = pin!(request);
-        if let Ok(answer) = tokio::time::timeout(TAINTS_FIRST, &mut request).await {
+        for _ in 0..2 {
+            let Some((request, named)) = self.taints_request(wanted, authority) else { break };
+            let mut request = pin!(request);
+            let Ok(answer) = tokio::time::timeout(TAINTS_FIRST, &mut request).await else {
+                let (written, answer) = tokio::join!(self.write_conditions(wanted, authority), request);
+                self.take_tainted(answer, named);
+                // Which of the two answers is the newer one is not known.
+                self.seen = None;
+                return written;
+            };
+            let is_outdated = matches!(answer, Err(Failure::Conflict(_)));
             self.take_tainted(answer, named);
             self.read().await?;
-            return self.write_conditions(wanted, authority).await;
+            if !is_outdated {
+                break;
+            }
         }
-        let (written, answer) = tokio::join!(self.write_conditions(wanted, authority), request);
-        self.take_tainted(answer, named);
-        // Which of the two answers is the newer one is not known.
-        self.seen = None;
-        written
+        self.write_conditions(wanted, authority).await
     }
 
     /// Takes the answer to an early request for taints. After a failure the node is read, and the taints are written again.
@@ -209,13 +216,14 @@ impl<'c> StatusWriter<'c> {
         self.seen.as_ref().is_some_and(|seen| seen.ours().next().is_some())
     }
 
-    /// Notes the version of the node's object that was watched. If another writer made it, the node is read again within a heartbeat.
-    pub(super) fn note_version(&mut self, version: &str, heartbeat: Duration) {
+    /// Notes the version of the node's object that was watched. If another writer made it, the node is read again soon: a taint by an outdated
+    /// object is refused.
+    pub(super) fn note_version(&mut self, version: &str) {
         match &self.seen {
             // An event about what is known already: the last ones were older.
             Some(seen) if seen.metadata.resource_version == version => self.read_again = None,
             Some(_) => {
-                self.read_again.get_or_insert_with(|| Instant::now() + jittered(heartbeat));
+                self.read_again.get_or_insert_with(|| Instant::now() + jittered(READ_AFTER));
             }
             None => {}
         }
