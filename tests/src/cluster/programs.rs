@@ -142,7 +142,8 @@ pub fn configure_kubelet(fields: &str) -> Result<()> {
          authentication: {{anonymous: {{enabled: false}}, x509: {{clientCAFile: {DIRECTORY}/ca.crt}}, webhook: {{enabled: false}}}}\n\
          authorization: {{mode: AlwaysAllow}}\ncgroupDriver: systemd\n\
          containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n\
-         imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n{fields}"
+         imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n\
+         evictionPressureTransitionPeriod: 10s\n{fields}"
     );
     fs::write(KUBELET_CONFIG, text).with_context(|| format!("write {KUBELET_CONFIG}"))
 }

@@ -11,7 +11,7 @@ use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
 /// Per mille of the file system that the pod leaves: below the agent's threshold (12 %), above the kubelet's (10 %).
-const LEAVES: u64 = 110;
+const LEAVES: u64 = 114;
 
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, name, uid, story, .. } = Scene::begin(stage, ENFORCING)?;

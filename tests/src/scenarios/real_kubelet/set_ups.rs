@@ -6,6 +6,7 @@ use super::scene::{PATIENCE, Scene, events_of, is_evicted_and_replaced, leak, re
 use crate::cluster::is_ready;
 use crate::cluster::programs::{Program, configure_kubelet};
 use crate::evidence::{kubelet_available, meminfo};
+use crate::processes;
 use crate::scenarios::cluster_eyes::taint;
 use crate::stage::Stage;
 use crate::units::{MIB, monotonic_ns};
@@ -33,18 +34,18 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     let with_threshold =
         |text: &str| text.replace("memory.available: 100Mi", &format!("memory.available: {THRESHOLD}Mi"));
     let Scene { cluster, agent, pod, name, uid, story } = Scene::with(stage, "", with_threshold)?;
-    // While the kubelet's condition holds, the scheduler keeps the replacement away.
-    let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\nevictionPressureTransitionPeriod: 5s\n");
+    let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\n");
     restart_kubelet(stage, &fields, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
     let begun = monotonic_ns();
-    let (total, available) = (meminfo("MemTotal")? / MIB, meminfo("MemAvailable")?);
-    let not_counted = kubelet_available(stage.layout())?.saturating_sub(available) / MIB;
-    let stop_at = (THRESHOLD - BELOW).saturating_sub(not_counted);
-    stage.note(format!(
-        "the kubelet's figure is {not_counted} MiB above MemAvailable: the pod grows until {stop_at} MiB"
-    ));
-    let ramp = format!("ramp --name hog --rate 20 --to {total} --fast-until 700 --stop-at {stop_at}");
-    let worker = work(stage, &pod, &ramp)?;
+    let total = meminfo("MemTotal")? / MIB;
+    let worker = work(stage, &pod, &format!("ramp --name hog --rate 20 --to {total} --fast-until 700"))?;
+    // The kubelet does not count the kernel's own memory as used, and looks every ten seconds.
+    let layout = stage.layout();
+    let low = stage.until(PATIENCE, |_| kubelet_available(layout).is_ok_and(|bytes| bytes < (THRESHOLD - BELOW) * MIB));
+    processes::signal(worker.pid, libc::SIGSTOP);
+    stage.check(low, || "the kubelet's figure has not fallen below its threshold".to_owned());
+    let (available, by_kubelet) = (meminfo("MemAvailable")? / MIB, kubelet_available(layout)? / MIB);
+    stage.note(format!("the pod has stopped to grow at {available} MiB, {by_kubelet} MiB by the kubelet's figure"));
     let evicted = stage.until(PATIENCE, |_| {
         events_of(&cluster, &name).is_ok_and(|events| events.iter().any(|event| event["reason"] == "Evicted"))
     });
