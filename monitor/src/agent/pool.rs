@@ -1,14 +1,19 @@
 //! The pool of this node. Its fields are in force once the node's labels are known. An agent that starts while the API server is away
-//! goes on in the pool of the agent before it.
+//! goes on by the labels that the agent before it has seen.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::config::{KnownPool, Mode, MonitorConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Mode, MonitorConfig};
 use crate::node::replaced_file::replace;
 use crate::units::boot_id;
+
+/// Name among the missing capabilities.
+pub(super) const CAPABILITY: &str = "pool";
+pub(super) const EFFECT: &str = "the node only observes until its labels are known";
 
 /// Chooses the configuration of this node from those of the file.
 #[derive(Debug)]
@@ -16,67 +21,73 @@ pub struct PoolChoice {
     /// The configuration of the file, with all its pools.
     wanted: MonitorConfig,
     record: PathBuf,
-    /// The pool in the record, of this boot. Empty: no pool.
-    recorded: Option<String>,
+    /// The labels of the node as they were last read, in this boot.
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    boot: String,
+    labels: BTreeMap<String, String>,
 }
 
 impl PoolChoice {
-    pub fn of(wanted: MonitorConfig) -> Self {
-        let record = wanted.lock_file.with_added_extension("pool");
-        let recorded = read(&record);
-        Self { wanted, record, recorded }
+    /// Reads the record of an earlier agent. Without an API server a node has no labels.
+    pub fn of(wanted: MonitorConfig, has_api_server: bool) -> Self {
+        let record = wanted.lock_file.with_added_extension("labels");
+        let labels = if has_api_server { read(&record) } else { Some(BTreeMap::new()) };
+        Self { wanted, record, labels }
     }
 
     pub(super) fn set_wanted(&mut self, wanted: MonitorConfig) {
         self.wanted = wanted;
     }
 
-    /// Tells whether the node may be in a pool that evicts.
-    pub fn strictest_mode(&self) -> Mode {
-        let modes = self.wanted.pools.iter().map(|pool| pool.config.mode);
-        if modes.chain([self.wanted.mode]).any(|mode| mode == Mode::Enforce) { Mode::Enforce } else { Mode::Observe }
-    }
-
     pub(super) fn has_pools(&self) -> bool {
         !self.wanted.pools.is_empty()
     }
 
-    /// Returns the configuration of this node. `labels` are those of the node's object, if they are known; without an API server a node
-    /// has none.
-    pub fn choose(&mut self, labels: Option<&BTreeMap<String, String>>) -> MonitorConfig {
-        let known = match (labels, &self.recorded) {
-            (Some(labels), _) => KnownPool::Labels(labels),
-            (None, Some(last)) => KnownPool::Last(last),
-            (None, None) => KnownPool::Nothing,
-        };
-        let config = self.wanted.of_pool(known);
-        if labels.is_some() && self.has_pools() {
-            self.remember(config.pool.as_deref().unwrap_or_default());
-        }
-        config
+    /// Tells whether it is known which pool the node is in.
+    pub fn is_known(&self) -> bool {
+        !self.has_pools() || self.labels.is_some()
     }
 
-    fn remember(&mut self, pool: &str) {
-        if self.recorded.as_deref() == Some(pool) {
+    /// Returns the configuration of this node.
+    pub fn choose(&self) -> MonitorConfig {
+        self.wanted.of_pool(self.labels.as_ref())
+    }
+
+    /// Takes in the labels of the node's object, and keeps them for the next agent.
+    pub(super) fn learn(&mut self, labels: &BTreeMap<String, String>) {
+        if self.labels.as_ref() == Some(labels) || !self.has_pools() {
             return;
         }
-        self.recorded = Some(pool.to_owned());
-        if let Err(error) = replace(&self.record, |file| write!(file, "{} {pool}", boot_id())) {
+        self.labels = Some(labels.clone());
+        let record = Record { boot: boot_id(), labels: labels.clone() };
+        let written = replace(&self.record, |file| Ok(serde_json::to_writer(file, &record)?));
+        if let Err(error) = written {
+            // The next agent must not go by labels of before.
+            let _absent = fs::remove_file(&self.record);
             tracing::warn!(
                 event = "degraded",
-                capability = "pool",
+                capability = CAPABILITY,
                 path = %self.record.display(),
                 reason = %error,
-                "the pool of this node cannot be recorded: an agent that starts without the API server will only observe"
+                "the labels of this node cannot be recorded: an agent that starts without the API server will only observe"
             );
         }
     }
 }
 
-fn read(record: &Path) -> Option<String> {
-    let text = fs::read_to_string(record).ok()?;
-    let (boot, pool) = text.split_once(' ')?;
-    (boot == boot_id()).then(|| pool.to_owned())
+/// Tells whether a node may be in a pool that evicts.
+pub fn strictest_mode(wanted: &MonitorConfig) -> Mode {
+    let modes = wanted.pools.iter().map(|pool| pool.config.mode);
+    if modes.chain([wanted.mode]).any(|mode| mode == Mode::Enforce) { Mode::Enforce } else { Mode::Observe }
+}
+
+fn read(record: &Path) -> Option<BTreeMap<String, String>> {
+    let record: Record = serde_json::from_slice(&fs::read(record).ok()?).ok()?;
+    (record.boot == boot_id()).then_some(record.labels)
 }
 
 #[cfg(test)]
@@ -84,26 +95,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_is_remembered_until_the_next_boot() {
+    fn labels_are_remembered_until_the_next_boot() {
         let root = tempfile::tempdir().unwrap();
         let lock_file = root.path().join("lock");
-        let text = format!(
-            "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nmode: observe\nlockFile: {}\npools:\n  - {{name: batch, nodeSelector: {{pool: batch}}, mode: enforce}}\n",
-            lock_file.display()
-        );
-        let wanted = MonitorConfig::parse("m.yaml", &text).unwrap().config;
-        let labels = |value: &str| BTreeMap::from([("pool".to_owned(), value.to_owned())]);
-        let after = |labels: Option<&BTreeMap<String, String>>| {
-            let mut choice = PoolChoice::of(wanted.clone());
-            let config = choice.choose(labels);
-            (config.mode, config.pool.as_deref().map(str::to_owned))
+        let header = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nmode: observe\n";
+        let parsed = |pools: &str| {
+            let text = format!("{header}lockFile: {}\npools:\n{pools}\n", lock_file.display());
+            MonitorConfig::parse("m.yaml", &text).unwrap().config
         };
-        assert_eq!(PoolChoice::of(wanted.clone()).strictest_mode(), Mode::Enforce);
-        assert_eq!(after(None), (Mode::Observe, None), "nothing is known");
-        let batch = (Mode::Enforce, Some("batch".to_owned()));
-        assert_eq!((after(Some(&labels("batch"))), after(None)), (batch.clone(), batch));
-        assert_eq!(after(Some(&labels("web"))), (Mode::Observe, None));
-        fs::write(lock_file.with_added_extension("pool"), "another-boot batch").unwrap();
-        assert_eq!(after(None), (Mode::Observe, None));
+        let wanted = parsed("  - {name: batch, nodeSelector: {pool: batch}, mode: enforce}");
+        let labels = |value: &str| BTreeMap::from([("pool".to_owned(), value.to_owned())]);
+        let after = |wanted: &MonitorConfig, labels: Option<&BTreeMap<String, String>>| {
+            let mut choice = PoolChoice::of(wanted.clone(), true);
+            if let Some(labels) = labels {
+                choice.learn(labels);
+            }
+            let config = choice.choose();
+            (config.mode, config.pool.as_deref().map(str::to_owned), choice.is_known())
+        };
+        assert_eq!(strictest_mode(&wanted), Mode::Enforce);
+        assert_eq!(after(&wanted, None), (Mode::Observe, None, false), "nothing is known");
+        let batch = (Mode::Enforce, Some("batch".to_owned()), true);
+        assert_eq!((after(&wanted, Some(&labels("batch"))), after(&wanted, None)), (batch.clone(), batch));
+        let others = parsed("  - {name: batch, nodeSelector: {pool: other}, mode: enforce}");
+        assert_eq!(after(&others, None), (Mode::Observe, None, true), "the file has changed meanwhile");
+        assert_eq!(after(&wanted, Some(&labels("web"))), (Mode::Observe, None, true));
+        fs::write(lock_file.with_added_extension("labels"), r#"{"boot": "another", "labels": {"pool": "batch"}}"#)
+            .unwrap();
+        assert_eq!(after(&wanted, None), (Mode::Observe, None, false));
+        assert!(PoolChoice::of(wanted, false).is_known(), "without an API server there are no labels");
     }
 }

@@ -17,7 +17,7 @@ use crate::sensors::counter_error::CounterError;
 use crate::units::{Monotonic, split_degradation};
 
 use super::Agent;
-use super::pool::PoolChoice;
+use super::pool::{self, PoolChoice};
 
 /// Name in the list of degraded capabilities.
 const CAPABILITY: &str = "configuration";
@@ -106,7 +106,7 @@ impl Agent {
     /// Puts what the file asks for on this node in force. Returns whether that differs from before, and which fields need a restart.
     fn apply_wanted(&mut self, file: &str) -> (bool, Vec<&'static str>) {
         let now = Monotonic::now();
-        let wanted = self.configuration_of_this_node();
+        let wanted = for_the_loop(self.reload.pool.choose());
         self.show_pool(wanted.pool.as_deref());
         let Adopted { config, changed, needs_restart } = Adopted::by(&self.config, wanted);
         let is_changed = !changed.is_empty();
@@ -126,27 +126,26 @@ impl Agent {
 
     /// Puts the configuration of another pool in force if the node's labels have changed.
     pub(super) fn follow_pool(&mut self) {
-        if !self.reload.pool.has_pools() {
+        let node = self.sensors.platform.cluster.view().node;
+        if !self.reload.pool.has_pools() || node.uid.is_empty() {
             return;
         }
-        let wanted = self.configuration_of_this_node();
+        self.reload.pool.learn(&node.labels);
+        let wanted = for_the_loop(self.reload.pool.choose());
+        self.show_pool(wanted.pool.as_deref());
         if !Adopted::by(&self.config, wanted).changed.is_empty() {
             let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
-            self.apply_wanted(&file);
+            (_, self.reload.state.needs_restart) = self.apply_wanted(&file);
         }
     }
 
-    pub(super) fn show_pool(&self, name: Option<&str>) {
-        if self.reload.pool.has_pools() {
-            self.reporter.with_metrics(|metrics| metrics.configuration.set_pool(name.unwrap_or_default()));
-        }
-    }
-
-    fn configuration_of_this_node(&mut self) -> MonitorConfig {
-        let cluster = &self.sensors.platform.cluster;
-        let (node, is_alone) = (cluster.view().node, !cluster.is_there());
-        let labels = (is_alone || !node.uid.is_empty()).then_some(&node.labels);
-        for_the_loop(self.reload.pool.choose(labels))
+    /// Shows the pool in force, and whether it is known.
+    pub(super) fn show_pool(&mut self, name: Option<&str>) {
+        let is_known = self.reload.pool.is_known();
+        let shown = (self.reload.pool.has_pools() && is_known).then_some(name.unwrap_or_default());
+        self.reporter.with_metrics(|metrics| metrics.configuration.set_pool(shown));
+        let reason = "the API server has not told the labels of this node";
+        self.reporter.set_capability(pool::CAPABILITY, (!is_known).then_some(reason), pool::EFFECT, Monotonic::now());
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived

@@ -20,7 +20,8 @@ impl Agent {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
-        self.show_pool(self.config.pool.as_deref());
+        let pool = self.config.pool.clone();
+        self.show_pool(pool.as_deref());
         self.remember_pods();
         self.run_turn(Wakeup::Housekeeping);
         let (drifted, now) = (self.actions.audits.drifted() as u64, Monotonic::now());

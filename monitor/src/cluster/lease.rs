@@ -77,6 +77,11 @@ async fn renew(context: &Context, leases: &Request, lease: &Value) -> Result<(),
     let patch = leases.patch(&context.node_name, &PatchParams::default(), &Patch::Merge(lease));
     match call::<IgnoredAny>(&context.client, patch, TIMEOUT).await {
         Err(Failure::NotFound(_)) => {
+            // In a patch null removes an annotation.
+            let mut lease = lease.clone();
+            if let Some(annotations) = lease.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.retain(|_, value| !value.is_null());
+            }
             let create = leases.create(&PostParams::default(), lease.to_string().into_bytes());
             call::<IgnoredAny>(&context.client, create, TIMEOUT).await.map(drop)
         }
@@ -88,7 +93,11 @@ async fn renew(context: &Context, leases: &Request, lease: &Value) -> Result<(),
 fn lease(context: &Context, digest: &NodeDigest, heartbeat: Duration) -> Value {
     let name = &*context.node_name;
     let uid = context.reporter.with(|view| view.node.uid.clone());
-    let mut metadata = json!({"name": name, "labels": {LABEL.0: LABEL.1}, "annotations": digest.annotations()});
+    let mut metadata = json!({"name": name, "labels": {LABEL.0: LABEL.1}});
+    // Before the first digest those of an earlier agent stay.
+    if *digest != NodeDigest::default() {
+        metadata["annotations"] = digest.annotations().into();
+    }
     if !uid.is_empty() {
         // The control plane removes the Lease with its node.
         metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]);
@@ -109,7 +118,7 @@ fn lease(context: &Context, digest: &NodeDigest, heartbeat: Duration) -> Value {
 fn reason(failure: &Failure, namespace: &str) -> Option<String> {
     let fix = match failure {
         Failure::Later { .. } | Failure::Conflict(_) => return None,
-        Failure::NotFound(_) => format!("create the namespace {namespace}, or name another one in the kubeconfig"),
+        Failure::NotFound(_) => format!("create the namespace {namespace}"),
         Failure::Forbidden(_) | Failure::Invalid(_) => {
             format!("grant create, patch and delete on leases in the namespace {namespace}")
         }

@@ -92,6 +92,7 @@ pub const PERMISSIONS: &[Permission] = &[
     review("authentication.k8s.io", "tokenreviews", "the user of a bearer token"),
     review("authorization.k8s.io", "subjectaccessreviews", "whether that user may read a path"),
     leases(Component::Sweeper, "list", "the heartbeats"),
+    leases(Component::Sweeper, "get", "whether an agent is dead, before its node is swept"),
     leases(Component::Sweeper, "delete", "the Leases, by `sweep --remove`"),
     sweeper("list", "nodes", "nodes without a Lease that have conditions or taints of ours"),
     sweeper("get", "nodes", "nodes whose agent is dead"),

@@ -17,10 +17,10 @@ use super::api_call::{Failure, TIMEOUT, call};
 use super::api_client::Access;
 use super::condition_names::{self, Owner};
 use super::reflector::Meta;
-use super::status::node_object::{NodeObject, taint_name};
+use super::status::node_object::{NodeCondition, NodeObject, taint_name};
 use super::status::status_patches;
 use super::{api_time, lease};
-use agent_lives::{AgentLives, Lease};
+use agent_lives::{AgentLives, Dead, Lease};
 
 /// Nodes in a page of the list; each has some 15 KiB.
 const PAGE: u32 = 100;
@@ -78,7 +78,8 @@ pub struct Sweeper {
     client: kube::Client,
     nodes: Request,
     leases: Request,
-    selector: Option<String>,
+    /// The one node to sweep.
+    only: Option<String>,
     rules: Rules,
     lives: AgentLives,
     nodes_listed: Option<Instant>,
@@ -101,9 +102,8 @@ impl Sweeper {
     /// Connects to the API server. `only`: the name of the one node to sweep.
     pub async fn connect(access: &Access, rules: Rules, only: Option<String>) -> Result<Self, String> {
         let client = access.client().await?;
-        let selector = only.map(|node| format!("metadata.name={node}"));
         let (nodes, leases) = (Request::new("/api/v1/nodes"), lease::leases(&client));
-        Ok(Self { client, nodes, leases, selector, rules, lives: AgentLives::default(), nodes_listed: None })
+        Ok(Self { client, nodes, leases, only, rules, lives: AgentLives::default(), nodes_listed: None })
     }
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.
@@ -125,29 +125,62 @@ impl Sweeper {
         round: &mut Round,
         report: &mut impl FnMut(&Swept),
     ) -> Result<(), SweepError> {
-        self.lives.observe(leases, Instant::now());
+        let is_alone = leases.is_empty();
+        let is_meant = |lease: &Lease| self.only.as_ref().is_none_or(|node| *node == lease.metadata.name);
+        self.lives.observe(leases.into_iter().filter(is_meant).collect(), Instant::now());
         if self.nodes_listed.is_none_or(|at| at.elapsed() >= LIST_NODES_EVERY) {
-            for node in self.list_ours().await? {
-                self.lives.observe_ours(&node.metadata.name, Instant::now());
+            let ours = self.list_ours().await?;
+            self.suspect_namespace(is_alone, ours.len())?;
+            for node in ours {
+                let is_swept =
+                    node.ours().all(NodeCondition::is_abandoned) && status_patches::no_taints(&node).is_none();
+                self.lives.observe_ours(&node.metadata.name, is_swept, Instant::now());
             }
             self.nodes_listed = Some(Instant::now());
         }
-        for (name, message) in self.lives.dead(Instant::now()) {
-            let is_done = match self.read(&name).await {
-                Ok(node) if has_ours(&node) => {
-                    round.watched += 1;
-                    self.sweep(node, &message, round, report).await
-                }
-                Ok(_) | Err(Failure::NotFound(_)) => true,
+        for dead in self.lives.dead(Instant::now()) {
+            match self.sweep_if_dead(&dead, round, report).await {
+                Ok(true) => self.lives.note_done(&dead.node),
+                Ok(false) => {}
                 Err(failure) => {
                     round.failed += 1;
-                    report(&Swept { node: name.clone(), done: Vec::new(), failure: Some(failure.to_string()) });
-                    false
+                    report(&Swept { node: dead.node, done: Vec::new(), failure: Some(failure.to_string()) });
                 }
-            };
-            if is_done {
-                self.lives.note_done(&name);
             }
+        }
+        Ok(())
+    }
+
+    /// Sweeps the node of a dead agent. Returns whether that is done. The list came from a cache, which may be old: so the Lease is read first.
+    async fn sweep_if_dead(
+        &self,
+        dead: &Dead,
+        round: &mut Round,
+        report: &mut impl FnMut(&Swept),
+    ) -> Result<bool, Failure> {
+        let lease = call::<Lease>(&self.client, self.leases.get(&dead.node, &GetParams::default()), TIMEOUT).await;
+        let lease = match lease {
+            Ok(lease) => Some(lease),
+            Err(Failure::NotFound(_)) => None,
+            Err(failure) => return Err(failure),
+        };
+        if lease != dead.lease {
+            return Ok(false);
+        }
+        match self.read(&dead.node).await {
+            Ok(node) if has_ours(&node) => {
+                round.watched += 1;
+                Ok(self.sweep(node, &dead.message, round, report).await)
+            }
+            Ok(_) | Err(Failure::NotFound(_)) => Ok(true),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Refuses to sweep when no agent at all has a Lease.
+    fn suspect_namespace(&self, is_alone: bool, nodes: usize) -> Result<(), SweepError> {
+        if is_alone && nodes > 0 && !self.rules.remove {
+            return Err(SweepError::NoLeases(self.client.default_namespace().to_owned(), nodes));
         }
         Ok(())
     }
@@ -160,9 +193,7 @@ impl Sweeper {
         report: &mut impl FnMut(&Swept),
     ) -> Result<(), SweepError> {
         let ours = self.list_ours().await?;
-        if leases.is_empty() && !ours.is_empty() && !self.rules.remove && self.selector.is_none() {
-            return Err(SweepError::NoLeases(self.client.default_namespace().to_owned(), ours.len()));
-        }
+        self.suspect_namespace(leases.is_empty(), ours.len())?;
         round.watched = ours.len();
         for node in ours {
             let lease = leases.iter().find(|lease| lease.metadata.name == node.metadata.name);
@@ -175,12 +206,18 @@ impl Sweeper {
             }
         }
         if self.rules.remove && !self.rules.dry_run {
-            self.remove_leases(leases, round, report).await;
+            let is_meant = |lease: &&Lease| self.only.as_ref().is_none_or(|node| *node == lease.metadata.name);
+            self.remove_leases(leases.iter().filter(is_meant), round, report).await;
         }
         Ok(())
     }
 
-    async fn remove_leases(&self, leases: &[Lease], round: &mut Round, report: &mut impl FnMut(&Swept)) {
+    async fn remove_leases<'l>(
+        &self,
+        leases: impl Iterator<Item = &'l Lease>,
+        round: &mut Round,
+        report: &mut impl FnMut(&Swept),
+    ) {
         for Lease { metadata, .. } in leases {
             let request = self.leases.delete(&metadata.name, &DeleteParams::default());
             if let Err(failure) = call::<IgnoredAny>(&self.client, request, TIMEOUT).await
@@ -196,7 +233,6 @@ impl Sweeper {
     async fn list_leases(&self) -> Result<Vec<Lease>, SweepError> {
         let from_cache = ListParams {
             label_selector: Some(format!("{}={}", lease::LABEL.0, lease::LABEL.1)),
-            field_selector: self.selector.clone(),
             resource_version: Some("0".to_owned()),
             version_match: Some(VersionMatch::NotOlderThan),
             ..ListParams::default()
@@ -215,7 +251,7 @@ impl Sweeper {
             let page = ListParams {
                 limit: Some(PAGE),
                 continue_token: next.take(),
-                field_selector: self.selector.clone(),
+                field_selector: self.only.as_ref().map(|node| format!("metadata.name={node}")),
                 ..ListParams::default()
             };
             let listed = call(&self.client, self.nodes.list(&page), TIMEOUT).await;

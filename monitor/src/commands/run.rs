@@ -2,7 +2,6 @@
 
 mod options;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -11,7 +10,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
 use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, ScoreRecord, self_protection};
-use crate::agent::{Agent, Parts, PoolChoice, Reload};
+use crate::agent::{Agent, Parts, PoolChoice, Reload, strictest_mode};
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::cluster::{Access, Cluster};
 use crate::config::config_watch::Interpret;
@@ -59,16 +58,18 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
     let has_api_server = Access::find(&config.kubernetes).is_some();
-    let mut pool = PoolChoice::of(config);
-    let strictest = pool.strictest_mode();
-    let config = pool.choose((!has_api_server).then_some(&BTreeMap::new()));
+    let strictest = strictest_mode(&config);
     let private = private_namespaces(strictest)?;
+    let pool = PoolChoice::of(config, has_api_server);
+    let config = pool.choose();
+    // What an enforcing agent has left is not given up because the pool is not known yet.
+    let mode_for_rests = if pool.is_known() { config.mode } else { strictest };
     thaw_left_frozen(&config);
-    restore_scores(&config);
+    restore_scores(&config, mode_for_rests);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
-    let served = runtime.block_on(serve((config, pool), private, file, format == LogFormat::Text, log));
+    let served = runtime.block_on(serve((config, pool), mode_for_rests, private, file, format == LogFormat::Text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     Ok(served?)
@@ -103,21 +104,21 @@ fn thaw_left_frozen(config: &MonitorConfig) {
 }
 
 /// Restores the `oom_score_adj` of processes that an earlier agent has changed in enforce mode, if this agent only observes.
-fn restore_scores(config: &MonitorConfig) {
+fn restore_scores(config: &MonitorConfig, mode: Mode) {
     let mut record = ScoreRecord::beside(&config.lock_file);
-    if config.mode == Mode::Observe && !record.is_empty() {
+    if mode == Mode::Observe && !record.is_empty() {
         log_restored_scores(&record.restore(&config.proc_root));
     }
 }
 
 /// Opens the ledger, from which the agent finishes the evictions of an earlier agent. Observe mode and disabled methods
 /// finish none.
-fn ledger_of(config: &MonitorConfig) -> Ledger {
+fn ledger_of(config: &MonitorConfig, mode: Mode) -> Ledger {
     let ledger = Ledger::beside(&config.lock_file);
     for Unfinished { intent, progress, .. } in ledger.unfinished() {
         let (pod, uid) = (intent.pod(), &intent.uid);
         let is_off = config.kubernetes.evictions.hard == EvictionMethod::Off && intent.is_hard();
-        let is_abandoned = config.mode == Mode::Observe || is_off;
+        let is_abandoned = mode == Mode::Observe || is_off;
         if is_abandoned {
             ledger.end(&intent);
         }
@@ -153,8 +154,7 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
 fn interpret(path: PathBuf, options: Options) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(PoolChoice::of(wanted.config.clone()).strictest_mode())
-            .map_err(|error| format!("{}: {error:#}", path.display()))?;
+        private_namespaces(strictest_mode(&wanted.config)).map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
 }
@@ -175,6 +175,7 @@ pub(super) const SWAP_ON: &str =
 
 async fn serve(
     (config, pool): (MonitorConfig, PoolChoice),
+    mode_for_rests: Mode,
     private: Option<String>,
     file: Option<(PathBuf, Fingerprint, Options)>,
     text: bool,
@@ -217,7 +218,7 @@ async fn serve(
     let walker = Arc::new(walker.context("cannot start the thread that measures disks")?);
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config), &config.lock_file);
+    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config, mode_for_rests), &config.lock_file);
     let cluster = cluster.context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {

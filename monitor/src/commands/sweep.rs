@@ -49,7 +49,7 @@ Without --once, --remove or --dry-run the command keeps running. It lists the Le
 stay the same, because clocks of nodes may differ. Once an hour it looks for nodes with conditions or taints of agents and without a Lease. \
 A single round compares the Leases' times with this machine's clock. Several instances may run at once.
 
-The command needs list, get and patch on nodes, patch on nodes/status, and list and delete on leases in the agents' namespace.
+The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace.
 
 Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
 

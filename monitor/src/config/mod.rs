@@ -32,7 +32,7 @@ pub use patterns::{NamePattern, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
 };
-pub use pools::{KnownPool, Pool};
+pub use pools::Pool;
 pub use pressure_conditions::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quirks::{Quirk, Quirks, Semantics};
 pub use runtime_options::{RuntimeEndpoint, RuntimeOptions};

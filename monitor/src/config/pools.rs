@@ -25,30 +25,15 @@ pub struct Pool {
     pub config: MonitorConfig,
 }
 
-/// What is known about the pool of this node.
-#[derive(Debug, Clone, Copy)]
-pub enum KnownPool<'k> {
-    /// The labels of the node's object.
-    Labels(&'k BTreeMap<String, String>),
-    /// The name of the pool in which an earlier agent of this boot was; empty: in none.
-    Last(&'k str),
-    Nothing,
-}
-
 impl MonitorConfig {
-    /// Returns the configuration of this node: that of the first pool whose labels it has, or the file's own. Until anything is known
-    /// about its pool, a node only observes.
-    pub fn of_pool(&self, known: KnownPool<'_>) -> Self {
-        let pool = match known {
-            KnownPool::Labels(labels) => self.pools.iter().find(|pool| pool.selects(labels)),
-            KnownPool::Last("") => None,
-            KnownPool::Last(name) => match self.pools.iter().find(|pool| *pool.name == *name) {
-                Some(pool) => Some(pool),
-                None => return self.of_pool(KnownPool::Nothing),
-            },
-            KnownPool::Nothing if self.pools.is_empty() => None,
-            KnownPool::Nothing => return Self { mode: Mode::Observe, pools: Vec::new(), ..self.clone() },
+    /// Returns the configuration of a node with these labels: that of the first pool whose labels it has, or the file's own. Until its
+    /// labels are known, a node only observes.
+    pub fn of_pool(&self, labels: Option<&BTreeMap<String, String>>) -> Self {
+        let Some(labels) = labels.filter(|_| !self.pools.is_empty()) else {
+            let mode = if self.pools.is_empty() { self.mode } else { Mode::Observe };
+            return Self { mode, pools: Vec::new(), pool: None, ..self.clone() };
         };
+        let pool = self.pools.iter().find(|pool| pool.selects(labels));
         let config = pool.map_or(self, |pool| &pool.config).clone();
         Self { pools: Vec::new(), pool: pool.map(|pool| Arc::clone(&pool.name)), ..config }
     }
@@ -81,12 +66,25 @@ pub fn read(
             walk.error(&item, format!("a second pool {name}"), "give each pool a name of its own");
         }
         let selector = read_selector(walk, &item, &own);
+        refuse_fixed(walk, &own);
         let node = merged(document.node, item.node);
         let whole = Field { path: item.path.clone(), node: &node };
         let config = walk.within(|walk| read(walk, &whole));
         pools.push(Pool { name: name.into(), selector, config });
     }
     pools
+}
+
+/// Refuses the fields of `kubernetes` that need a restart.
+fn refuse_fixed(walk: &mut Walk<'_>, own: &Fields<'_>) {
+    let Some(field) = own.get("kubernetes").filter(|field| matches!(field.node.value, Value::Mapping(_))) else {
+        return;
+    };
+    for (name, value) in walk.entries(&field, "") {
+        if ["api", "kubeconfig", "nodeName"].contains(&name) {
+            walk.error(&value, "cannot differ in a pool: it needs a restart", "write it outside of the pools");
+        }
+    }
 }
 
 fn read_selector(walk: &mut Walk<'_>, item: &Field<'_>, own: &Fields<'_>) -> BTreeMap<String, String> {
@@ -175,7 +173,7 @@ pools:
     #[test]
     fn the_first_pool_whose_labels_the_node_has() {
         let file = parsed(FILE);
-        let of = |pairs: &[(&str, &str)]| file.of_pool(KnownPool::Labels(&labels(pairs)));
+        let of = |pairs: &[(&str, &str)]| file.of_pool(Some(&labels(pairs)));
         let found = |pairs| of(pairs).pool.as_deref().map(str::to_owned);
         assert_eq!(found(&[("pool", "batch"), ("canary", "true"), ("x", "")]).as_deref(), Some("canary"));
         assert_eq!(found(&[("pool", "batch"), ("canary", "false")]).as_deref(), Some("batch"));
@@ -193,13 +191,11 @@ pools:
     #[test]
     fn without_knowledge_a_node_observes() {
         let file = parsed(FILE);
-        assert_eq!(file.of_pool(KnownPool::Last("batch")).mode, Mode::Enforce);
-        assert_eq!(file.of_pool(KnownPool::Last("removed")).mode, Mode::Observe);
         let enforcing = MonitorConfig { mode: Mode::Enforce, ..file };
-        assert_eq!(enforcing.of_pool(KnownPool::Nothing).mode, Mode::Observe);
-        assert_eq!(enforcing.of_pool(KnownPool::Last("")).mode, Mode::Enforce);
+        assert_eq!(enforcing.of_pool(None).mode, Mode::Observe);
+        assert_eq!(enforcing.of_pool(Some(&BTreeMap::new())).mode, Mode::Enforce, "in no pool");
         let alone = MonitorConfig { pools: Vec::new(), ..enforcing };
-        assert_eq!(alone.of_pool(KnownPool::Nothing).mode, Mode::Enforce);
+        assert_eq!(alone.of_pool(None).mode, Mode::Enforce);
     }
 
     #[test]
@@ -208,6 +204,7 @@ pools:
             ("a threshold", "evictionHard: {memory.available: 1XB}", "pools[0].evictionHard"),
             ("a field that needs a restart", "lockFile: /run/x", "pools[0].lockFile"),
             ("an unknown field", "evictonHard: {}", "did you mean evictionHard?"),
+            ("how to find its labels", "kubernetes: {nodeName: n}", "pools[0].kubernetes.nodeName"),
         ] {
             let file = format!("pools:\n  - name: a\n    nodeSelector: {{a: b}}\n    {text}\n");
             let errors = refused(&file);

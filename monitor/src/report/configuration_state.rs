@@ -64,7 +64,8 @@ metrics! {
         last_success: Gauge = "config_last_reload_success_timestamp_seconds",
         /// Whether the configuration file asks for what needs a restart of the agent (1) or not (0).
         restart_needed: IntGauge = "config_restart_needed",
-        /// 1 with the name of the pool whose fields are in force on this node; empty where the node is in none. Absent without `pools`.
+        /// 1 with the name of the pool whose fields are in force on this node; empty where the node is in none. Absent without `pools`, and
+        /// while it is not known.
         pool: GaugeVec = "pool_info"{pool},
         /// Hash of the configuration file in force, the same on every node with the same file; 0 without one.
         hash: Gauge = "config_hash",
@@ -72,9 +73,12 @@ metrics! {
 }
 
 impl ConfigMetrics {
-    pub fn set_pool(&self, name: &str) {
+    /// Sets the name of the pool; none: there are no pools, or it is not known.
+    pub fn set_pool(&self, name: Option<&str>) {
         self.pool.reset();
-        self.pool.with_label_values(&[name]).set(1.0);
+        if let Some(name) = name {
+            self.pool.with_label_values(&[name]).set(1.0);
+        }
     }
 
     /// Updates the state and counts the outcome of a reload. `outcome` is `None` at the start.

@@ -10,6 +10,7 @@ mod status_writer;
 pub mod wanted;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 
@@ -38,14 +39,18 @@ pub(super) async fn keep(
             () = &mut end => break,
             wait = writer.write(&status, &latest_options) => wait,
         };
-        let changed = tokio::select! {
-            changed = wanted.changed() => changed,
-            changed = options.changed() => changed,
-            _ = versions.changed() => {
-                writer.note_version(&versions.borrow_and_update());
-                continue;
+        let deadline = Instant::now() + wait;
+        let changed = loop {
+            tokio::select! {
+                changed = wanted.changed() => break Some(changed),
+                changed = options.changed() => break Some(changed),
+                _ = versions.changed() => writer.note_version(&versions.borrow_and_update()),
+                () = tokio::time::sleep_until(writer.due(deadline)) => break None,
             }
-            () = tokio::time::sleep(wait) => continue,
+        };
+        let Some(changed) = changed else {
+            writer.forget_node();
+            continue;
         };
         if changed.is_err() {
             break;

@@ -27,7 +27,7 @@ const CONDITIONS: &str = "node conditions";
 const TAINTS: &str = "node taints";
 /// Attempts after conflicts. The kubelet writes the node's object every five minutes, controllers seldom.
 const CONFLICTS: u32 = 5;
-/// Time between two comparisons when there is nothing to write.
+/// The node is read after this time in any case: its watch may be refused.
 const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 /// Changes that are written at once; further ones wait for a second each.
 const BURST: u32 = 10;
@@ -89,7 +89,7 @@ impl<'c> StatusWriter<'c> {
             Ok(()) => {
                 self.backoff.reset();
                 self.failing = false;
-                self.read_again.map_or(IDLE_WAIT, |at| at.saturating_duration_since(Instant::now()))
+                IDLE_WAIT
             }
             Err(failure) => {
                 self.failing = true;
@@ -118,9 +118,6 @@ impl<'c> StatusWriter<'c> {
     }
 
     async fn try_to_write(&mut self, wanted: &NodeStatus, authority: Authority) -> Result<(), Failure> {
-        if self.read_again.take_if(|at| *at <= Instant::now()).is_some() {
-            self.seen = None;
-        }
         // Read before there is something to write, so that the first condition takes one request.
         self.read().await?;
         if wanted.conditions.is_empty() && authority != Authority::Off {
@@ -192,6 +189,7 @@ impl<'c> StatusWriter<'c> {
             let seen = read?;
             // An agent that was killed as the authority leaves standard names; this one may be configured for others.
             self.was_authority |= status_patches::was_authority(&seen);
+            self.has_written |= seen.ours().next().is_some();
             self.seen = Some(seen);
         }
         Ok(())
@@ -214,6 +212,16 @@ impl<'c> StatusWriter<'c> {
 
     fn has_conditions(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.ours().next().is_some())
+    }
+
+    /// Returns when the node is to be read again, at the latest by `deadline`.
+    pub(super) fn due(&self, deadline: Instant) -> Instant {
+        self.read_again.map_or(deadline, |at| at.min(deadline))
+    }
+
+    /// Has the node read before the next write.
+    pub(super) fn forget_node(&mut self) {
+        (self.seen, self.read_again) = (None, None);
     }
 
     /// Notes the version of the node's object that was watched. If another writer made it, the node is read again soon: a taint by an outdated

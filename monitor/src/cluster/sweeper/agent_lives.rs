@@ -13,6 +13,8 @@ use crate::cluster::api_time;
 
 /// The time after which a node without a Lease counts as one without an agent.
 pub(super) const WITHOUT_LEASE: Duration = Duration::from_secs(180);
+/// After a longer time without a list, nothing is known about the time between: the API server was away, for the agents as well.
+const LONGEST_GAP: Duration = Duration::from_secs(150);
 /// The longest promise that is believed.
 const LONGEST: u64 = 3 * 86_400;
 
@@ -66,50 +68,72 @@ struct Life {
     lease: Option<Lease>,
     /// When the Lease was first seen as it is.
     since: Instant,
+    /// For how long the agent counts as alive from then on. A Lease that is gone may be renewed as late as before.
+    promised: Duration,
     /// The node was swept.
     is_done: bool,
 }
 
+/// An agent that counts as dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Dead {
+    pub(super) node: String,
+    pub(super) lease: Option<Lease>,
+    /// For the conditions.
+    pub(super) message: String,
+}
+
 /// What is known of each node's agent from round to round.
 #[derive(Debug, Default)]
-pub(super) struct AgentLives(HashMap<String, Life>);
+pub(super) struct AgentLives {
+    lives: HashMap<String, Life>,
+    observed: Option<Instant>,
+}
 
 impl AgentLives {
     /// Takes in the Leases that there are.
     pub(super) fn observe(&mut self, leases: Vec<Lease>, now: Instant) {
-        let mut before = std::mem::take(&mut self.0);
+        let was_away = self.observed.replace(now).is_some_and(|at| now.saturating_duration_since(at) > LONGEST_GAP);
+        let mut before = std::mem::take(&mut self.lives);
         for lease in leases {
-            let name = lease.metadata.name.clone();
+            let (name, promised) = (lease.metadata.name.clone(), lease.duration());
             let lease = Some(lease);
             let unchanged = before.remove(&name).filter(|life| life.lease == lease);
-            self.0.insert(name, unchanged.unwrap_or(Life { lease, since: now, is_done: false }));
+            self.lives.insert(name, unchanged.unwrap_or(Life { lease, since: now, promised, is_done: false }));
         }
         // A Lease that is gone may have been removed before what it was for.
         for (name, life) in before.into_iter().filter(|(_, life)| !life.is_done) {
             let since = if life.lease.is_some() { now } else { life.since };
-            self.0.insert(name, Life { lease: None, since, is_done: false });
+            self.lives.insert(name, Life { lease: None, since, ..life });
+        }
+        if was_away {
+            self.lives.values_mut().for_each(|life| life.since = now);
         }
     }
 
-    /// Takes in that a node has conditions or taints of ours.
-    pub(super) fn observe_ours(&mut self, node: &str, now: Instant) {
-        if !self.0.contains_key(node) {
-            self.0.insert(node.to_owned(), Life { lease: None, since: now, is_done: false });
+    /// Takes in that a node has conditions or taints of ours; `is_swept`: they are only what a sweeper leaves.
+    pub(super) fn observe_ours(&mut self, node: &str, is_swept: bool, now: Instant) {
+        let fresh = || Life { lease: None, since: now, promised: WITHOUT_LEASE, is_done: false };
+        let life = self.lives.entry(node.to_owned()).or_insert_with(fresh);
+        // An agent that could not renew its Lease has lived on.
+        if life.is_done && !is_swept {
+            (life.is_done, life.since) = (false, now);
         }
     }
 
-    /// Returns the nodes whose agent is dead and that were not swept since, each with the message for its conditions.
-    pub(super) fn dead(&self, now: Instant) -> Vec<(String, String)> {
-        let is_dead = |life: &Life| {
-            let promised = life.lease.as_ref().map_or(WITHOUT_LEASE, Lease::duration);
-            !life.is_done && now.saturating_duration_since(life.since) >= promised
-        };
-        let dead = self.0.iter().filter(|(_, life)| is_dead(life));
-        dead.map(|(name, life)| (name.clone(), words(life.lease.as_ref()))).collect()
+    /// Returns the agents that are dead, and whose nodes were not swept since.
+    pub(super) fn dead(&self, now: Instant) -> Vec<Dead> {
+        let is_dead = |life: &Life| !life.is_done && now.saturating_duration_since(life.since) >= life.promised;
+        let dead = self.lives.iter().filter(|(_, life)| is_dead(life));
+        dead.map(|(node, life)| {
+            let (lease, message) = (life.lease.clone(), words(life.lease.as_ref()));
+            Dead { node: node.clone(), lease, message }
+        })
+        .collect()
     }
 
     pub(super) fn note_done(&mut self, node: &str) {
-        if let Some(life) = self.0.get_mut(node) {
+        if let Some(life) = self.lives.get_mut(node) {
             life.is_done = true;
         }
     }
@@ -138,28 +162,57 @@ mod tests {
             dead.len()
         };
         let [old, older] = ["2020-01-01T00:00:00.000000Z", "2019-01-01T00:00:00.000000Z"].map(|at| lease(at, 180));
-        assert_eq!((dead(Some(old.clone()), 0), dead(Some(old), 179)), (0, 0));
+        assert_eq!((dead(Some(old.clone()), 0), dead(Some(old.clone()), 100), dead(Some(old), 179)), (0, 0, 0));
         assert_eq!(dead(Some(older.clone()), 180), 0, "alive, although the clock went back");
-        assert_eq!((dead(Some(older.clone()), 359), dead(Some(older.clone()), 400)), (0, 1));
+        assert_eq!((dead(Some(older.clone()), 300), dead(Some(older.clone()), 400)), (0, 1));
         assert_eq!(dead(Some(older), 500), 0, "swept");
         let back = lease("2020-01-01T00:01:00Z", 180);
-        assert_eq!((dead(Some(back.clone()), 501), dead(Some(back), 681)), (0, 1), "back, and dead again");
-        assert_eq!((dead(None, 682), dead(None, 861), dead(None, 862)), (0, 0, 1), "the Lease was removed");
+        let again = (dead(Some(back.clone()), 501), dead(Some(back.clone()), 600), dead(Some(back), 681));
+        assert_eq!(again, (0, 0, 1), "back, and dead again");
+        assert_eq!((dead(None, 682), dead(None, 800), dead(None, 862)), (0, 0, 1), "the Lease was removed");
     }
 
     #[test]
     fn a_node_without_a_lease_has_no_agent_after_a_while() {
         let (mut lives, start) = (AgentLives::default(), Instant::now());
-        lives.observe_ours("n", start);
+        lives.observe_ours("n", false, start);
         lives.observe(Vec::new(), start + WITHOUT_LEASE / 2);
-        lives.observe_ours("n", start + WITHOUT_LEASE / 2);
+        lives.observe_ours("n", false, start + WITHOUT_LEASE / 2);
         assert_eq!(lives.dead(start + WITHOUT_LEASE / 2), []);
         let dead = lives.dead(start + WITHOUT_LEASE);
         assert_eq!(dead.len(), 1);
-        assert!(dead[0].1.ends_with("sends no heartbeat"));
+        assert!(dead[0].message.ends_with("sends no heartbeat"));
         lives.note_done("n");
         lives.observe(Vec::new(), start + WITHOUT_LEASE);
         assert_eq!(lives.dead(start + 2 * WITHOUT_LEASE), []);
+    }
+
+    #[test]
+    fn a_swept_node_is_swept_again_when_its_agent_had_lived_on() {
+        let (mut lives, start) = (AgentLives::default(), Instant::now());
+        let minutes = |minutes: u32| start + Duration::from_secs(60) * minutes;
+        let mut at = |minute| {
+            lives.observe(vec![lease("2026-11-21T12:00:00Z", 180)], minutes(minute));
+            let found = lives.dead(minutes(minute)).len();
+            if found > 0 {
+                lives.note_done("n");
+            }
+            lives.observe_ours("n", minute != 5, minutes(minute));
+            found
+        };
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(&mut at), [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn an_outage_of_the_api_server_kills_no_agent() {
+        let (mut lives, start) = (AgentLives::default(), Instant::now());
+        let mut dead = |second| {
+            let now = start + Duration::from_secs(second);
+            lives.observe(vec![lease("2026-11-21T12:00:00Z", 180)], now);
+            lives.dead(now).len()
+        };
+        assert_eq!((dead(0), dead(60), dead(600), dead(700)), (0, 0, 0, 0), "it was away until the 600th second");
+        assert_eq!(dead(780), 1);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Collects the facts as the agent does at its start. Settings that the agent would change are tried on this process only.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
+use crate::agent::PoolChoice;
 use crate::cluster::{Access, own_permissions};
-use crate::config::{Candidates, KnownPool, MonitorConfig};
+use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::{MemDetails, MemInfo};
@@ -136,14 +136,18 @@ fn root(proc_root: &Path) -> PathBuf {
 /// Returns the configuration of the pool that this node is in. The second value says why that is not known.
 async fn of_this_node(config: &MonitorConfig) -> (MonitorConfig, Option<String>) {
     let Some(access) = Access::find(&config.kubernetes).filter(|_| !config.pools.is_empty()) else {
-        return (config.of_pool(KnownPool::Labels(&BTreeMap::new())), None);
+        return (PoolChoice::of(config.clone(), false).choose(), None);
     };
     match access.node_labels().await {
-        Ok(labels) => (config.of_pool(KnownPool::Labels(&labels)), None),
+        Ok(labels) => (config.of_pool(Some(&labels)), None),
         Err(reason) => {
-            let text =
-                format!("pool: the labels of node {} cannot be read: {reason}; it only observes", access.node_name());
-            (config.of_pool(KnownPool::Nothing), Some(text))
+            let recorded = PoolChoice::of(config.clone(), true);
+            let effect = match recorded.is_known() {
+                true => "an agent goes on by those that the last one has seen",
+                false => "an agent only observes",
+            };
+            let text = format!("pool: the labels of node {} cannot be read: {reason}; {effect}", access.node_name());
+            (recorded.choose(), Some(text))
         }
     }
 }

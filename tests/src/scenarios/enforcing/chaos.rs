@@ -84,7 +84,7 @@ pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
         if verdict != Verdict::default() {
             stage.note(format!("episode {number} of seed {seed}: {verdict:?}; {outcome:?}; {episode:?}"));
             for line in run.agent.tail(25) {
-                stage.note(format!("episode {number}: {}", line.chars().take(500).collect::<String>()));
+                stage.note(format!("episode {number}: {}", line.chars().take(2_500).collect::<String>()));
             }
         }
         wrong += verdict.wrong.len();
