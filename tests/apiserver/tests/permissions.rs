@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::resource::Resource;
 use node_pressure_apiserver::route::{Query, Route, Target};
-use node_pressure_apiserver::stage::{Stage, uid};
+use node_pressure_apiserver::stage::{AGENTS, Stage, uid};
 use node_pressure_manifests::{documents, kustomize, root};
 use node_pressure_monitor::cluster::events::InvolvedObject;
 use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, When};
@@ -210,12 +210,18 @@ async fn the_sweeper_uses_exactly_its_permissions() {
     std::mem::forget(dead);
     tokio::time::sleep(Duration::from_millis(500)).await;
 
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{}", stage.node);
+    stage.until(&lease, SOON, |lease| lease.is_some()).await.unwrap();
+    stage.patch(&lease, json!({"spec": {"leaseDurationSeconds": 1}})).await.unwrap();
     let account = Account::of(&stage, Component::Sweeper).await;
     stage.server.log().clear();
-    let rules = Rules { remove: true, dry_run: false, by_clock: false };
+    let rules = Rules { remove: false, dry_run: false, by_clock: false };
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
-    // The conflict stands for another writer: the sweeper reads the node again.
-    stage.server.faults().add(Fault::answer(409).of("PATCH").at(stage.node_path()).once());
+    let swept = sweeper.round(&mut |_| {}).await.unwrap().swept;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert_eq!((swept, sweeper.round(&mut |_| {}).await.unwrap().swept), (0, 1), "the agent is dead");
+    let rules = Rules { remove: true, ..rules };
+    let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
     let round = sweeper.round(&mut |_| {}).await.unwrap();
     assert_eq!((round.swept, round.failed), (1, 0));
     account.judge(stage).await;
