@@ -223,7 +223,10 @@ fn leak(rows: &[Row], need: Need) -> f64 {
     let measured = || rows.iter().filter(|row| row.outlook.is_growth_measured);
     if rows.iter().any(|row| growth(row) >= half) {
         let largest = rows.iter().map(|row| row.gain).fold(0.0, f64::max);
-        let large = measured().filter(|row| row.gain * OF_BEST >= largest);
+        // Guesses by size and age compare with each other, but not with what was measured.
+        let is_any_measured = measured().next().is_some();
+        let alike = rows.iter().filter(|row| row.outlook.is_growth_measured == is_any_measured);
+        let large = alike.filter(|row| row.gain * OF_BEST >= largest);
         return half.max(large.map(growth).fold(0.0, f64::max) * OF_FASTEST);
     }
     let mut growing: Vec<f64> = measured().map(growth).filter(|growth| *growth > 0.0).collect();

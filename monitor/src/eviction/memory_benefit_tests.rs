@@ -103,6 +103,13 @@ fn leakers_go_first_or_alone_later_in_a_shortage() {
     assert_eq!(only(&[("forks", 34, 4), ("leaker", 240, 20)]), Some("leaker"), "the fastest is five times as fast");
     assert_eq!(only(&[("one", 100, 8), ("other", 240, 20)]), Some("one"), "both leak");
     assert_eq!(only(&[("leaker", 240, 4), ("young", 1, 20)]), Some("leaker"), "the fastest is a dwarf");
+    // An agent that has just started guesses by size and age.
+    let pods = [("bystander", 50, 8), ("leaker", 329, 55)];
+    let guessed = |leakers| {
+        let need = Need { leakers, ..need(100, Some(11)) };
+        benefit(need, &pods, |_, outlook| outlook.is_growth_measured = false).pick().map(|place| pods[place].0)
+    };
+    assert_eq!((guessed(Leakers::First), guessed(Leakers::Only)), (Some("leaker"), Some("leaker")));
     // Twenty together leak: none of them grows by half of the fall.
     let twenty: Vec<Pod> = std::iter::once(("bystander", 400, 0)).chain((0..20).map(|_| ("grower", 50, 5))).collect();
     assert_eq!(pick(Need { leakers: Leakers::Only, ..need(1, Some(100)) }, &twenty), Some("grower"));

@@ -14,6 +14,7 @@ use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::audit::{self, Client, Request};
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, container_id, is_ready};
+use crate::control_plane::NODE;
 use crate::evidence::meminfo;
 use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, is_evicted, taint};
@@ -147,8 +148,13 @@ pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()
 
 /// Removes the workloads, and the agent as config/README.md says. Asserts that nothing of the agent stays on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAME}/leases/{NODE}");
+    let held = cluster.admin.find(&lease)?.unwrap_or_default();
+    stage.check_equal("the holder of the node's Lease", &text(&held["spec"]["holderIdentity"]), &NODE.to_owned());
     cluster.kubectl(&["-n", "default", "delete", "deployment", "--all", "--wait", "--cascade=foreground"])?;
     cluster.kubectl(&["-n", NAME, "delete", "daemonset", NAME, "--wait", "--cascade=foreground"])?;
+    let left = cluster.admin.find(&lease)?.is_some();
+    stage.check(!left, || "the agent has left its Lease".to_owned());
     let sweeper = format!("deploy/{NAME}-sweeper");
     let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
     stage.note(cluster.kubectl(&sweep)?.trim());
