@@ -73,11 +73,12 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
 pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, uid, story, .. } = Scene::with(stage, ENFORCING, soft)?;
     protect(stage, &cluster)?;
-    let mut drain = Command::new(programs::path("kubectl"))
+    let drain = Command::new(programs::path("kubectl"))
         .arg(format!("--kubeconfig={}", Cluster::admin_kubeconfig().display()))
         .args(["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s"])
         .spawn()
         .context("start kubectl drain")?;
+    let drain = i32::try_from(drain.id()).context("the process id of kubectl")?;
     let cordoned =
         stage.until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| node["spec"]["unschedulable"] == true));
     stage.check(cordoned, || "the node is not cordoned".to_owned());
@@ -92,7 +93,8 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     let met = times_met(&cluster)? - before;
     stage.check_equal("events EvictionThresholdMet while nothing is evicted", &met, &0);
     cluster.kubectl(&["delete", "pdb", APP])?;
-    let drained = stage.until(PATIENCE, |_| drain.try_wait().is_ok_and(|status| status.is_some()));
+    // The stage collects every child.
+    let drained = stage.until(PATIENCE, |stage| stage.reaper.ended(drain).is_some());
     stage.check(drained, || "the drain did not end".to_owned());
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &0);
     let (by_agent, _) = stage.signals_of(&agent)?;
