@@ -29,7 +29,7 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 pub use self::parts::Parts;
-pub use self::pool::{PoolChoice, strictest_mode};
+pub use self::pool::PoolChoice;
 pub use self::reload::Reload;
 pub use self::wakeup::Wakeup;
 

@@ -52,12 +52,18 @@ impl PoolChoice {
         !self.has_pools() || self.labels.is_some()
     }
 
+    /// Returns the mode by which to judge what an earlier agent has left. An enforcing one's work is not given up because the pool is not
+    /// known yet.
+    pub fn mode_for_rests(&self) -> Mode {
+        if self.is_known() { self.choose().mode } else { self.wanted.strictest_mode() }
+    }
+
     /// Returns the configuration of this node.
     pub fn choose(&self) -> MonitorConfig {
         self.wanted.of_pool(self.labels.as_ref())
     }
 
-    /// Takes in the labels of the node's object, and keeps them for the next agent.
+    /// Takes in the labels of the node's object, and keeps them for the next agent. Without pools they do not matter.
     pub(super) fn learn(&mut self, labels: &BTreeMap<String, String>) {
         if self.labels.as_ref() == Some(labels) || !self.has_pools() {
             return;
@@ -77,12 +83,6 @@ impl PoolChoice {
             );
         }
     }
-}
-
-/// Tells whether a node may be in a pool that evicts.
-pub fn strictest_mode(wanted: &MonitorConfig) -> Mode {
-    let modes = wanted.pools.iter().map(|pool| pool.config.mode);
-    if modes.chain([wanted.mode]).any(|mode| mode == Mode::Enforce) { Mode::Enforce } else { Mode::Observe }
 }
 
 fn read(record: &Path) -> Option<BTreeMap<String, String>> {
@@ -113,7 +113,7 @@ mod tests {
             let config = choice.choose();
             (config.mode, config.pool.as_deref().map(str::to_owned), choice.is_known())
         };
-        assert_eq!(strictest_mode(&wanted), Mode::Enforce);
+        assert_eq!(wanted.strictest_mode(), Mode::Enforce);
         assert_eq!(after(&wanted, None), (Mode::Observe, None, false), "nothing is known");
         let batch = (Mode::Enforce, Some("batch".to_owned()), true);
         assert_eq!((after(&wanted, Some(&labels("batch"))), after(&wanted, None)), (batch.clone(), batch));

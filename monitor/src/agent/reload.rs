@@ -42,6 +42,10 @@ impl Reload {
         &self.state
     }
 
+    fn file_name(&self) -> String {
+        self.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default()
+    }
+
     /// Waits for the next update of the file; pends forever without a file. Cancel-safe.
     pub(super) async fn news(&self) -> ConfigUpdate {
         match &self.file {
@@ -73,7 +77,7 @@ impl Agent {
     /// Handles an update of the file.
     pub(super) fn take_configuration(&mut self, news: ConfigUpdate) {
         let now = Monotonic::now();
-        let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let file = self.reload.file_name();
         let outcome = match news.read {
             Err(reason) => {
                 self.reporter.report(&Record::ConfigurationRefused { file: &file, reason: &reason }, now);
@@ -87,7 +91,8 @@ impl Agent {
                     self.reporter.report(&Record::ConfigurationWarning { file: None, fields: None, warning }, now);
                 }
                 self.reload.pool.set_wanted(config);
-                let (is_changed, needs_restart) = self.apply_wanted(&file);
+                let adopted = self.compare_wanted();
+                let (is_changed, needs_restart) = self.apply_wanted(adopted, &file);
                 let since = SystemTime::now();
                 self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint: news.fingerprint };
                 if is_changed { ReloadOutcome::Applied } else { ReloadOutcome::Unchanged }
@@ -103,12 +108,17 @@ impl Agent {
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(state, Some(outcome)));
     }
 
-    /// Puts what the file asks for on this node in force. Returns whether that differs from before, and which fields need a restart.
-    fn apply_wanted(&mut self, file: &str) -> (bool, Vec<&'static str>) {
-        let now = Monotonic::now();
+    /// Compares what the file asks for on this node with what is in force.
+    fn compare_wanted(&mut self) -> Adopted {
         let wanted = for_the_loop(self.reload.pool.choose());
         self.show_pool(wanted.pool.as_deref());
-        let Adopted { config, changed, needs_restart } = Adopted::by(&self.config, wanted);
+        Adopted::by(&self.config, wanted)
+    }
+
+    /// Puts what the file asks for on this node in force. Returns whether that differs from before, and which fields need a restart.
+    fn apply_wanted(&mut self, adopted: Adopted, file: &str) -> (bool, Vec<&'static str>) {
+        let now = Monotonic::now();
+        let Adopted { config, changed, needs_restart } = adopted;
         let is_changed = !changed.is_empty();
         if is_changed {
             self.adopt(config);
@@ -131,11 +141,10 @@ impl Agent {
             return;
         }
         self.reload.pool.learn(&node.labels);
-        let wanted = for_the_loop(self.reload.pool.choose());
-        self.show_pool(wanted.pool.as_deref());
-        if !Adopted::by(&self.config, wanted).changed.is_empty() {
-            let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
-            (_, self.reload.state.needs_restart) = self.apply_wanted(&file);
+        let adopted = self.compare_wanted();
+        if !adopted.changed.is_empty() {
+            let file = self.reload.file_name();
+            (_, self.reload.state.needs_restart) = self.apply_wanted(adopted, &file);
         }
     }
 

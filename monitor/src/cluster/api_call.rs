@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use crate::units::error_chain;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a request when the agent stops.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {

@@ -1,4 +1,4 @@
-//! The node's Lease: the agent's heartbeat. It is small, and nobody watches it; the Node object, which every watcher gets, is written
+//! The node's Lease: the agent's heartbeat. It is small and has no watchers; the Node object, which every watcher of nodes gets, is written
 //! when something changes.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::config::KubernetesOptions;
 use crate::units::Degradations;
 
-use super::api_call::{Failure, TIMEOUT, call};
+use super::api_call::{Failure, STOP_TIMEOUT, TIMEOUT, call};
 use super::api_client::Context;
 use super::api_time;
 use super::backoff::{Backoff, jittered};
@@ -22,8 +22,6 @@ use super::node_digest::NodeDigest;
 const CAPABILITY: &str = "heartbeat";
 /// Heartbeats until the sweeper counts the agent as dead.
 const MISSED: u64 = 3;
-/// Timeout of the request when the agent stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The label that all Leases of agents have.
 pub(super) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "node-pressure-monitor");
 

@@ -1,6 +1,8 @@
-//! What a look at the fleet needs to know about a node: the annotations of its Lease.
+//! The annotations of a node's Lease, which tell about the node to a view of the fleet.
 
 use std::collections::BTreeMap;
+
+use super::api_time;
 
 /// The namespaces that are named: those with most evictions and OOM kills.
 const NAMESPACES: usize = 8;
@@ -16,8 +18,8 @@ pub struct NodeDigest {
     /// The armed threshold that the node is nearest to.
     pub nearest: Option<NearestThreshold>,
     pub day: DayDigest,
-    /// The last incident, in one line.
-    pub last_incident: Option<String>,
+    /// Time and summary of the last incident.
+    pub last_incident: Option<(jiff::Timestamp, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,7 +38,7 @@ pub struct NearestThreshold {
     pub value: i64,
 }
 
-/// What has happened on a day (UTC).
+/// The evictions and OOM kills of a day (UTC).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DayDigest {
     pub date: Option<jiff::civil::Date>,
@@ -58,19 +60,22 @@ impl NodeDigest {
         let nearest = nearest.as_ref().map(|NearestThreshold { threshold, available, value }| {
             serde_json::json!({"threshold": threshold, "available": available, "value": value}).to_string()
         });
+        let last_incident = last_incident.as_ref().map(|(time, summary)| {
+            format!("{} {summary}", api_time::format(*time)).chars().take(LINE).collect::<String>()
+        });
         let entries = [
             ("version", Some(env!("CARGO_PKG_VERSION").to_owned())),
             ("mode", Some((*mode).to_owned()).filter(|mode| !mode.is_empty())),
             ("pool", pool.as_deref().map(str::to_owned)),
             ("config-hash", config.hash.map(|hash| format!("{hash:016x}"))),
-            ("config-since", config.since.map(|since| since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())),
+            ("config-since", config.since.map(api_time::format)),
             ("config-refused", config.is_refused.then(|| "true".to_owned())),
             ("nearest-threshold", nearest),
             ("day", day.date.map(|date| date.to_string())),
             ("evictions", Some(day.all.evictions.to_string())),
             ("oom-kills", Some(day.all.oom_kills.to_string())),
             ("namespaces", day.busiest()),
-            ("last-incident", last_incident.as_ref().map(|line| line.chars().take(LINE).collect())),
+            ("last-incident", last_incident),
         ];
         let named = |(name, value)| (format!("node-pressure-monitor/{name}"), serde_json::json!(value));
         entries.into_iter().map(named).collect()
@@ -107,7 +112,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_removed() {
-        let digest = NodeDigest { last_incident: Some("x".repeat(500)), ..NodeDigest::default() };
+        let digest =
+            NodeDigest { last_incident: Some((jiff::Timestamp::UNIX_EPOCH, "x".repeat(500))), ..NodeDigest::default() };
         let annotations = digest.annotations();
         let value = |name: &str| &annotations[&format!("node-pressure-monitor/{name}")];
         assert!(value("mode").is_null() && value("config-hash").is_null() && value("namespaces").is_null());

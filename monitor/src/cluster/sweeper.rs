@@ -126,8 +126,8 @@ impl Sweeper {
         report: &mut impl FnMut(&Swept),
     ) -> Result<(), SweepError> {
         let is_alone = leases.is_empty();
-        let is_meant = |lease: &Lease| self.only.as_ref().is_none_or(|node| *node == lease.metadata.name);
-        self.lives.observe(leases.into_iter().filter(is_meant).collect(), Instant::now());
+        let meant = leases.into_iter().filter(|lease| self.is_meant(lease)).collect();
+        self.lives.observe(meant, Instant::now());
         if self.nodes_listed.is_none_or(|at| at.elapsed() >= LIST_NODES_EVERY) {
             let ours = self.list_ours().await?;
             self.suspect_namespace(is_alone, ours.len())?;
@@ -177,6 +177,10 @@ impl Sweeper {
         }
     }
 
+    fn is_meant(&self, lease: &Lease) -> bool {
+        self.only.as_ref().is_none_or(|node| *node == lease.metadata.name)
+    }
+
     /// Refuses to sweep when no agent at all has a Lease.
     fn suspect_namespace(&self, is_alone: bool, nodes: usize) -> Result<(), SweepError> {
         if is_alone && nodes > 0 && !self.rules.remove {
@@ -206,8 +210,7 @@ impl Sweeper {
             }
         }
         if self.rules.remove && !self.rules.dry_run {
-            let is_meant = |lease: &&Lease| self.only.as_ref().is_none_or(|node| *node == lease.metadata.name);
-            self.remove_leases(leases.iter().filter(is_meant), round, report).await;
+            self.remove_leases(leases.iter().filter(|lease| self.is_meant(lease)), round, report).await;
         }
         Ok(())
     }

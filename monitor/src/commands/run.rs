@@ -10,7 +10,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
 use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, ScoreRecord, self_protection};
-use crate::agent::{Agent, Parts, PoolChoice, Reload, strictest_mode};
+use crate::agent::{Agent, Parts, PoolChoice, Reload};
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::cluster::{Access, Cluster};
 use crate::config::config_watch::Interpret;
@@ -58,18 +58,15 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
     let has_api_server = Access::find(&config.kubernetes).is_some();
-    let strictest = strictest_mode(&config);
-    let private = private_namespaces(strictest)?;
+    let private = private_namespaces(config.strictest_mode())?;
     let pool = PoolChoice::of(config, has_api_server);
     let config = pool.choose();
-    // What an enforcing agent has left is not given up because the pool is not known yet.
-    let mode_for_rests = if pool.is_known() { config.mode } else { strictest };
     thaw_left_frozen(&config);
-    restore_scores(&config, mode_for_rests);
+    restore_scores(&config, pool.mode_for_rests());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
-    let served = runtime.block_on(serve((config, pool), mode_for_rests, private, file, format == LogFormat::Text, log));
+    let served = runtime.block_on(serve((config, pool), private, file, format == LogFormat::Text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     Ok(served?)
@@ -154,7 +151,7 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
 fn interpret(path: PathBuf, options: Options) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(strictest_mode(&wanted.config)).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        private_namespaces(wanted.config.strictest_mode()).map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
 }
@@ -175,7 +172,6 @@ pub(super) const SWAP_ON: &str =
 
 async fn serve(
     (config, pool): (MonitorConfig, PoolChoice),
-    mode_for_rests: Mode,
     private: Option<String>,
     file: Option<(PathBuf, Fingerprint, Options)>,
     text: bool,
@@ -210,6 +206,7 @@ async fn serve(
         ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
     };
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
+    let ledger = ledger_of(&config, pool.mode_for_rests());
     let reload = Reload::of(file, config_state, pool);
     // Threads inherit the loop's priority, so this thread must start before the loop raises its own.
     let filesystems = FilesystemSignals::start(&config).context("cannot start the thread that asks the filesystems")?;
@@ -218,7 +215,7 @@ async fn serve(
     let walker = Arc::new(walker.context("cannot start the thread that measures disks")?);
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config, mode_for_rests), &config.lock_file);
+    let cluster = Cluster::start(config.kubernetes.clone(), ledger, &config.lock_file);
     let cluster = cluster.context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {

@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
     }
 
     pub fn error(&mut self, field: &Field<'_>, reason: impl Into<String>, fix: &str) {
-        self.error_at(&field.path, field.node, scalar(field.node), reason, fix);
+        self.error_at(&field.path, field.node, field.node.text(), reason, fix);
     }
 
     /// Records an error about a path, at the place of a node. `value` is the text that the message repeats.
@@ -105,7 +105,7 @@ impl<'a> Walk<'a> {
 
     /// Records a warning about a field: its value is valid, but probably not intended.
     pub fn warning(&mut self, field: &Field<'_>, reason: impl Into<String>, fix: &str) {
-        self.warning_at(&field.path, field.node, scalar(field.node), reason, fix);
+        self.warning_at(&field.path, field.node, field.node.text(), reason, fix);
     }
 
     /// Records a warning about a path, at the place of a node. `value` is the text that the message repeats.
@@ -225,7 +225,7 @@ impl<'a> Walk<'a> {
     /// Returns the names, keys and values of a map, without duplicates. `fix` is for a value that is not a map.
     fn pairs<'n>(&mut self, field: &Field<'n>, fix: &str) -> Vec<(&'n str, &'n Node, &'n Node)> {
         let Value::Mapping(pairs) = &field.node.value else {
-            match scalar(field.node).and_then(without_colon) {
+            match field.node.text().and_then(without_colon) {
                 Some(pair) => self.error(field, NO_COLON, &format!("write `{pair}` in a line below it, indented")),
                 None => self.error(field, format!("must be a map, not {}", field.node.value.kind()), fix),
             }
@@ -234,7 +234,7 @@ impl<'a> Walk<'a> {
         let mut seen: HashMap<&str, usize> = HashMap::new();
         let mut unique = Vec::new();
         for (key, value) in pairs {
-            let Some(name) = scalar(key) else {
+            let Some(name) = key.text() else {
                 continue;
             };
             if let Some(line) = seen.get(name) {
@@ -260,14 +260,6 @@ pub fn without_colon(text: &str) -> Option<String> {
     let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.chars().all(|it| it.is_ascii_alphanumeric() || ".-_/".contains(it));
     (is_name && value.starts_with(|first: char| first.is_ascii_digit())).then(|| format!("{name}: {value}"))
-}
-
-/// Returns the text of a plain value.
-fn scalar(node: &Node) -> Option<&str> {
-    match &node.value {
-        Value::Scalar { text, .. } => Some(text),
-        _ => None,
-    }
 }
 
 fn cut(text: &str, longest: usize) -> String {

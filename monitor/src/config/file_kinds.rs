@@ -90,7 +90,7 @@ impl MonitorConfig {
         let flags = kubelet_flags::document(text);
         let is_flags = flags.is_some();
         let document = flags.map_or_else(|| parse_document(text), Ok).map_err(of_file)?;
-        let configz = wrapped::field(&document, wrapped::CONFIGZ).filter(|_| !is_flags);
+        let configz = document.field(wrapped::CONFIGZ).filter(|_| !is_flags);
         let is_config_map = !is_flags && kind_of(&document).name == CONFIG_MAP;
         let wrapped = if is_config_map { wrapped::of_config_map(text, &document).map_err(of_file)? } else { None };
         let (path, node) = match (configz, &wrapped) {
@@ -140,14 +140,14 @@ struct StatedKind<'n> {
 }
 
 fn kind_of(document: &Node) -> StatedKind<'_> {
-    let text = |name| match wrapped::field(document, name).map(|node| &node.value) {
+    let text = |name| match document.field(name).map(|node| &node.value) {
         Some(Value::Scalar { text, .. }) => text.as_str(),
         _ => "",
     };
     let name = text("kind");
     let is_known = [monitor_configuration::KIND, kubelet_configuration::KIND, openshift3::KIND].contains(&name);
     let is_kubelets = name.is_empty() && text("apiVersion") == kubelet_configuration::API_VERSION;
-    let is_openshift = wrapped::field(document, openshift3::ARGUMENTS).is_some();
+    let is_openshift = document.field(openshift3::ARGUMENTS).is_some();
     StatedKind { name, is_explicit: is_known || is_kubelets || is_openshift }
 }
 

@@ -26,6 +26,12 @@ pub struct Pool {
 }
 
 impl MonitorConfig {
+    /// Tells whether a node may be in a pool that evicts.
+    pub fn strictest_mode(&self) -> Mode {
+        let modes = self.pools.iter().map(|pool| pool.config.mode);
+        if modes.chain([self.mode]).any(|mode| mode == Mode::Enforce) { Mode::Enforce } else { Mode::Observe }
+    }
+
     /// Returns the configuration of a node with these labels: that of the first pool whose labels it has, or the file's own. Until its
     /// labels are known, a node only observes.
     pub fn of_pool(&self, labels: Option<&BTreeMap<String, String>>) -> Self {
@@ -106,16 +112,12 @@ fn read_selector(walk: &mut Walk<'_>, item: &Field<'_>, own: &Fields<'_>) -> BTr
 /// Returns the document with the fields of the pool in place of its own.
 fn merged(document: &Node, pool: &Node) -> Node {
     let (Value::Mapping(base), Value::Mapping(own)) = (&document.value, &pool.value) else { return document.clone() };
-    let name = |node: &Node| match &node.value {
-        Value::Scalar { text, .. } => text.clone(),
-        _ => String::new(),
-    };
-    let is_own = |key: &str| own.iter().any(|(own, _)| name(own) == key);
+    let named = |name: Option<&str>| own.iter().any(|(key, _)| key.text() == name);
     let mut pairs: Vec<(Node, Node)> = Vec::with_capacity(base.len() + own.len());
-    pairs.extend(base.iter().filter(|(key, _)| name(key) != "pools" && !is_own(&name(key))).cloned());
-    for (key, value) in own.iter().filter(|(key, _)| !["name", "nodeSelector"].contains(&name(key).as_str())) {
-        let before = base.iter().find(|(base, _)| name(base) == name(key)).map(|(_, value)| value);
-        let value = match before.filter(|_| MERGED.contains(&name(key).as_str())) {
+    pairs.extend(base.iter().filter(|(key, _)| key.text() != Some("pools") && !named(key.text())).cloned());
+    for (key, value) in own {
+        let Some(name) = key.text().filter(|name| !["name", "nodeSelector"].contains(name)) else { continue };
+        let value = match document.field(name).filter(|_| MERGED.contains(&name)) {
             Some(before) => merged_map(before, value),
             None => value.clone(),
         };

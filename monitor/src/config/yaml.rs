@@ -34,6 +34,22 @@ pub enum Value {
     Mapping(Vec<(Node, Node)>),
 }
 
+impl Node {
+    /// Returns the text of a plain value.
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns a value of a map by its name.
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        let Value::Mapping(pairs) = &self.value else { return None };
+        pairs.iter().find(|(key, _)| key.text() == Some(name)).map(|(_, value)| value)
+    }
+}
+
 impl Value {
     pub fn kind(&self) -> &'static str {
         match self {

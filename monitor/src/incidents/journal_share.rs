@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde::Deserialize;
 
 use super::journal::Segment;
-use super::model::{Eviction, Incident, OomKill};
+use super::model::{Eviction, Incident, OomKill, StoredVictim, StoredVictims};
 
 /// The records of one workload take at most this part of the journal.
 const PART_OF_WORKLOAD: u64 = 4;
@@ -51,18 +51,8 @@ impl Account {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
         struct Charged {
-            eviction: Option<Named>,
-            oom_kill: Option<Victims>,
-        }
-        #[derive(Deserialize)]
-        struct Victims {
-            #[serde(default)]
-            victims: Vec<Named>,
-        }
-        #[derive(Deserialize)]
-        struct Named {
-            workload: Option<String>,
-            pod: Option<String>,
+            eviction: Option<StoredVictim>,
+            oom_kill: Option<StoredVictims>,
         }
         let Charged { eviction, oom_kill } = serde_json::from_slice(json).unwrap_or_default();
         let named = eviction.or_else(|| oom_kill?.victims.into_iter().next());

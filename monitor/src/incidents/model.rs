@@ -149,19 +149,21 @@ struct StoredHead {
     mode: String,
     #[serde(default)]
     repeated: u64,
-    eviction: Option<OfPod>,
-    oom_kill: Option<OfVictims>,
+    eviction: Option<StoredVictim>,
+    oom_kill: Option<StoredVictims>,
+}
+
+/// The names of a victim in a record.
+#[derive(Deserialize)]
+pub(super) struct StoredVictim {
+    pub(super) workload: Option<String>,
+    pub(super) pod: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct OfPod {
-    pod: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct OfVictims {
+pub(super) struct StoredVictims {
     #[serde(default)]
-    victims: Vec<OfPod>,
+    pub(super) victims: Vec<StoredVictim>,
 }
 
 impl From<StoredHead> for Head {

@@ -1,6 +1,4 @@
-//! What the node's heartbeat tells about it.
-
-use std::time::SystemTime;
+//! Makes the digest of this node that its heartbeat carries.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -26,7 +24,7 @@ pub fn node_digest(
     let date = day_of(now);
     let mut day = DayDigest { date: Some(date), ..DayDigest::default() };
     incidents.visit_newest_first(|head| {
-        last_incident.get_or_insert_with(|| format!("{} {}", head.time.strftime("%Y-%m-%dT%H:%M:%SZ"), head.summary));
+        last_incident.get_or_insert_with(|| (head.time, head.summary.clone()));
         let is_of_day = day_of(head.time) == date;
         if is_of_day {
             count(&mut day, head);
@@ -38,7 +36,7 @@ pub fn node_digest(
         pool: state.config.pool.clone(),
         config: ConfigDigest {
             hash: configuration.fingerprint.map(|fingerprint| fingerprint.0),
-            since: Some(configuration.since).and_then(timestamp),
+            since: Timestamp::try_from(configuration.since).ok(),
             is_refused: !configuration.is_accepted(),
         },
         nearest: nearest(state),
@@ -51,22 +49,18 @@ fn day_of(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-fn timestamp(time: SystemTime) -> Option<Timestamp> {
-    Timestamp::try_from(time).ok()
-}
-
 fn count(day: &mut DayDigest, head: &Head) {
-    let number = head.repeated.saturating_add(1);
-    let add = |counts: &mut Counts| match head.kind {
-        Kind::OomKill => counts.oom_kills = counts.oom_kills.saturating_add(number),
-        Kind::Eviction if head.mode == ENFORCE => counts.evictions = counts.evictions.saturating_add(number),
-        Kind::Eviction => {}
-    };
-    let mut counts = Counts::default();
-    add(&mut counts);
-    if counts == Counts::default() {
+    // A dry run of observe mode is no eviction.
+    if head.kind == Kind::Eviction && head.mode != ENFORCE {
         return;
     }
+    let add = |counts: &mut Counts| {
+        let count = match head.kind {
+            Kind::OomKill => &mut counts.oom_kills,
+            Kind::Eviction => &mut counts.evictions,
+        };
+        *count = count.saturating_add(head.repeated.saturating_add(1));
+    };
     add(&mut day.all);
     if let Some(namespace) = head.namespace() {
         add(day.namespaces.entry(namespace.to_owned()).or_default());

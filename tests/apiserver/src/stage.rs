@@ -21,6 +21,12 @@ use crate::server::TestServer;
 
 /// The namespace of the agents and their Leases.
 pub const AGENTS: &str = "node-pressure-monitor";
+
+/// Returns the path of a node's Lease.
+#[must_use]
+pub fn lease_path(node: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{node}")
+}
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
@@ -80,8 +86,7 @@ impl Stage {
                 let ours = format!("{RBAC}/{plural}?labelSelector=stage%3D{}", self.namespace);
                 self.ask(Method::DELETE, &ours, Value::Null).await?;
             }
-            let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{}", self.node);
-            self.ask(Method::DELETE, &lease, now.clone()).await?;
+            self.ask(Method::DELETE, &lease_path(&self.node), now.clone()).await?;
             self.ask(Method::DELETE, &format!("/api/v1/nodes/{}", self.node), now.clone()).await?;
             self.ask(Method::DELETE, &format!("/api/v1/namespaces/{}", self.namespace), now).await?;
         }

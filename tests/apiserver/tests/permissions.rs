@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::resource::Resource;
 use node_pressure_apiserver::route::{Query, Route, Target};
-use node_pressure_apiserver::stage::{AGENTS, Stage, uid};
+use node_pressure_apiserver::stage::{Stage, lease_path, uid};
 use node_pressure_manifests::{documents, kustomize, root};
 use node_pressure_monitor::cluster::events::InvolvedObject;
 use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, When};
@@ -210,7 +210,7 @@ async fn the_sweeper_uses_exactly_its_permissions() {
     std::mem::forget(dead);
     tokio::time::sleep(Duration::from_millis(500)).await;
 
-    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{}", stage.node);
+    let lease = lease_path(&stage.node);
     stage.until(&lease, SOON, |lease| lease.is_some()).await.unwrap();
     stage.patch(&lease, json!({"spec": {"leaseDurationSeconds": 1}})).await.unwrap();
     let account = Account::of(&stage, Component::Sweeper).await;

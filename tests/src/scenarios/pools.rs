@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use node_pressure_apiserver::stage::AGENTS;
+use node_pressure_apiserver::stage::lease_path;
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -51,8 +51,7 @@ pub fn pools(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(known, || format!("the pool is {:?}, expected none", pool(&agent)));
     plane.merge(&format!("/api/v1/nodes/{NODE}"), &json!({"metadata": {"labels": {"pool": POOL}}}))?;
     follows(stage, &agent, POOL, "enforce");
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{NODE}");
-    let lease = plane.find(&path)?.unwrap_or_default();
+    let lease = plane.find(&lease_path(NODE))?.unwrap_or_default();
     stage.check_equal("the holder of the Lease", &lease["spec"]["holderIdentity"], &json!(NODE));
 
     processes::signal(agent.pid, libc::SIGKILL);

@@ -13,7 +13,7 @@ use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::Authority;
 use crate::units::Degradations;
 
-use super::super::api_call::{Failure, TIMEOUT, call};
+use super::super::api_call::{Failure, STOP_TIMEOUT, TIMEOUT, call};
 use super::super::api_client::Context;
 use super::super::api_time;
 use super::super::backoff::{Backoff, jittered};
@@ -37,8 +37,6 @@ const READ_AFTER: Duration = Duration::from_secs(2);
 /// The time for which the conditions wait for the taints.
 const TAINTS_FIRST: Duration = Duration::from_secs(1);
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(200);
-/// Timeout of a request when the agent stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct StatusWriter<'c> {
     context: &'c Context,

@@ -83,7 +83,7 @@ pub(super) struct Dead {
     pub(super) message: String,
 }
 
-/// What is known of each node's agent from round to round.
+/// The agents of all nodes, as far as they are known from round to round.
 #[derive(Debug, Default)]
 pub(super) struct AgentLives {
     lives: HashMap<String, Life>,

@@ -16,26 +16,14 @@ pub struct Wrapped {
     pub node: Node,
 }
 
-pub fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
-    let Value::Mapping(pairs) = &node.value else { return None };
-    pairs.iter().find(|(key, _)| scalar(key) == Some(name)).map(|(_, value)| value)
-}
-
-fn scalar(node: &Node) -> Option<&str> {
-    match &node.value {
-        Value::Scalar { text, .. } => Some(text),
-        _ => None,
-    }
-}
-
 /// Returns the configuration in a `ConfigMap`, or `None` where the map has none, or more than one.
 ///
 /// # Errors
 /// When the only text of the map is no YAML.
 pub fn of_config_map(text: &str, document: &Node) -> Result<Option<Wrapped>, Box<ConfigError>> {
-    let Some(Node { value: Value::Mapping(entries), .. }) = field(document, DATA) else { return Ok(None) };
+    let Some(Node { value: Value::Mapping(entries), .. }) = document.field(DATA) else { return Ok(None) };
     let parsed = entries.iter().filter_map(|(key, value)| {
-        let inner = parse_document(scalar(value)?).map(|mut node| {
+        let inner = parse_document(value.text()?).map(|mut node| {
             moved(&mut node, place(text, value));
             node
         });
@@ -43,7 +31,7 @@ pub fn of_config_map(text: &str, document: &Node) -> Result<Option<Wrapped>, Box
             (error.line, error.column) = place(text, value).of(error.line, error.column);
             error
         });
-        Some((scalar(key)?, inner))
+        Some((key.text()?, inner))
     });
     let mut all: Vec<_> = parsed.collect();
     if all.len() == 1 && all[0].1.is_err() {

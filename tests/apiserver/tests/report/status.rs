@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::Fault;
-use node_pressure_apiserver::stage::{Stage, condition};
+use node_pressure_apiserver::stage::{Stage, condition, lease_path};
 use node_pressure_monitor::cluster::node_digest::{Counts, DayDigest};
 use node_pressure_monitor::cluster::status::Effect;
 use node_pressure_monitor::cluster::{NodeDigest, NodeStatus, View};
@@ -16,9 +16,7 @@ use node_pressure_monitor::units::Monotonic;
 use serde_json::{Value, json};
 
 use crate::reference::NATIVE_READS;
-use crate::support::{
-    KEY, SOON, TYPE, cluster, degradation, end, has, is_tainted, lease, lease_path, node, ready, status, taints,
-};
+use crate::support::{KEY, SOON, TYPE, cluster, degradation, end, has, is_tainted, lease, node, ready, status, taints};
 
 fn with_heartbeat(heartbeat: Duration) -> KubernetesOptions {
     KubernetesOptions { heartbeat, ..KubernetesOptions::default() }
@@ -74,7 +72,7 @@ async fn heartbeats_do_not_touch_the_node() {
     assert_eq!(log.of("PATCH", &stage.node_path()).len(), 0);
     assert_eq!(log.of("PATCH", &status_path(&stage)).len(), 1, "the condition has not changed");
     assert_eq!(log.of("GET", &stage.node_path()).len(), 1, "the agent knows the answer of its PATCH");
-    let path = lease_path(&stage);
+    let path = lease_path(&stage.node);
     cluster.stop(SOON);
     assert!(stage.get(&path).await.unwrap().is_none(), "an agent that stops removes its Lease");
     stage.end().await.unwrap();

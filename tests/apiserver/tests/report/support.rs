@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use node_pressure_apiserver::stage::{AGENTS, Stage};
+use node_pressure_apiserver::stage::{Stage, lease_path};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
@@ -59,14 +59,9 @@ pub async fn node(stage: &Stage, wanted: impl Fn(&Value) -> bool) -> Value {
     stage.until(&stage.node_path(), SOON, |node| node.is_some_and(&wanted)).await.unwrap()
 }
 
-/// The path of the node's Lease.
-pub fn lease_path(stage: &Stage) -> String {
-    format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{}", stage.node)
-}
-
 /// Waits until the node's Lease is as wanted.
 pub async fn lease(stage: &Stage, wanted: impl Fn(&Value) -> bool) -> Value {
-    stage.until(&lease_path(stage), SOON, |lease| lease.is_some_and(&wanted)).await.unwrap()
+    stage.until(&lease_path(&stage.node), SOON, |lease| lease.is_some_and(&wanted)).await.unwrap()
 }
 
 /// Returns the next degradation, or the end of one.

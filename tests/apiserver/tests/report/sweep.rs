@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::Method;
 use node_pressure_apiserver::Fault;
-use node_pressure_apiserver::stage::{Stage, condition};
+use node_pressure_apiserver::stage::{Stage, condition, lease_path};
 use node_pressure_monitor::cluster::status::Effect;
 use node_pressure_monitor::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::{Value, json};
 
-use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, lease, lease_path, node, status};
+use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, lease, node, status};
 
 const RULES: Rules = Rules { remove: false, dry_run: false, by_clock: false };
 
@@ -37,7 +37,7 @@ async fn abandoned(stage: &Stage) {
 async fn promise(stage: &Stage, seconds: u64) {
     lease(stage, |_| true).await;
     let promise = json!({"spec": {"leaseDurationSeconds": seconds}});
-    let (status, answer) = stage.ask(Method::PATCH, &lease_path(stage), promise).await.unwrap();
+    let (status, answer) = stage.ask(Method::PATCH, &lease_path(&stage.node), promise).await.unwrap();
     assert_eq!(status, 200, "{answer}");
 }
 
@@ -146,7 +146,7 @@ async fn remove_succeeds_in_spite_of_conflicts() {
     assert!(condition(&after, TYPE).is_null());
     let taints = |node: &Value| node.pointer("/spec/taints").and_then(Value::as_array).map_or(0, Vec::len);
     assert_eq!(taints(&after), taints(&before));
-    assert_eq!(stage.get(&lease_path(&stage)).await.unwrap(), None);
+    assert_eq!(stage.get(&lease_path(&stage.node)).await.unwrap(), None);
     let (again, _) = round(&mut sweeper(&stage, rules).await).await;
     assert_eq!((again.agents, again.watched), (0, 0));
     stage.end().await.unwrap();

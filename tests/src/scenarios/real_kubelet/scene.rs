@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
 use crate::agent::Agent;
@@ -148,7 +149,7 @@ pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()
 
 /// Removes the workloads, and the agent as config/README.md says. Asserts that nothing of the agent stays on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAME}/leases/{NODE}");
+    let lease = lease_path(NODE);
     let held = cluster.admin.find(&lease)?.unwrap_or_default();
     stage.check_equal("the holder of the node's Lease", &text(&held["spec"]["holderIdentity"]), &NODE.to_owned());
     cluster.kubectl(&["-n", "default", "delete", "deployment", "--all", "--wait", "--cascade=foreground"])?;
@@ -177,14 +178,13 @@ pub fn ready_pod(stage: &mut Stage<'_>, cluster: &Cluster, but: &str) -> Result<
 
 /// Waits for a ready pod of a Deployment whose UID is not this one.
 pub fn ready_pod_of(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, but: &str) -> Result<Value> {
-    let (mut found, mut seen) = (None, String::new());
+    let (mut found, mut seen) = (None, Vec::new());
     let came = stage.until(PATIENCE, |_| {
-        let pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
-        seen = statuses(&pods);
-        found = pods.into_iter().find(|pod| is_ready(pod) && pod["metadata"]["uid"] != but);
+        seen = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
+        found = seen.iter().find(|pod| is_ready(pod) && pod["metadata"]["uid"] != but).cloned();
         found.is_some()
     });
-    stage.check(came, || format!("no ready pod of {app} after {PATIENCE:?}: {seen}"));
+    stage.check(came, || format!("no ready pod of {app} after {PATIENCE:?}: {}", statuses(&seen)));
     found.context("no ready pod")
 }
 

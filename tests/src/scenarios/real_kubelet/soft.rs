@@ -124,13 +124,8 @@ fn protect(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     cluster.apply(BUDGET)?;
     let path = format!("/apis/policy/v1/namespaces/default/poddisruptionbudgets/{APP}");
     let counts = |budget: &Value| budget["status"]["expectedPods"] == 1;
-    let mut seen = String::new();
-    let came = stage.until(PATIENCE, |_| {
-        let budget = cluster.admin.get(&path);
-        seen = format!("{budget:?}");
-        budget.is_ok_and(|budget| counts(&budget))
-    });
-    stage.check(came, || format!("the disruption budget does not count its pod: {seen}"));
+    let came = stage.until(PATIENCE, |_| cluster.admin.get(&path).is_ok_and(|budget| counts(&budget)));
+    stage.check(came, || format!("the disruption budget does not count its pod: {:?}", cluster.admin.get(&path)));
     stage.note("the disruption budget counts its pod");
     Ok(())
 }
