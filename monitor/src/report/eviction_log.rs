@@ -76,9 +76,10 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             suppressed,
             "the threshold evicts from now on"
         ),
-        Record::MemoryExpected { met, left } => tracing::info!(
+        Record::MemoryExpected { met, left, of } => tracing::info!(
             event = "eviction_waits",
             signal = met.threshold.signal.as_str(),
+            workload = of,
             expected_bytes = left.0,
             suppressed,
             "no further workload is evicted: the memory of workloads that were killed is coming back"

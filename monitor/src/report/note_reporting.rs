@@ -67,8 +67,9 @@ impl Reporter {
             Note::Expected { amount, .. } => {
                 self.report(&Record::EvictionWaits { met, pods: pods_expected, expected: amount }, now);
             }
-            Note::MemoryExpected { left, .. } => {
-                self.report(&Record::MemoryExpected { met, left }, now);
+            Note::MemoryExpected { left, of, .. } => {
+                let of = of.map(|id| state.sensors.workloads.owner(id));
+                self.report(&Record::MemoryExpected { met, left, of: of.as_deref() }, now);
             }
             Note::SwapKeepsUp { per_second, usable, .. } => {
                 self.report(&Record::SwapKeepsUp { met, per_second, usable }, now);

@@ -74,6 +74,11 @@ impl DyingWorkloads {
         self.all.push(Dying { memory, held, files });
     }
 
+    /// Forgets the victims of other programs that live on. Their end was seen too early, or they were started again.
+    pub(super) fn forget_living(&mut self, lives_on: impl Fn(CgroupId) -> bool) {
+        self.all.retain(|Dying { memory, .. }| memory.is_own || !memory.is_whole || !lives_on(memory.id));
+    }
+
     /// Returns whether a workload was killed within the last second.
     pub(super) fn is_recent(&self, now: Monotonic) -> bool {
         self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
@@ -141,6 +146,16 @@ mod tests {
         assert_eq!(noted(KilledBy::Other, 3), killed);
         for by in [KilledBy::EndOfGrace(at(9)), KilledBy::Agent] {
             assert_eq!(noted(by, 4), killed, "a kill stays");
+        }
+        dying.forget_living(|_| false);
+        assert_eq!(dying.all.len(), 1);
+        dying.forget_living(|_| true);
+        assert!(dying.all.is_empty(), "it lives on");
+        for by in [KilledBy::Agent, KilledBy::OomKiller, KilledBy::EndOfGrace(at(9))] {
+            dying.note((tracked, version), (None, 0), by, at(5));
+            dying.forget_living(|_| true);
+            assert_eq!(dying.all.len(), 1, "{by:?}: it may have processes");
+            dying.all.clear();
         }
     }
 }

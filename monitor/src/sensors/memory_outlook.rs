@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::eviction::decider::{DyingMemory, Refaults};
 use crate::units::{Bytes, CgroupId, Monotonic};
-use crate::workloads::{Protection, WorkloadUsage, killed_processes};
+use crate::workloads::{Protection, Tracked, WorkloadUsage, killed_processes};
 
 use super::Sensors;
 use super::dying_workloads::KilledBy;
@@ -74,9 +74,11 @@ impl Sensors {
     pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
         let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();
+        let lives_on = |tracked: &Tracked| killed_processes::lives_on(tracked.directory(), proc_root);
+        self.dying.forget_living(|id| tree.find(id).is_some_and(lives_on));
         for (pod, at) in ended {
-            // Its volumes in memory stay until the kubelet removes them.
-            if let Some(tracked) = tree.find_ended(pod) {
+            // Its volumes in memory stay until the kubelet removes them. A pod that was seen without processes may just have been made.
+            if let Some(tracked) = tree.find_ended(pod).filter(|pod| !lives_on(pod)) {
                 self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, at);
             }
         }

@@ -44,17 +44,25 @@ pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<Lis
 /// Returns at most `at_most` processes of the open cgroup `directory` and of the cgroups below it. Lists no more than that takes.
 pub(super) fn first_processes(directory: impl AsFd, at_most: usize) -> Vec<Pid> {
     let mut pids = Vec::new();
-    let mut is_enough = |cgroup: BorrowedFd<'_>| {
+    for_each_process_until(directory, |pid| {
+        pids.push(pid);
+        pids.len() >= at_most
+    });
+    pids
+}
+
+/// Visits the processes of the open cgroup `directory` and of the cgroups below it, until `is_enough` returns true.
+pub(super) fn for_each_process_until(directory: impl AsFd, mut is_enough: impl FnMut(Pid) -> bool) {
+    let mut visit = |cgroup: BorrowedFd<'_>| {
+        let mut pids = Vec::new();
         // A cgroup that is removed meanwhile has no processes.
         drop(append(cgroup, &mut pids));
-        pids.len() >= at_most
+        pids.into_iter().any(&mut is_enough)
     };
-    if !is_enough(directory.as_fd()) {
+    if !visit(directory.as_fd()) {
         let children = names(&directory).unwrap_or_default();
-        Below::default().any_of(directory.as_fd(), &children, DEPTH_LIMIT, &mut is_enough);
+        Below::default().any_of(directory.as_fd(), &children, DEPTH_LIMIT, &mut visit);
     }
-    pids.truncate(at_most);
-    pids
 }
 
 fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()> {

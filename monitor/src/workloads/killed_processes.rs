@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::units::Pid;
 
-use super::cgroup_processes::{first_processes, read};
+use super::cgroup_processes::{for_each_process_until, read};
 
 /// So many processes are looked at: a workload that is killed is killed as a whole.
 const LOOKED_AT: usize = 4;
@@ -16,9 +16,23 @@ const SIGKILL: u64 = 1 << 8;
 
 /// Returns whether the workload with this open cgroup has processes, and all that are looked at are dying.
 pub fn is_dying(directory: impl AsFd, proc_root: &Path) -> bool {
-    let pids = first_processes(directory, LOOKED_AT);
-    let mut states = pids.iter().filter_map(|pid| is_process_dying(proc_root, *pid));
-    states.next() == Some(true) && states.all(|is_dying| is_dying)
+    look(directory, proc_root) == Some(true)
+}
+
+/// Returns whether the workload has a process that is not dying, among those that are looked at.
+pub fn lives_on(directory: impl AsFd, proc_root: &Path) -> bool {
+    look(directory, proc_root) == Some(false)
+}
+
+/// Looks at processes until one is not dying. Returns whether all are; `None` without processes.
+fn look(directory: impl AsFd, proc_root: &Path) -> Option<bool> {
+    let (mut looked_at, mut are_dying) = (0, None);
+    for_each_process_until(directory, |pid| {
+        looked_at += 1;
+        are_dying = is_process_dying(proc_root, pid).or(are_dying);
+        are_dying == Some(false) || looked_at >= LOOKED_AT
+    });
+    are_dying
 }
 
 /// Returns `None` if the process has exited.
@@ -43,7 +57,34 @@ fn has_sigkill(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_workload_lives_on_with_one_process_that_is_not_dying() {
+        let root = tempfile::tempdir().unwrap();
+        let process = |pid: u32, flags: u64| {
+            let directory = root.path().join(pid.to_string());
+            fs::create_dir(&directory).unwrap();
+            fs::write(directory.join("stat"), format!("{pid} (a) S 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 1 0"))
+                .unwrap();
+            fs::write(directory.join("status"), "SigPnd:\t0\nShdPnd:\t0\n").unwrap();
+        };
+        process(7, 4);
+        process(8, 0);
+        for (processes, dies, lives) in
+            [("", false, false), ("7\n", true, false), ("7\n8\n", false, true), ("9\n", false, false)]
+        {
+            fs::write(root.path().join("cgroup.procs"), processes).unwrap();
+            let cgroup = fs::File::open(root.path()).unwrap();
+            assert_eq!(
+                (is_dying(&cgroup, root.path()), lives_on(&cgroup, root.path())),
+                (dies, lives),
+                "{processes:?}"
+            );
+        }
+    }
 
     #[test]
     fn exiting_and_killed_processes_are_dying() {

@@ -66,13 +66,14 @@ impl<C: Candidate> Decider<C> {
         let on_cpu_lists = snapshot.on_cpu_lists.filter(|_| value.signal == Signal::MemoryAvailable);
         if let Some(left) = on_cpu_lists.filter(|free| level.is_over_with(*free)) {
             self.retry_at(now.after(POLL));
-            self.turn.notes.push(Note::MemoryExpected { threshold: place, left });
+            self.turn.notes.push(Note::MemoryExpected { threshold: place, left, of: None });
             return true;
         }
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
         self.retry_at(now.after(POLL));
         if snapshot.dying.iter().any(|dying| now.since(dying.killed) >= REPORTED_AFTER) {
-            self.turn.notes.push(Note::MemoryExpected { threshold: place, left });
+            let of = snapshot.dying.iter().max_by_key(|dying| dying.left).map(|dying| dying.id);
+            self.turn.notes.push(Note::MemoryExpected { threshold: place, left, of });
         }
         true
     }

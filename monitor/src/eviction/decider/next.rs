@@ -166,10 +166,11 @@ pub enum Note {
         threshold: usize,
         id: CgroupId,
     },
-    /// The memory of workloads that were killed is coming back.
+    /// The memory of workloads that were killed is coming back. `of` has most of it.
     MemoryExpected {
         threshold: usize,
         left: Bytes,
+        of: Option<CgroupId>,
     },
     /// The kernel swaps out as fast as memory falls, this many bytes per second, and the growing workloads may use so much more swap.
     SwapKeepsUp {
