@@ -100,7 +100,10 @@ fn allowance(line: &str) -> Option<f64> {
 
 /// Runs one bench with these variables in its environment, and returns what it prints.
 fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
-    let mut command = if profile == "dev" { cmd::cargo_for_tests() } else { cmd::cargo() };
+    let mut command = match profile {
+        "dev" => cmd::cargo_for_tests(),
+        _ => cmd::cargo_for_release(),
+    };
     // Cargo builds for the whole workspace: a single package selects other features of its dependencies, which cargo would
     // compile again.
     command

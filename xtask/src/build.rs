@@ -52,7 +52,7 @@ pub fn release_with_benches(binaries: &[&str], benches: &[&str]) -> Result<()> {
     if binaries.iter().chain(benches).all(|wanted| built.iter().any(|done| done == wanted)) {
         return Ok(());
     }
-    let mut build = cmd::cargo();
+    let mut build = cmd::cargo_for_release();
     build.args(["build", "--release"]);
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     build.args(benches.iter().flat_map(|bench| ["--bench", bench]));

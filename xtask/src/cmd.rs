@@ -47,6 +47,22 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The target of release builds: this machine's.
+pub fn release_target() -> String {
+    format!("{}-unknown-linux-gnu", env::consts::ARCH)
+}
+
+/// Returns cargo for a release build. Its programs are static, so that one file runs on every distribution. Cargo builds procedural macros
+/// apart when the target is named; they cannot be static.
+pub fn cargo_for_release() -> Command {
+    let flags = env::var("RUSTFLAGS").unwrap_or_default();
+    let mut command = cargo();
+    command
+        .env("CARGO_BUILD_TARGET", release_target())
+        .env("RUSTFLAGS", format!("{flags} -C target-feature=+crt-static").trim_start());
+    command
+}
+
 /// Returns the cargo that started this program, without the variables that describe the package of xtask. Build scripts of other
 /// packages (ring's) read those variables, and cargo would compile half of the dependencies again after each `cargo build` by
 /// hand.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use crate::cmd;
+
 /// The workspace that this xtask belongs to.
 #[derive(Debug, Clone)]
 pub struct Workspace {
@@ -39,9 +41,9 @@ impl Workspace {
         self.target.join("vm")
     }
 
-    /// Returns the path of a binary built by `cargo build --release`.
+    /// Returns the path of a binary that `cargo xtask build` builds.
     pub fn release(&self, name: &str) -> PathBuf {
-        self.target.join("release").join(name)
+        self.target.join(cmd::release_target()).join("release").join(name)
     }
 }
 

@@ -20,6 +20,7 @@ use super::api_call::{TIMEOUT, call};
 use super::api_state::{Reporter, State};
 use super::ledger::Ledger;
 use super::maintenance::NodeMarks;
+use super::name_resolution;
 
 /// Where a pod finds the token of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -130,6 +131,7 @@ impl Access {
 
     /// Makes a client from the files as they are now.
     pub(super) async fn client(&self) -> Result<kube::Client, String> {
+        name_resolution::use_builtin_services().map_err(|error| format!("name resolution: {error}"))?;
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let file = kube::config::Kubeconfig::read_from(path).map_err(|error| error.to_string())?;
