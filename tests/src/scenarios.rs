@@ -138,6 +138,8 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-disk" => real_kubelet::disk,
         "cluster-budget" => real_kubelet::budget,
         "cluster-drain" => real_kubelet::drain,
+        "cluster-no-execute" => real_kubelet::no_execute,
+        "cluster-removal" => real_kubelet::removal,
         _ => return None,
     })
 }

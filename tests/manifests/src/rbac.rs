@@ -84,7 +84,14 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         When::Always => true,
         When::TokenReview => reviews_tokens(objects),
     };
-    for component in Component::ALL {
+    let has_account = |component: &Component| {
+        let is_it = |object: &Value| {
+            text(object, &["kind"]) == "ServiceAccount"
+                && text(object, &["metadata", "name"]) == component.service_account()
+        };
+        objects.iter().any(is_it)
+    };
+    for component in Component::ALL.into_iter().filter(has_account) {
         let account = component.service_account();
         let rights = Rights::of(account, objects);
         let asks = || PERMISSIONS.iter().filter(|permission| permission.component == component).filter(is_asked);
@@ -148,7 +155,12 @@ mod tests {
 
     #[test]
     fn excess_and_missing_rights_are_reported() {
-        let problems = check(&objects(&["deletecollection"]));
+        let mut objects = objects(&["deletecollection"]).to_vec();
+        objects.extend(
+            Component::ALL
+                .map(|component| json!({"kind": "ServiceAccount", "metadata": {"name": component.service_account()}})),
+        );
+        let problems = check(&objects);
         let has = |text: &str| problems.iter().any(|problem| problem.contains(text));
         assert!(has("node-pressure-monitor: deletecollection pods is granted in the cluster, but"), "{problems:?}");
         assert!(has("node-pressure-monitor: delete pods is not granted"), "{problems:?}");

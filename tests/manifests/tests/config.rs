@@ -60,11 +60,11 @@ const FAULTS: &[Faults] = &[
         ],
     ),
     (
-        "kubernetes/base/permissions-sweeper.yaml",
+        "kubernetes/sweeper-access/permissions.yaml",
         &[["name: node-pressure-monitor-sweeper", "name: sweeper", "is not granted"]],
     ),
     (
-        "kubernetes/base/service-accounts.yaml",
+        "kubernetes/base/service-account.yaml",
         &[["name: node-pressure-monitor\n", "name: monitor\n", "no ServiceAccount node-"]],
     ),
     ("kubernetes/base/kustomization.yaml", &[["  - quota.yaml\n", "", "quota.yaml: no kustomization names it"]]),

@@ -97,6 +97,15 @@ pub fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o str> {
 
 /// Returns the agent's taint of an object or of a patch.
 pub fn taint<'o>(node: &'o Value, resource: &str) -> Option<&'o Value> {
+    taints(node, resource).next()
+}
+
+/// Returns the agent's taint with this effect.
+pub fn taint_with<'o>(node: &'o Value, resource: &str, effect: &str) -> Option<&'o Value> {
+    taints(node, resource).find(|taint| taint["effect"] == effect)
+}
+
+fn taints<'o>(node: &'o Value, resource: &str) -> impl Iterator<Item = &'o Value> {
     let key = format!("node-pressure-monitor/{resource}-pressure");
-    node["spec"]["taints"].as_array()?.iter().find(|taint| taint["key"] == key.as_str())
+    node["spec"]["taints"].as_array().into_iter().flatten().filter(move |taint| taint["key"] == key.as_str())
 }

@@ -2,11 +2,15 @@
 
 mod disk;
 mod hard;
+mod no_execute;
+mod removal;
 mod scene;
 mod set_ups;
 mod soft;
 
 pub use disk::disk;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};
+pub use no_execute::no_execute;
+pub use removal::removal;
 pub use set_ups::{instead, watch};
 pub use soft::{budget, drain};

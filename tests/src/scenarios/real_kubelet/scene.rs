@@ -35,8 +35,13 @@ pub const APP: &str = "hog";
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
 pub const ENFORCING: &str = "first";
 
-/// A Deployment of one pod, which tolerates nothing.
-fn deployment(app: &str) -> String {
+/// Lengthens the transition period beyond a scenario: a condition lasts.
+pub fn long_pressure(text: &str) -> String {
+    text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 30m")
+}
+
+/// A Deployment of one pod with these tolerations, as a list of YAML's flow style.
+fn deployment(app: &str, tolerations: &str) -> String {
     format!(
         "
 apiVersion: apps/v1
@@ -48,6 +53,7 @@ spec:
     metadata: {{labels: {{app: {app}}}}}
     spec:
       terminationGracePeriodSeconds: 5
+      tolerations: [{tolerations}]
       containers:
         - name: main
           image: localhost/busybox:1
@@ -105,7 +111,12 @@ pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Wo
 
 /// Creates a Deployment, and waits for its pod.
 pub fn start(stage: &mut Stage<'_>, cluster: &Cluster, app: &str) -> Result<Value> {
-    cluster.apply(&deployment(app))?;
+    start_tolerating(stage, cluster, app, "")
+}
+
+/// Creates a Deployment whose pod has a toleration, and waits for the pod.
+pub fn start_tolerating(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, toleration: &str) -> Result<Value> {
+    cluster.apply(&deployment(app, toleration))?;
     ready_pod_of(stage, cluster, app, "")
 }
 
@@ -147,7 +158,7 @@ pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()
     Ok(())
 }
 
-/// Removes the workloads, and the agent as config/README.md says. Asserts that nothing of the agent stays on the node.
+/// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let lease = lease_path(NODE);
     let held = cluster.admin.find(&lease)?.unwrap_or_default();

@@ -1,0 +1,62 @@
+//! The taint with the effect NoExecute, which evicts running pods by their tolerations.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, start, start_tolerating, text, tidy};
+use crate::cluster::story::Story;
+use crate::control_plane::NODE;
+use crate::scenarios::cluster_eyes::taint_with;
+use crate::stage::Stage;
+use crate::units::{milliseconds_between, monotonic_ns};
+
+/// How long one pod tolerates the taint, in seconds.
+const TOLERATED: u32 = 10;
+/// The reason that the taint eviction controller gives on a pod.
+const BY_TAINT: &str = "DisruptionTarget=DeletionByTaintManager";
+
+/// A condition that lasts sets the taint: one pod goes at once, one after the time that it tolerates the taint, and one stays.
+pub fn no_execute(stage: &mut Stage<'_>) -> Result<()> {
+    let soon = |text: &str| {
+        long_pressure(text).replace("conditions: own", "conditions: own\n      taints: {noExecute: {after: 5s}}")
+    };
+    let Scene { cluster, agent, pod, .. } = Scene::with(stage, ENFORCING, soon)?;
+    let key = "{key: node-pressure-monitor/memory-pressure, operator: Exists, effect: NoExecute";
+    let stranger = start(stage, &cluster, "stranger")?;
+    let patient = start_tolerating(stage, &cluster, "patient", &format!("{key}, tolerationSeconds: {TOLERATED}}}"))?;
+    let loyal = start_tolerating(stage, &cluster, "loyal", &format!("{key}}}"))?;
+    let name = |pod: &Value| text(&pod["metadata"]["name"]);
+    let (first, second) = (Story::of(&name(&stranger))?, Story::of(&name(&patient))?);
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    let is_set = stage
+        .until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| taint_with(&node, "memory", "NoExecute").is_some()));
+    let set = monotonic_ns();
+    stage.check(is_set, || format!("no taint with the effect NoExecute: {}", agent.tail(10).join(" / ")));
+    let (at_once, later) = (went(stage, &first)?, went(stage, &second)?);
+    stage.timeline(0.0, "the taint is seen");
+    stage.timeline(milliseconds_between(set, at_once), "the pod without a toleration is evicted");
+    stage.timeline(milliseconds_between(set, later), "the pod that tolerates the taint for 10 s is evicted");
+    // The first look may have come a little after the controller's.
+    let tolerated = milliseconds_between(at_once, later) / 1_000.0;
+    let least = f64::from(TOLERATED) - 2.0;
+    stage.check(tolerated >= least, || format!("the second pod went {tolerated:.1} s after the first one"));
+    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.page(&cluster.kubectl(&["get", "node", NODE, "-o", "jsonpath={.spec.taints}"])?);
+    let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{}", name(&loyal)))?;
+    let stays =
+        after["metadata"]["uid"] == loyal["metadata"]["uid"] && after["metadata"]["deletionTimestamp"].is_null();
+    stage.check(stays, || format!("the pod that tolerates the taint was evicted: {after}"));
+    tidy(stage, &cluster)
+}
+
+/// Waits until the taint eviction controller has evicted the pod. Returns when that was seen.
+fn went(stage: &mut Stage<'_>, story: &Story) -> Result<u64> {
+    let mut seen = None;
+    let went = stage.until(PATIENCE, |_| {
+        seen = story.chapters().into_iter().find(|chapter| chapter.text.contains(BY_TAINT));
+        seen.is_some()
+    });
+    stage.check(went, || format!("not evicted by the taint: {:?}", story.chapters()));
+    Ok(seen.map_or(0, |chapter| chapter.at_ns))
+}
