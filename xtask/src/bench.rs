@@ -9,6 +9,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::arch::Arch;
 use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup;
@@ -102,7 +103,7 @@ fn allowance(line: &str) -> Option<f64> {
 fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = match profile {
         "dev" => cmd::cargo_for_tests(),
-        _ => cmd::cargo_for_release(),
+        _ => cmd::cargo_for_release(Arch::host()),
     };
     // Cargo builds for the whole workspace: a single package selects other features of its dependencies, which cargo would
     // compile again.

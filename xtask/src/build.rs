@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, anyhow};
 
+use crate::arch::Arch;
 use crate::bpf;
 use crate::cmd;
 use crate::paths::Workspace;
-use crate::setup;
+use crate::setup::{self, cross};
 
 /// The agent, and the init process of the test VM.
 pub const BINARIES: [&str; 2] = ["node-pressure-monitor", "vm-guest"];
@@ -19,7 +20,11 @@ pub struct EbpfOptions {}
 
 /// Builds the agent and the program that runs inside the test VM.
 #[derive(Debug, clap::Args)]
-pub struct Options {}
+pub struct Options {
+    /// Architecture; default: this machine's.
+    #[arg(long, value_enum, default_value_t = Arch::host())]
+    arch: Arch,
+}
 
 pub fn run_ebpf(_: &EbpfOptions, workspace: &Workspace) -> Result<ExitCode> {
     setup::ensure(workspace, setup::BUILD)?;
@@ -31,10 +36,10 @@ pub fn run_ebpf(_: &EbpfOptions, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
-    setup::ensure(workspace, setup::BUILD)?;
-    release(&BINARIES)?;
-    println!("built {}", workspace.release("node-pressure-monitor").display());
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    setup::ensure(workspace, &setup::to_build(options.arch))?;
+    release_for(workspace, options.arch, &BINARIES)?;
+    println!("built {}", workspace.release_for(options.arch, "node-pressure-monitor").display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,13 +51,24 @@ pub fn release(binaries: &[&str]) -> Result<()> {
     release_with_benches(binaries, &[])
 }
 
+/// Builds binaries in release mode for this architecture.
+pub fn release_for(workspace: &Workspace, arch: Arch, binaries: &[&str]) -> Result<()> {
+    if arch.is_host() {
+        return release(binaries);
+    }
+    let mut build = cmd::cargo_for_release(arch);
+    cross::configure(&mut build, &workspace.cache(), arch)?;
+    build.args(["build", "--release"]).args(binaries.iter().flat_map(|binary| ["--bin", binary]));
+    cmd::run(&mut build)
+}
+
 /// Builds binaries and benches in one call, which compiles their common dependencies once.
 pub fn release_with_benches(binaries: &[&str], benches: &[&str]) -> Result<()> {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if binaries.iter().chain(benches).all(|wanted| built.iter().any(|done| done == wanted)) {
         return Ok(());
     }
-    let mut build = cmd::cargo_for_release();
+    let mut build = cmd::cargo_for_release(Arch::host());
     build.args(["build", "--release"]);
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     build.args(benches.iter().flat_map(|bench| ["--bench", bench]));

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::arch::Arch;
 use crate::console::Console;
 
 /// Returns the command as a user would type it.
@@ -47,18 +48,13 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The target of release builds: this machine's.
-pub fn release_target() -> String {
-    format!("{}-unknown-linux-gnu", env::consts::ARCH)
-}
-
 /// Returns cargo for a release build. Its programs are static, so that one file runs on every distribution. Cargo builds procedural macros
 /// apart when the target is named; they cannot be static.
-pub fn cargo_for_release() -> Command {
+pub fn cargo_for_release(arch: Arch) -> Command {
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = cargo();
     command
-        .env("CARGO_BUILD_TARGET", release_target())
+        .env("CARGO_BUILD_TARGET", arch.target())
         .env("RUSTFLAGS", format!("{flags} -C target-feature=+crt-static").trim_start());
     command
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use crate::arch::Arch;
 use crate::cmd;
 use crate::libraries;
 
@@ -43,9 +44,9 @@ impl Files {
     }
 
     /// Adds a program of this project without its debug information, which is half of the file. The names of functions stay.
-    pub fn own_program(&mut self, path: &str, from: &Path, scratch: &Path) -> Result<()> {
+    pub fn own_program(&mut self, path: &str, (from, arch): (&Path, Arch), scratch: &Path) -> Result<()> {
         let stripped = scratch.join(format!("stripped-{}", std::process::id()));
-        cmd::output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(from))?;
+        cmd::output(Command::new(arch.tool("strip")).arg("--strip-debug").arg("-o").arg(&stripped).arg(from))?;
         self.program(path, &stripped)?;
         fs::remove_file(&stripped).with_context(|| format!("removing {}", stripped.display()))
     }

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use self::layout::Description;
 use self::tar::Archive;
+use crate::arch::Arch;
 use crate::build;
 use crate::files::Files;
 use crate::paths::Workspace;
@@ -50,6 +51,9 @@ pub struct Options {
     /// Path of the archive [default: below the target directory].
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Architectures, by default this machine's; with two the archive has both under one name.
+    #[arg(long, value_enum, value_name = "ARCH", value_delimiter = ',', default_values_t = [Arch::host()])]
+    arch: Vec<Arch>,
     /// Pack this agent instead of building one.
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
@@ -62,7 +66,7 @@ pub const DEFAULT_REFERENCE: &str = concat!("localhost/node-pressure-monitor:", 
 pub struct Written {
     /// Size of the archive.
     pub packed_bytes: usize,
-    /// Size of the only layer.
+    /// Size of the layers.
     pub layer_bytes: usize,
     /// Digest of the image's manifest.
     pub digest: String,
@@ -71,16 +75,10 @@ pub struct Written {
 }
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
-    let agent = match &options.agent {
-        Some(agent) => agent.clone(),
-        None => {
-            setup::ensure(workspace, setup::BUILD)?;
-            build::release(&["node-pressure-monitor"])?;
-            workspace.release("node-pressure-monitor")
-        }
-    };
-    let output = options.output.clone().unwrap_or_else(|| default_output(workspace));
-    let written = write(workspace, &agent, &options.reference, &output)?;
+    let agents =
+        options.arch.iter().map(|arch| Ok((*arch, agent(options, workspace, *arch)?))).collect::<Result<Vec<_>>>()?;
+    let output = options.output.clone().unwrap_or_else(|| default_output(workspace, &options.arch));
+    let written = write(workspace, &agents, &options.reference, &output)?;
     for (path, size) in &written.files {
         println!("{:>9.1} KiB  {path}", kib(*size));
     }
@@ -90,30 +88,48 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the agent to pack, and builds it if none was given.
+fn agent(options: &Options, workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
+    if let Some(agent) = &options.agent {
+        if options.arch.len() > 1 {
+            bail!("--agent is one file, for one architecture: leave --agent out, or name one --arch");
+        }
+        return Ok(agent.clone());
+    }
+    setup::ensure(workspace, &setup::to_build(arch))?;
+    build::release_for(workspace, arch, &["node-pressure-monitor"])?;
+    Ok(workspace.release_for(arch, "node-pressure-monitor"))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit behind the point")]
 fn kib(bytes: usize) -> f64 {
     bytes as f64 / 1024.0
 }
 
-pub fn default_output(workspace: &Workspace) -> PathBuf {
-    workspace.target.join("image").join(format!("node-pressure-monitor-{VERSION}-{}.tar", layout::architecture()))
+pub fn default_output(workspace: &Workspace, archs: &[Arch]) -> PathBuf {
+    let archs: Vec<String> = archs.iter().map(ToString::to_string).collect();
+    workspace.target.join("image").join(format!("node-pressure-monitor-{VERSION}-{}.tar", archs.join("-")))
 }
 
-/// Packs an agent that is already built.
-pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path) -> Result<Written> {
+/// Packs agents that are already built, one for each architecture.
+pub fn write(workspace: &Workspace, agents: &[(Arch, PathBuf)], reference: &str, output: &Path) -> Result<Written> {
     let parent = output.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-    let files = files(workspace, agent, parent)?;
-    let layer = layer(&files).context("writing the layer")?;
+    let (mut packed, mut layers) = (Vec::new(), Vec::new());
+    for (arch, agent) in agents {
+        let files = files(workspace, (agent, *arch), parent)?;
+        layers.push((*arch, layer(&files).context("writing the layer")?));
+        packed.extend(files.iter().map(|(path, _, content)| (format!("{path} ({arch})"), content.len())));
+    }
     let (entrypoint, command) = (&[PROGRAM][..], &["run"][..]);
     let description = Description { reference, path: "/usr/bin", entrypoint, command, labels: LABELS };
-    let (archive, digest) = layout::archive(&description, &layer)?;
+    let (archive, digest) = layout::archive(&description, &layers)?;
     fs::write(output, &archive).with_context(|| format!("writing {}", output.display()))?;
-    let files = files.iter().map(|(path, _, content)| (path.to_owned(), content.len())).collect();
-    Ok(Written { packed_bytes: archive.len(), layer_bytes: layer.len(), digest, files })
+    let layer_bytes = layers.iter().map(|(_, layer)| layer.len()).sum();
+    Ok(Written { packed_bytes: archive.len(), layer_bytes, digest, files: packed })
 }
 
-fn files(workspace: &Workspace, agent: &Path, scratch: &Path) -> Result<Files> {
+fn files(workspace: &Workspace, agent: (&Path, Arch), scratch: &Path) -> Result<Files> {
     let mut files = Files::default();
     files.own_program(PROGRAM, agent, scratch)?;
     for (from, to) in [

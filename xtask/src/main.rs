@@ -1,5 +1,6 @@
 //! The developer's commands of the project: `cargo xtask --help`.
 
+mod arch;
 mod bench;
 mod bpf;
 mod build;

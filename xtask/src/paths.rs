@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::cmd;
+use crate::arch::Arch;
 
 /// The workspace that this xtask belongs to.
 #[derive(Debug, Clone)]
@@ -43,7 +43,12 @@ impl Workspace {
 
     /// Returns the path of a binary that `cargo xtask build` builds.
     pub fn release(&self, name: &str) -> PathBuf {
-        self.target.join(cmd::release_target()).join("release").join(name)
+        self.release_for(Arch::host(), name)
+    }
+
+    /// Returns the path of a binary for this architecture.
+    pub fn release_for(&self, arch: Arch, name: &str) -> PathBuf {
+        self.target.join(arch.target()).join("release").join(name)
     }
 }
 

@@ -1,12 +1,14 @@
 //! An image as one file: an OCI image layout in a tar archive, which `ctr`, `podman`, `skopeo` (`oci-archive:`) and, by the
 //! `manifest.json` beside it, `docker load` read.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
 use super::tar::Archive;
+use crate::arch::Arch;
 
 /// Configuration of an image besides its files.
 #[derive(Debug)]
@@ -22,60 +24,105 @@ pub struct Description<'a> {
     pub labels: &'a str,
 }
 
-/// Returns an archive of one image with one layer, and the digest by which a registry knows the image.
-pub fn archive(description: &Description<'_>, layer: &[u8]) -> Result<(Vec<u8>, String)> {
-    let packed = filter("gzip", &["-n", "-9", "-c"], layer)?;
-    let config = config(description, &digest(layer)?);
-    let (config_digest, layer_digest) = (digest(config.as_bytes())?, digest(&packed)?);
-    let manifest = format!(
-        r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:{config_digest}","size":{}}},"layers":[{{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":"sha256:{layer_digest}","size":{}}}]}}"#,
-        config.len(),
-        packed.len()
-    );
-    let manifest_digest = digest(manifest.as_bytes())?;
+/// Returns an archive of one image with one layer for each architecture, and the digest by which a registry knows the image.
+pub fn archive(description: &Description<'_>, layers: &[(Arch, Vec<u8>)]) -> Result<(Vec<u8>, String)> {
+    let images = layers.iter().map(|(arch, layer)| Image::of(description, *arch, layer)).collect::<Result<Vec<_>>>()?;
+    let first = images.first().context("an image needs a layer")?;
     let Description { reference, .. } = description;
-    let architecture = architecture();
     // Readers look for the name in different annotations: podman in the first, containerd in the second.
-    let index = format!(
-        r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:{manifest_digest}","size":{},"platform":{{"architecture":"{architecture}","os":"linux"}},"annotations":{{"org.opencontainers.image.ref.name":"{reference}","io.containerd.image.name":"{reference}"}}}}]}}"#,
-        manifest.len()
+    let name = format!(
+        r#","annotations":{{"org.opencontainers.image.ref.name":"{reference}","io.containerd.image.name":"{reference}"}}"#
     );
+    let mut blobs: BTreeMap<&str, &[u8]> = images.iter().flat_map(Image::blobs).collect();
+    // Several architectures are one index, which has the name.
+    let inner = index(&images.iter().map(|image| image.descriptor("")).collect::<Vec<_>>());
+    let inner_digest = digest(inner.as_bytes())?;
+    let (outer, digest) = if images.len() == 1 {
+        (index(&[first.descriptor(&name)]), &first.manifest_digest)
+    } else {
+        blobs.insert(&inner_digest, inner.as_bytes());
+        let descriptor = format!(
+            r#"{{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:{inner_digest}","size":{}{name}}}"#,
+            inner.len()
+        );
+        (index(&[descriptor]), &inner_digest)
+    };
+    // Docker loads one image: that of this machine.
+    let of_host = images.iter().find(|image| image.arch.is_host()).unwrap_or(first);
     let for_docker = format!(
-        r#"[{{"Config":"blobs/sha256/{config_digest}","RepoTags":["{reference}"],"Layers":["blobs/sha256/{layer_digest}"]}}]"#
+        r#"[{{"Config":"blobs/sha256/{}","RepoTags":["{reference}"],"Layers":["blobs/sha256/{}"]}}]"#,
+        of_host.config_digest, of_host.layer_digest
     );
-    let mut blobs =
-        [(&config_digest, config.as_bytes()), (&layer_digest, &packed), (&manifest_digest, manifest.as_bytes())];
-    blobs.sort();
     let write = || {
         let mut archive = Archive::new(Vec::new());
         archive.directory("blobs", 0o755)?;
         archive.directory("blobs/sha256", 0o755)?;
-        for (digest, content) in blobs {
+        for (digest, content) in &blobs {
             archive.file(&format!("blobs/sha256/{digest}"), 0o644, content)?;
         }
-        archive.file("index.json", 0o644, index.as_bytes())?;
+        archive.file("index.json", 0o644, outer.as_bytes())?;
         archive.file("manifest.json", 0o644, for_docker.as_bytes())?;
         archive.file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         archive.finish()
     };
-    Ok((write().context("writing the archive")?, format!("sha256:{manifest_digest}")))
+    Ok((write().context("writing the archive")?, format!("sha256:{digest}")))
 }
 
-fn config(description: &Description<'_>, layer: &str) -> String {
-    let Description { path, entrypoint, command, labels, .. } = description;
-    let architecture = architecture();
+fn index(manifests: &[String]) -> String {
     format!(
-        r#"{{"created":"1970-01-01T00:00:00Z","architecture":"{architecture}","os":"linux","config":{{"User":"0:0","Env":["PATH={path}"],"Entrypoint":{entrypoint:?},"Cmd":{command:?},"WorkingDir":"/","Labels":{labels}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}},"history":[{{"created":"1970-01-01T00:00:00Z","created_by":"cargo xtask image"}}]}}"#
+        r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{}]}}"#,
+        manifests.join(",")
     )
 }
 
-/// Returns this machine's architecture by its name in Go.
-pub fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+/// The image for one architecture.
+struct Image {
+    arch: Arch,
+    config: String,
+    packed: Vec<u8>,
+    manifest: String,
+    config_digest: String,
+    layer_digest: String,
+    manifest_digest: String,
+}
+
+impl Image {
+    fn of(description: &Description<'_>, arch: Arch, layer: &[u8]) -> Result<Self> {
+        let packed = filter("gzip", &["-n", "-9", "-c"], layer)?;
+        let config = config(description, arch, &digest(layer)?);
+        let (config_digest, layer_digest) = (digest(config.as_bytes())?, digest(&packed)?);
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:{config_digest}","size":{}}},"layers":[{{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":"sha256:{layer_digest}","size":{}}}]}}"#,
+            config.len(),
+            packed.len()
+        );
+        let manifest_digest = digest(manifest.as_bytes())?;
+        Ok(Self { arch, config, packed, manifest, config_digest, layer_digest, manifest_digest })
     }
+
+    fn blobs(&self) -> [(&str, &[u8]); 3] {
+        [
+            (&self.config_digest, self.config.as_bytes()),
+            (&self.layer_digest, &self.packed),
+            (&self.manifest_digest, self.manifest.as_bytes()),
+        ]
+    }
+
+    /// Returns the entry of an index, with these further fields.
+    fn descriptor(&self, further: &str) -> String {
+        let Self { arch, manifest, manifest_digest, .. } = self;
+        format!(
+            r#"{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:{manifest_digest}","size":{},"platform":{{"architecture":"{arch}","os":"linux"}}{further}}}"#,
+            manifest.len()
+        )
+    }
+}
+
+fn config(description: &Description<'_>, arch: Arch, layer: &str) -> String {
+    let Description { path, entrypoint, command, labels, .. } = description;
+    format!(
+        r#"{{"created":"1970-01-01T00:00:00Z","architecture":"{arch}","os":"linux","config":{{"User":"0:0","Env":["PATH={path}"],"Entrypoint":{entrypoint:?},"Cmd":{command:?},"WorkingDir":"/","Labels":{labels}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}},"history":[{{"created":"1970-01-01T00:00:00Z","created_by":"cargo xtask image"}}]}}"#
+    )
 }
 
 /// Returns the SHA-256 in hexadecimal digits.
@@ -128,26 +175,39 @@ mod tests {
 
     #[test]
     fn equal_layers_give_equal_archives() {
-        let layer = vec![1; 200_000];
-        let first = archive(&DESCRIPTION, &layer).unwrap();
-        assert_eq!(first, archive(&DESCRIPTION, &layer).unwrap());
-        assert_ne!(first.1, archive(&DESCRIPTION, b"other").unwrap().1);
+        let layers = [(Arch::Amd64, vec![1; 200_000])];
+        let first = archive(&DESCRIPTION, &layers).unwrap();
+        assert_eq!(first, archive(&DESCRIPTION, &layers).unwrap());
+        assert_ne!(first.1, archive(&DESCRIPTION, &[(Arch::Amd64, b"other".to_vec())]).unwrap().1);
     }
 
     #[test]
     fn entrypoint_and_command_are_json_arrays() {
-        let text = config(&DESCRIPTION, "ff");
+        let text = config(&DESCRIPTION, Arch::Amd64, "ff");
         assert!(text.contains(r#""Entrypoint":["/usr/bin/a"],"Cmd":["run", "-v"],"#), "{text}");
-        let text = config(&Description { entrypoint: &[], ..DESCRIPTION }, "ff");
+        let text = config(&Description { entrypoint: &[], ..DESCRIPTION }, Arch::Amd64, "ff");
         assert!(text.contains(r#""Entrypoint":[],"Cmd""#), "{text}");
     }
 
     #[test]
     fn the_manifest_is_stored_under_its_digest() {
-        let (bytes, digest) = archive(&DESCRIPTION, b"layer").unwrap();
+        let (bytes, digest) = archive(&DESCRIPTION, &[(Arch::Arm64, b"layer".to_vec())]).unwrap();
         let name = digest.replace("sha256:", "blobs/sha256/");
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains(&name), "{name}");
         assert!(text.contains(&format!(r#""digest":"{digest}""#)), "the index names it");
+    }
+
+    #[test]
+    fn architectures_are_one_index_under_the_name() {
+        let layers = [Arch::Amd64, Arch::Arm64].map(|arch| (arch, arch.to_string().into_bytes()));
+        let (bytes, digest) = archive(&DESCRIPTION, &layers).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(text.matches(&digest).count(), 1, "only index.json names it");
+        assert_eq!(text.matches("io.containerd.image.name").count(), 1);
+        for arch in ["amd64", "arm64"] {
+            let platform = format!(r#""platform":{{"architecture":"{arch}","os":"linux"}}}}"#);
+            assert_eq!(text.matches(&platform).count(), 1, "{arch}");
+        }
     }
 }

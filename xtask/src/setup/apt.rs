@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::arch::Arch;
 use crate::cmd;
 use crate::paths::{find_program, is_root};
 
@@ -13,6 +14,8 @@ use crate::paths::{find_program, is_root};
 #[derive(Debug)]
 pub struct Apt {
     updated: bool,
+    /// Options that select other package lists than this machine's.
+    options: Vec<String>,
 }
 
 impl Apt {
@@ -20,11 +23,38 @@ impl Apt {
         ["apt-get", "apt-cache", "dpkg"]
             .iter()
             .all(|name| find_program(name).is_some())
-            .then_some(Self { updated: false })
+            .then_some(Self { updated: false, options: Vec::new() })
     }
 
-    fn get() -> Command {
-        let mut command = Command::new("apt-get");
+    /// Returns an apt-get with package lists of its own, kept in the cache: those of an architecture, and of this machine's sources or of
+    /// one line of a `sources.list`. It only downloads.
+    pub fn elsewhere(&self, cache: &Path, arch: Arch, source: Option<&str>) -> Result<Self> {
+        let name = source.and_then(|line| line.split_whitespace().rev().nth(1)).unwrap_or("here");
+        let dir = cache.join("apt").join(format!("{name}-{arch}"));
+        fs::create_dir_all(dir.join("lists/partial")).with_context(|| format!("creating {}", dir.display()))?;
+        let mut options = vec![
+            format!("APT::Architecture={arch}"),
+            format!("APT::Architectures={arch}"),
+            format!("Dir::State::lists={}", dir.join("lists").display()),
+            format!("Dir::Cache={}", dir.display()),
+        ];
+        if let Some(line) = source {
+            let list = dir.join("sources.list");
+            fs::write(&list, format!("{line}\n")).with_context(|| format!("writing {}", list.display()))?;
+            options.push(format!("Dir::Etc::sourcelist={}", list.display()));
+            options.push("Dir::Etc::sourceparts=/dev/null".to_owned());
+        }
+        Ok(Self { updated: false, options })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.options.iter().flat_map(|option| ["-o", option]));
+        command
+    }
+
+    fn get(&self) -> Command {
+        let mut command = self.command("apt-get");
         // apt's sandbox user cannot write below root's home directory, and apt would warn at every download.
         command.env("DEBIAN_FRONTEND", "noninteractive").args([
             "-q",
@@ -40,10 +70,10 @@ impl Apt {
     }
 
     fn update(&mut self) {
-        if !self.updated && is_root() {
+        if !self.updated && (is_root() || !self.options.is_empty()) {
             self.updated = true;
             // One of several repositories may be broken, and the existing lists may still have the packages.
-            if let Err(error) = cmd::output(Self::get().arg("update")) {
+            if let Err(error) = cmd::output(self.get().arg("update")) {
                 eprintln!("warning: {error:#}; going on with the package lists at hand");
             }
         }
@@ -51,12 +81,12 @@ impl Apt {
 
     pub fn install(&mut self, packages: &[&str]) -> Result<()> {
         self.update();
-        cmd::output(Self::get().args(["install", "-y", "--no-install-recommends"]).args(packages))?;
+        cmd::output(self.get().args(["install", "-y", "--no-install-recommends"]).args(packages))?;
         Ok(())
     }
 
-    /// Downloads a package and unpacks it to `dir`. The directory appears only when it is complete.
-    pub fn unpack(&mut self, package: &str, dir: &Path) -> Result<()> {
+    /// Downloads a package and unpacks it to `dir`, which it returns. The directory appears only when it is complete.
+    pub fn unpack(&mut self, package: &str, dir: &Path) -> Result<PathBuf> {
         let mut part = dir.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
@@ -69,7 +99,7 @@ impl Apt {
             fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         }
         self.update();
-        cmd::output(Self::get().args(["download", package]).current_dir(&debs))?;
+        cmd::output(self.get().args(["download", package]).current_dir(&debs))?;
         let deb = fs::read_dir(&debs)
             .with_context(|| format!("reading {}", debs.display()))?
             .filter_map(|entry| Some(entry.ok()?.path()))
@@ -80,13 +110,14 @@ impl Apt {
             fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
         }
         fs::rename(&files, dir).with_context(|| format!("moving {} to {}", files.display(), dir.display()))?;
-        fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))
+        fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+        Ok(dir.to_owned())
     }
 
     /// Returns the package that a metapackage depends on at present.
     pub fn resolve(&mut self, metapackage: &str, prefix: &str) -> Result<String> {
         self.update();
-        let depends = cmd::output(Command::new("apt-cache").args(["depends", metapackage]))
+        let depends = cmd::output(self.command("apt-cache").args(["depends", metapackage]))
             .context("the package lists may be empty: run `apt-get update` as root")?;
         match dependency(&depends, prefix) {
             Some(package) => Ok(package.to_owned()),

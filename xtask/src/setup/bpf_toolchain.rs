@@ -12,7 +12,7 @@ use crate::cmd;
 use crate::paths::find_program;
 
 /// Debian's compiler, which has `core` for the BPF targets. A complete nightly of rustup with rust-src is preferred.
-const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+pub const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 const DEBIAN_CORE: &str = "/usr/lib/rustlib/bpfel-unknown-none/lib";
 const LINKER_VERSION: &str = "0.13.0";

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::apt::Apt;
+use crate::arch::Arch;
 
 /// A kernel series that the VM is tested with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,15 +16,38 @@ pub enum Series {
     V6_12,
     /// The series of Debian 12, with cgroup v1 and v2.
     V6_1,
+    /// The oldest series of Debian with BTF, that of Debian 11.
+    V5_10,
+    /// The newest kernel in Debian unstable.
+    Unstable,
 }
 
 impl Series {
-    pub const ALL: [Self; 2] = [Self::V6_12, Self::V6_1];
+    /// The series that the suite boots.
+    pub const IN_SUITE: [Self; 2] = [Self::V6_12, Self::V6_1];
+    pub const ALL: [Self; 4] = [Self::V6_12, Self::V6_1, Self::V5_10, Self::Unstable];
 
-    fn metapackage(self) -> &'static str {
+    fn metapackage(self, arch: Arch) -> String {
         match self {
-            Self::V6_12 => "linux-image-6.12-cloud-amd64",
-            Self::V6_1 => "linux-image-cloud-amd64",
+            Self::V6_12 => format!("linux-image-6.12-cloud-{arch}"),
+            Self::V6_1 | Self::V5_10 | Self::Unstable => format!("linux-image-cloud-{arch}"),
+        }
+    }
+
+    /// Returns how the names of the series' kernels begin.
+    fn prefix(self) -> String {
+        match self {
+            Self::Unstable => "linux-image-".to_owned(),
+            _ => format!("linux-image-{self}."),
+        }
+    }
+
+    /// Returns the package source, if it is not this machine's.
+    const fn source(self) -> Option<&'static str> {
+        match self {
+            Self::V6_12 | Self::V6_1 => None,
+            Self::V5_10 => Some("deb http://deb.debian.org/debian-security bullseye-security main"),
+            Self::Unstable => Some("deb http://deb.debian.org/debian sid main"),
         }
     }
 }
@@ -33,6 +57,8 @@ impl fmt::Display for Series {
         f.write_str(match self {
             Self::V6_12 => "6.12",
             Self::V6_1 => "6.1",
+            Self::V5_10 => "5.10",
+            Self::Unstable => "unstable",
         })
     }
 }
@@ -65,8 +91,8 @@ impl Kernel {
 }
 
 /// Returns the downloaded kernel of a series.
-pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
-    let boot = directory(cache, series).join("boot");
+pub fn find(cache: &Path, series: Series, arch: Arch) -> Option<Kernel> {
+    let boot = directory(cache, series, arch).join("boot");
     let image = fs::read_dir(boot)
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -74,13 +100,18 @@ pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
     Kernel::from_image(&image).ok()
 }
 
-pub fn download(apt: &mut Apt, cache: &Path, series: Series) -> Result<Kernel> {
-    let package = apt.resolve(series.metapackage(), &format!("linux-image-{series}."))?;
-    let dir = directory(cache, series);
+pub fn download(apt: &mut Apt, cache: &Path, series: Series, arch: Arch) -> Result<Kernel> {
+    let mut other = (series.source().is_some() || !arch.is_host())
+        .then(|| apt.elsewhere(cache, arch, series.source()))
+        .transpose()?;
+    let apt = other.as_mut().unwrap_or(apt);
+    let package = apt.resolve(&series.metapackage(arch), &series.prefix())?;
+    let dir = directory(cache, series, arch);
     apt.unpack(&package, &dir)?;
-    find(cache, series).with_context(|| format!("{package} has no boot/vmlinuz-* (unpacked to {})", dir.display()))
+    find(cache, series, arch)
+        .with_context(|| format!("{package} has no boot/vmlinuz-* (unpacked to {})", dir.display()))
 }
 
-fn directory(cache: &Path, series: Series) -> PathBuf {
-    cache.join(format!("kernel-{series}"))
+fn directory(cache: &Path, series: Series, arch: Arch) -> PathBuf {
+    if arch.is_host() { cache.join(format!("kernel-{series}")) } else { cache.join(format!("kernel-{series}-{arch}")) }
 }

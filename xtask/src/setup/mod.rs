@@ -4,6 +4,7 @@
 
 mod apt;
 mod bpf_toolchain;
+pub mod cross;
 pub mod guest_root;
 pub mod kernel;
 
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::arch::Arch;
 use crate::bpf;
 use crate::cmd::{self, Steps};
 use crate::console::Console;
@@ -40,7 +42,11 @@ pub enum Part {
     /// Debian's earlyoom for the guest. It is only unpacked: an installed earlyoom would run on this machine.
     Earlyoom,
     CargoFuzz,
-    Kernel(Series),
+    Kernel(Series, Arch),
+    /// The standard library for another architecture.
+    CrossStd(Arch),
+    /// A static busybox of another architecture. It is only unpacked.
+    Busybox(Arch),
     /// A root file system with systemd and containerd from Debian's packages, as an image.
     GuestRoot(Root),
 }
@@ -72,6 +78,22 @@ const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
 
+/// The C compiler for arm64, with the C library.
+const CROSS_GCC: Part =
+    packaged("gcc for arm64", &["aarch64-linux-gnu-gcc"], &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]);
+const CROSS_QEMU: Part = packaged("QEMU for arm64", &["qemu-system-aarch64"], &["qemu-system-arm"]);
+
+/// Returns the parts that a build for this architecture needs.
+pub fn to_build(arch: Arch) -> Vec<Part> {
+    let cross: &[Part] = if arch.is_host() { &[] } else { &[CROSS_GCC, Part::CrossStd(arch)] };
+    [BUILD, cross].concat()
+}
+
+/// Returns the parts that a boot of the VM needs on this architecture, besides a kernel and the binaries.
+pub fn to_boot(arch: Arch) -> Vec<Part> {
+    if arch.is_host() { VM.to_vec() } else { vec![CROSS_QEMU, Part::Busybox(arch), MKFS, XZ] }
+}
+
 /// The parts that a boot of the VM needs, besides a kernel and the binaries.
 pub const VM: &[Part] = &[QEMU, BUSYBOX, MKFS, XZ, Part::Earlyoom];
 
@@ -85,7 +107,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     parts.push(Part::RustComponents);
     parts.extend_from_slice(VM);
     parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
-    parts.extend(Series::ALL.map(Part::Kernel));
+    parts.extend(Series::IN_SUITE.map(|series| Part::Kernel(series, Arch::host())));
     parts.push(Part::GuestRoot(Root::Containers));
     let console = Console::alone();
     let setup = Setup { workspace, console: &console, check_only: options.check, verbose: true };
@@ -187,7 +209,9 @@ impl Part {
             Self::RustComponents => "rustfmt and clippy".to_owned(),
             Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
-            Self::Kernel(series) => format!("kernel {series}"),
+            Self::Kernel(series, arch) => format!("kernel {series} {arch}"),
+            Self::CrossStd(arch) => format!("Rust for {arch}"),
+            Self::Busybox(arch) => format!("busybox {arch}"),
             Self::GuestRoot(Root::Containers) => "guest with containerd".to_owned(),
             Self::GuestRoot(Root::Cluster) => "guest with a cluster".to_owned(),
         }
@@ -210,7 +234,11 @@ impl Part {
             Self::Earlyoom => existing(earlyoom(cache)),
             // Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in PATH.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
-            Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
+            Self::Kernel(series, arch) => {
+                kernel::find(cache, *series, *arch).map(|kernel| kernel.image.display().to_string())
+            }
+            Self::CrossStd(arch) => cross::find(cache, *arch).map(|root| root.display().to_string()),
+            Self::Busybox(arch) => existing(busybox(cache, *arch)),
             Self::GuestRoot(root) => existing(root.path(cache)),
         }
     }
@@ -218,7 +246,12 @@ impl Part {
     /// Returns whether the installation needs root. Downloads to the cache and rustup's components do not; packages do.
     fn needs_root(self) -> bool {
         match self {
-            Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => false,
+            Self::RustComponents
+            | Self::Earlyoom
+            | Self::CargoFuzz
+            | Self::Kernel(..)
+            | Self::CrossStd(_)
+            | Self::Busybox(_) => false,
             Self::BpfToolchain => bpf_toolchain::needs_packages(),
             // The files of the root file system have many owners, and its packages are set up in a chroot.
             Self::Packaged(_) | Self::GuestRoot(_) => true,
@@ -232,7 +265,9 @@ impl Part {
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
             // Downloads need only the package lists. xtask then does the rest as an ordinary user.
-            Self::Earlyoom | Self::Kernel(_) | Self::GuestRoot(_) => vec!["cargo xtask setup".to_owned()],
+            Self::Earlyoom | Self::Kernel(..) | Self::CrossStd(_) | Self::Busybox(_) | Self::GuestRoot(_) => {
+                vec!["cargo xtask setup".to_owned()]
+            }
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }
@@ -258,9 +293,15 @@ impl Part {
                 apt.unpack("earlyoom", &dir)?;
                 Ok("downloaded".to_owned())
             }
-            Self::Kernel(series) => {
-                let kernel = kernel::download(apt, cache, series)?;
+            Self::Kernel(series, arch) => {
+                let kernel = kernel::download(apt, cache, series, arch)?;
                 Ok(format!("downloaded {}", kernel.release))
+            }
+            Self::CrossStd(arch) => cross::install(apt, cache, arch),
+            Self::Busybox(arch) => {
+                let dir = cache.join(format!("busybox-{arch}"));
+                apt.elsewhere(cache, arch, None)?.unpack("busybox-static", &dir)?;
+                Ok("downloaded".to_owned())
             }
             Self::GuestRoot(root) => guest_root::make(root, apt, cache),
             Self::CargoFuzz => {
@@ -276,6 +317,10 @@ impl Part {
             }
         }
     }
+}
+
+pub fn busybox(cache: &Path, arch: Arch) -> PathBuf {
+    cache.join(format!("busybox-{arch}/bin/busybox"))
 }
 
 pub fn earlyoom(cache: &Path) -> PathBuf {

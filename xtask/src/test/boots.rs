@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use super::Tally;
 use super::lanes::{self, Lane};
 use super::supplies::Supplies;
+use crate::arch::Arch;
 use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::Part;
@@ -64,7 +65,7 @@ pub fn parts(is_long: bool) -> Vec<Part> {
 /// Does all boots and counts their outcomes.
 pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mut Tally) -> Vec<Verdict> {
     // A missing part of a single boot fails only that boot.
-    let lab = match supplies.check_common().and_then(|()| Lab::open(workspace, &[])) {
+    let lab = match supplies.check_common().and_then(|()| Lab::open(workspace, Arch::host(), &[])) {
         Ok(lab) => lab,
         Err(error) => {
             tally.fail(format!("setting the VM up: {error:#}"));
@@ -193,7 +194,11 @@ mod tests {
     fn each_part_is_listed_once() {
         assert_eq!(
             parts(false),
-            [Part::Kernel(Series::V6_12), Part::GuestRoot(Root::Containers), Part::Kernel(Series::V6_1)]
+            [
+                Part::Kernel(Series::V6_12, Arch::host()),
+                Part::GuestRoot(Root::Containers),
+                Part::Kernel(Series::V6_1, Arch::host())
+            ]
         );
     }
 

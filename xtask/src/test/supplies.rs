@@ -68,12 +68,13 @@ impl Supplies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
     use crate::setup::guest_root::Root;
     use crate::setup::kernel::Series;
 
     #[test]
     fn a_missing_part_fails_only_the_boots_that_need_it() {
-        let kernel = Part::Kernel(Series::V6_12);
+        let kernel = Part::Kernel(Series::V6_12, Arch::host());
         let supplies = Supplies::gather(&[kernel, Part::GuestRoot(Root::Containers)], |parts| {
             if parts.contains(&Part::GuestRoot(Root::Containers)) { bail!("no mmdebstrap") } else { Ok(()) }
         });

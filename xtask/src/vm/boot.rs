@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use super::accel::Accel;
 use super::initramfs::Initramfs;
 use super::protocol::{Counts, Outcome};
-use super::qemu::{Machine, Output, Running};
+use super::qemu::{self, Machine, Output, Running};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
 use super::scenario::{self, Guest};
@@ -135,7 +135,8 @@ impl Boot<'_> {
         // off, because they would interrupt the guest's lines. The guest reads them from /dev/kmsg. The kernel's check of the timer
         // fails at times on a busy machine: an emulated interrupt comes too late for it.
         let mut append = format!(
-            "console=ttyS0 no_timer_check panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.chaos={} npm.scenarios={}",
+            "console={} no_timer_check panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.chaos={} npm.scenarios={}",
+            qemu::console(plan.arch),
             plan.cgroup.word(),
             u32::from(plan.pages),
             plan.chaos,
@@ -153,6 +154,7 @@ impl Boot<'_> {
         let initramfs = scratch.path.join("initramfs.cpio");
         self.initramfs(&scratch.path)?.write(&initramfs)?;
         let machine = Machine {
+            arch: plan.arch,
             accel: *accel,
             kernel: kernel.image.clone(),
             initramfs,
@@ -209,17 +211,17 @@ impl Boot<'_> {
 
     fn initramfs(&self, scratch: &Path) -> Result<Initramfs> {
         let mut root = Initramfs::default();
-        root.files.own_program("/init", &self.workspace.release("vm-guest"), scratch)?;
-        root.files.own_program(
-            "/bin/node-pressure-monitor",
-            &self.workspace.release("node-pressure-monitor"),
-            scratch,
-        )?;
-        root.files.program(
-            "/bin/busybox",
-            &find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?,
-        )?;
-        root.files.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
+        let arch = self.plan.arch;
+        for (path, name) in [("/init", "vm-guest"), ("/bin/node-pressure-monitor", "node-pressure-monitor")] {
+            root.files.own_program(path, (&self.workspace.release_for(arch, name), arch), scratch)?;
+        }
+        if arch.is_host() {
+            let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
+            root.files.program("/bin/busybox", &busybox)?;
+            root.files.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
+        } else {
+            root.files.program("/bin/busybox", &setup::busybox(&self.workspace.cache(), arch))?;
+        }
         let modules = match &self.kernel.modules {
             Some(dir) => modules::load(dir, self.plan.guest == Guest::Cluster)?,
             None => Vec::new(),
@@ -228,7 +230,7 @@ impl Boot<'_> {
         if self.plan.guest != Guest::Plain {
             let own = scratch.join(OWN_IMAGE);
             let agent = self.workspace.release("node-pressure-monitor");
-            image::write(self.workspace, &agent, image::DEFAULT_REFERENCE, &own)?;
+            image::write(self.workspace, &[(arch, agent)], image::DEFAULT_REFERENCE, &own)?;
             for archive in images::make(scratch)?.into_iter().chain([own]) {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.files.file(&format!("/archives/{name}"), &archive)?;

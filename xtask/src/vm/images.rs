@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use crate::arch::Arch;
 use crate::image::layout::{self, Description};
 use crate::image::tar::Archive;
 use crate::paths::find_program;
@@ -52,7 +53,7 @@ fn programs(busybox: &[u8]) -> io::Result<Vec<u8>> {
 fn write(dir: &Path, name: &str, command: &[&str], layer: &[u8]) -> Result<PathBuf> {
     let reference = &format!("localhost/{name}:1");
     let description = Description { reference, path: "/bin", entrypoint: &[], command, labels: "{}" };
-    let (archive, _) = layout::archive(&description, layer)?;
+    let (archive, _) = layout::archive(&description, &[(Arch::host(), layer.to_vec())])?;
     let path = dir.join(format!("{name}.tar"));
     fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
     Ok(path)

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::arch::Arch;
 use crate::build;
 use crate::console::Console;
 use crate::paths::Workspace;
@@ -42,9 +43,13 @@ pub use report::print_table;
     after_help = "Examples:\n  cargo xtask vm ramp\n  KUBERNETES_BIN=kubernetes/server/bin cargo xtask vm cluster\n  cargo xtask vm --kernel 6.1 --cgroup v1 'ramp*20' swarm\n  cargo xtask vm --list"
 )]
 pub struct Options {
-    /// Kernel to boot: a series (6.12, 6.1) or the path of an image. Modules are looked for beside it, in ../lib/modules/RELEASE.
-    #[arg(long, value_name = "6.12|6.1|PATH", default_value = "6.12")]
+    /// Kernel to boot: a series (6.12, 6.1, 5.10, unstable) or the path of an image. Modules are looked for beside it, in
+    /// ../lib/modules/RELEASE. 5.10 is Debian 11's, and unstable the newest in Debian unstable; the suite boots neither.
+    #[arg(long, value_name = "6.12|6.1|5.10|unstable|PATH", default_value = "6.12")]
     kernel: KernelChoice,
+    /// Architecture of the guest; default: this machine's. For the other one only scenarios without containerd are run, by software emulation.
+    #[arg(long, value_enum, default_value_t = Arch::host())]
+    arch: Arch,
     /// Cgroup layout of the guest. Debian's 6.12 has no memory controller on v1.
     #[arg(long, value_enum, default_value_t = Cgroup::V2)]
     cgroup: Cgroup,
@@ -106,16 +111,16 @@ impl FromStr for KernelChoice {
 }
 
 impl KernelChoice {
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self, arch: Arch) -> Vec<Part> {
         match self {
-            Self::Series(series) => vec![Part::Kernel(*series)],
+            Self::Series(series) => vec![Part::Kernel(*series, arch)],
             Self::Image(_) => Vec::new(),
         }
     }
 
-    fn resolve(&self, workspace: &Workspace) -> Result<Kernel> {
+    fn resolve(&self, workspace: &Workspace, arch: Arch) -> Result<Kernel> {
         match self {
-            Self::Series(series) => setup::kernel::find(&workspace.cache(), *series)
+            Self::Series(series) => setup::kernel::find(&workspace.cache(), *series, arch)
                 .with_context(|| format!("kernel {series} is not there: run `cargo xtask setup`")),
             Self::Image(path) => Kernel::from_image(path),
         }
@@ -179,6 +184,7 @@ fn boot_limit(requests: &[Request], chaos: Chaos) -> Duration {
 #[derive(Debug)]
 pub struct Plan {
     pub kernel: KernelChoice,
+    pub arch: Arch,
     pub cgroup: Cgroup,
     pub guest: Guest,
     pub memory_mib: u32,
@@ -201,6 +207,7 @@ impl Plan {
             Chaos { seconds: if is_long && boot == Boot::Reference { LONG_CHAOS } else { 30 }, seed: 1, first: 0 };
         Ok(Self {
             kernel: KernelChoice::Series(series),
+            arch: Arch::host(),
             cgroup,
             guest: boot.guest(),
             memory_mib: memory_mib(boot.guest()),
@@ -223,12 +230,13 @@ impl Plan {
     }
 
     pub fn label(&self) -> String {
-        label(&self.kernel, self.guest, self.cgroup)
+        let label = label(&self.kernel, self.guest, self.cgroup);
+        if self.arch.is_host() { label } else { format!("{label} {}", self.arch) }
     }
 
     /// Returns the parts that this boot needs and others do not.
     pub fn parts(&self) -> Vec<Part> {
-        let mut parts = self.kernel.parts();
+        let mut parts = self.kernel.parts(self.arch);
         match self.guest {
             Guest::Plain => {}
             Guest::Containerd => parts.push(Part::GuestRoot(Root::Containers)),
@@ -260,9 +268,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
     let requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
     let guest = scenario::guest(&requests)?;
+    if guest != Guest::Plain && !options.arch.is_host() {
+        bail!("scenarios with containerd run on {} only: name others", Arch::host());
+    }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
+        arch: options.arch,
         cgroup: options.cgroup,
         guest,
         memory_mib: options.memory.unwrap_or(memory_mib(guest)),
@@ -274,7 +286,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         time_limit,
         silence_limit: Duration::from_secs(options.silence_limit),
     };
-    let lab = Lab::open(workspace, &plan.parts())?;
+    let lab = Lab::open(workspace, plan.arch, &plan.parts())?;
     let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -293,12 +305,9 @@ pub struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// Installs and builds what the VM needs.
-    pub fn open(workspace: &'a Workspace, further: &[Part]) -> Result<Self> {
-        let mut parts = setup::BUILD.to_vec();
-        parts.extend_from_slice(setup::VM);
-        parts.extend_from_slice(further);
-        setup::ensure(workspace, &parts)?;
-        build::release(&build::BINARIES)?;
+    pub fn open(workspace: &'a Workspace, arch: Arch, further: &[Part]) -> Result<Self> {
+        setup::ensure(workspace, &[setup::to_build(arch), setup::to_boot(arch), further.to_vec()].concat())?;
+        build::release_for(workspace, arch, &build::BINARIES)?;
         let dir = workspace.vm();
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let lock_path = dir.join("lock");
@@ -312,8 +321,8 @@ impl<'a> Lab<'a> {
 
     /// Boots the VM. Boots again if the kernel itself faulted under software emulation.
     pub fn boot(&self, plan: &Plan, console: &Console) -> Result<Verdict> {
-        let kernel = plan.kernel.resolve(self.workspace)?;
-        let accel = self.accel(&kernel, console)?;
+        let kernel = plan.kernel.resolve(self.workspace, plan.arch)?;
+        let accel = if plan.arch.is_host() { self.accel(&kernel, console)? } else { Accel::Tcg };
         let boot = boot::Boot { workspace: self.workspace, dir: &self.dir, console, plan, kernel: &kernel, accel };
         let first = boot.run()?;
         // Under TCG about one guest in 250 faults while the kernel patches its own code. This is a race of the emulator, not a

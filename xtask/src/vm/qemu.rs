@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::accel::Accel;
+use crate::arch::Arch;
 use crate::cmd;
 use crate::paths::find_program;
 
-const QEMU: &str = "qemu-system-x86_64";
 /// The nice value of a machine that yields: the other machine gets three quarters of the CPUs while both are busy. With 19 the
 /// other machine gets everything, and the yielding one exceeds its own time limits: its containerd does not answer within a
 /// minute.
@@ -22,6 +22,7 @@ const YIELDING: &str = "5";
 
 #[derive(Debug)]
 pub struct Machine {
+    pub arch: Arch,
     pub accel: Accel,
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
@@ -41,8 +42,17 @@ pub struct Disk {
     pub kept: bool,
 }
 
+/// Returns the name of the serial console.
+pub const fn console(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Amd64 => "ttyS0",
+        Arch::Arm64 => "ttyAMA0",
+    }
+}
+
 impl Machine {
     fn command(&self) -> Command {
+        let qemu = format!("qemu-system-{}", self.arch.machine());
         // The flag makes the kernel kill QEMU when this program ends for any reason.
         let mut words = Vec::new();
         if find_program("setpriv").is_some() {
@@ -54,13 +64,13 @@ impl Machine {
         let mut command = match words.split_first() {
             Some((first, rest)) => {
                 let mut command = Command::new(first);
-                command.args(rest).arg(QEMU);
+                command.args(rest).arg(qemu);
                 command
             }
-            None => Command::new(QEMU),
+            None => Command::new(qemu),
         };
         command
-            .args(self.accel.arguments())
+            .args(self.accel.arguments(self.arch))
             .args(["-m", &self.memory_mib.to_string(), "-smp", "2"])
             .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
             .args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"])
