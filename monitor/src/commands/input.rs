@@ -9,7 +9,7 @@ use serde_json::error::Category;
 
 use crate::config::{ConfigWarning, Loaded, MonitorConfig, Policy};
 use crate::report::LoggingError;
-use crate::units::{Amount, signed};
+use crate::units::{Amount, Quantity, signed};
 use crate::workloads::Summary;
 
 use super::instance::LockError;
@@ -121,6 +121,16 @@ impl CommandError {
 
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// Parses an amount of a resource, e.g. `memory=10Gi`.
+pub fn resource_amount(text: &str) -> Result<(String, Quantity), String> {
+    let (resource, amount) = text.split_once('=').ok_or("write RESOURCE=AMOUNT, e.g. memory=10Gi")?;
+    let amount = Quantity::parse(amount).map_err(|error| format!("{amount:?}: {error}"))?;
+    if resource.is_empty() || amount.is_negative() {
+        return Err("write RESOURCE=AMOUNT, e.g. memory=10Gi".to_owned());
+    }
+    Ok((resource.to_owned(), amount))
 }
 
 /// Reads a configuration file without parsing it; - is standard input. Returns the file's name for messages, too.

@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
     output: TableOrJson,
     /// Capacity of a node, to compute its allocatable resources and to judge the thresholds, e.g. memory=10Gi,nodefs.inodesFree=6M
-    #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_delimiter = ',', value_parser = parse_capacity)]
+    #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_delimiter = ',', value_parser = input::resource_amount)]
     capacity: Vec<(String, Quantity)>,
     /// Explain the configuration of the nodes in this pool
     #[arg(long, value_name = "NAME")]
@@ -51,15 +51,6 @@ The command prints warnings on standard error, too.
 
 Exit status: 0 the file is valid; 1 the file has errors or reserves more than --capacity (standard error lists the errors), or the answer
 cannot be written; 2 wrong usage, or a file that cannot be read."#;
-
-fn parse_capacity(text: &str) -> Result<(String, Quantity), String> {
-    let (resource, amount) = text.split_once('=').ok_or("write RESOURCE=AMOUNT, e.g. memory=10Gi")?;
-    let amount = Quantity::parse(amount).map_err(|error| format!("{amount:?}: {error}"))?;
-    if resource.is_empty() || amount.is_negative() {
-        return Err("write RESOURCE=AMOUNT, e.g. memory=10Gi".to_owned());
-    }
-    Ok((resource.to_owned(), amount))
-}
 
 const OF_RESOURCES: [(&str, Signal); 3] = [
     ("memory", Signal::MemoryAvailable),
