@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::workloads::json_defaults::or_default;
 use crate::workloads::pod::Pods;
@@ -84,28 +85,39 @@ struct Item {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Listed {
-    items: Pods,
+struct Listed<L> {
+    items: L,
 }
 
 fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
+    parse_objects(text, "Pod", |Pods(pods)| pods)
+}
+
+/// Parses objects of a kind: a list as `kubectl` prints it, one object, or an array. `L` is the type of the list.
+fn parse_objects<T, L>(text: &str, wanted: &str, objects: impl Fn(L) -> Vec<T>) -> Result<Vec<T>, Fault>
+where
+    T: DeserializeOwned,
+    L: DeserializeOwned + Default,
+{
     if text.trim_ascii_start().starts_with('[') {
-        return parse::<Pods>(text).map(|Pods(pods)| pods);
+        return parse(text).map(objects);
     }
     let Object { kind, items } = object(text)?;
-    let not_pods = |field: String, kind: &str| Err(Fault { field, ..Fault::whole(format!("a {kind}, not a Pod")) });
-    match (kind.as_str(), items) {
-        ("Pod", _) => parse(text).map(|pod| vec![pod]),
-        ("PodList" | "List" | "", Some(items)) => {
-            let other = items.iter().enumerate().find(|(_, item)| !matches!(item.kind.as_str(), "" | "Pod"));
-            match other {
-                Some((index, item)) => not_pods(format!("items[{index}]"), &item.kind),
-                None => parse::<Listed>(text).map(|listed| listed.items.0),
-            }
+    let is_list = kind == "List" || kind.strip_suffix("List") == Some(wanted);
+    let is_other = |kind: &str| !kind.is_empty() && kind != wanted;
+    let other = |field: String, kind: &str| Err(Fault { field, ..Fault::whole(format!("a {kind}, not a {wanted}")) });
+    match items {
+        _ if kind == wanted => parse(text).map(|object| vec![object]),
+        Some(items) if is_list || kind.is_empty() => match items.iter().position(|item| is_other(&item.kind)) {
+            Some(index) => other(format!("items[{index}]"), items.get(index).map_or("", |item| &item.kind)),
+            None => parse::<Listed<L>>(text).map(|listed| objects(listed.items)),
+        },
+        None if is_list => Ok(Vec::new()),
+        None if kind.is_empty() => {
+            let reason = format!("neither a {wanted} nor a list of them: it has no kind and no items");
+            Err(Fault::whole(reason))
         }
-        ("PodList" | "List", None) => Ok(Vec::new()),
-        ("", None) => Err(Fault::whole("neither a Pod nor a list of them: it has no kind and no items")),
-        (kind, _) => not_pods(String::new(), kind),
+        _ => other(String::new(), &kind),
     }
 }
 
