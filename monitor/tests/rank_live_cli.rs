@@ -215,6 +215,35 @@ fn the_pods_file_gives_names_and_priorities() {
 }
 
 #[test]
+fn pods_here_are_preempted_by_known_priorities() {
+    if !is_root("pods_here_are_preempted_by_known_priorities") {
+        return;
+    }
+    let node = Node::new();
+    let (answer, said) = node.rank(NO_RUNTIME, &["--preemption-for", "10"]);
+    let listed = |answer: &Value| -> Vec<String> {
+        let rows = answer["candidates"].as_array().unwrap().iter();
+        rows.map(|row| format!("{} {}", row["pod"].as_str().unwrap(), row["priority"])).collect()
+    };
+    assert_eq!(listed(&answer), [STATIC, HOARDER, QUIET].map(|uid| format!("?/{uid} 0")));
+    assert!(
+        said.contains("the priority of 3 of 3 pods is not known: it counts as 0") && said.contains("kubectl get"),
+        "{said}"
+    );
+    let pods = format!(
+        r#"{{"kind": "List", "items": [
+            {{"metadata": {{"name": "hoarder", "namespace": "batch", "uid": "{HOARDER}"}}, "spec": {{"priority": 10}}}},
+            {{"metadata": {{"name": "quiet", "namespace": "batch", "uid": "{QUIET}"}}, "spec": {{"priority": -5}}}}]}}"#
+    );
+    node.write("pods.json", &pods);
+    let config = format!("{NO_RUNTIME}pods: {}\n", node.path("pods.json").display());
+    let (answer, said) = node.rank(&config, &["--preemption-for", "10"]);
+    assert_eq!(listed(&answer), ["batch/quiet -5".to_owned(), format!("?/{STATIC} 0")]);
+    assert_eq!(answer["spared"], 1);
+    assert!(said.contains("the priority of 1 of 3 pods is not known"), "{said}");
+}
+
+#[test]
 fn this_machine_itself_is_ranked() {
     if !is_root("this_machine_itself_is_ranked") {
         return;

@@ -133,6 +133,22 @@ pub fn resource_amount(text: &str) -> Result<(String, Quantity), String> {
     Ok((resource.to_owned(), amount))
 }
 
+/// Parses a list of values by resource, in which a resource occurs once.
+pub fn by_resource<T>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<(String, T), String>,
+) -> Result<Vec<(String, T)>, String> {
+    let mut all: Vec<(String, T)> = Vec::new();
+    for part in text.split(',') {
+        let (resource, value) = parse(part.trim())?;
+        if all.iter().any(|(before, _)| *before == resource) {
+            return Err(format!("{resource} is given twice; give it once"));
+        }
+        all.push((resource, value));
+    }
+    Ok(all)
+}
+
 /// Reads a configuration file without parsing it; - is standard input. Returns the file's name for messages, too.
 pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
     if is_stdin(path) {

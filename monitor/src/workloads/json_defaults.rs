@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
@@ -39,6 +40,20 @@ pub fn list<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializ
 /// Returns whether the value is not null.
 pub fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
+}
+
+/// Reads a time. An unreadable time is `None`: a pod that could not be parsed would escape limits and priority.
+pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Wire {
+        Text(String),
+        Other(IgnoredAny),
+    }
+    Ok(match Wire::deserialize(deserializer)? {
+        Wire::Text(text) => text.parse().ok(),
+        Wire::Other(_) => None,
+    })
 }
 
 /// Reads the entries of a map in their written order. Of a repeated key the last value counts. A null is an empty map.

@@ -4,6 +4,7 @@
 mod disks;
 mod node;
 mod pods;
+mod pods_here;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,8 @@ use super::super::input::CommandError;
 use super::super::output;
 use super::marks::{Mark, Marks};
 
+pub use pods_here::pods_here;
+
 #[derive(Debug)]
 pub struct Live {
     /// How the filesystems share devices.
@@ -47,9 +50,7 @@ const NOT_ROOT: &str = "this node is measured by root alone: others see neither 
 
 /// Measures this node for a ranking by `signal`. Failed requests are noted on stderr.
 pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> Result<Live, CommandError> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(CommandError::Wrong(NOT_ROOT.to_owned()));
-    }
+    require_root()?;
     let mut tree = scan(config)?;
     let is_of_disk = matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes);
     let view = look_at_runtime(config, is_of_disk);
@@ -100,6 +101,11 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
         );
     }
     Ok(Live { layout: layout.unwrap_or_else(|| node::layout(&samples)), pods, summary, marks })
+}
+
+fn require_root() -> Result<(), CommandError> {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root { Ok(()) } else { Err(CommandError::Wrong(NOT_ROOT.to_owned())) }
 }
 
 fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {

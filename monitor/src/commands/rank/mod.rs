@@ -3,6 +3,8 @@
 mod json;
 mod live;
 mod marks;
+mod nodes;
+mod preemption;
 pub(super) mod read;
 mod table;
 mod verdict;
@@ -22,6 +24,7 @@ use crate::workloads::{Pod, Summary};
 use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
 use live::Live;
+use preemption::PreemptionOptions;
 use verdict::{Question, Verdict};
 
 /// Options of `rank`.
@@ -48,6 +51,11 @@ pub struct Options {
     /// The node's filesystems; by default single, or as this node has them
     #[arg(long, value_enum)]
     layout: Option<LayoutOption>,
+    #[command(flatten)]
+    preemption: PreemptionOptions,
+    /// The nodes, for --requests: a list as kubectl get nodes -o json prints it, a node, or an array of nodes; - is standard input
+    #[arg(long, value_name = "NODES.json", requires = "of_nodes")]
+    nodes: Option<PathBuf>,
     /// How to answer
     #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
     output: TableOrJson,
@@ -74,6 +82,17 @@ Of any node, from files:
 Of the pods only those count that are on the summary's node and have not ended; a pod that names no node counts when the summary has
 statistics of it, or no pod names one. Critical pods are ranked, but never evicted: exempt says why.
 
+What the scheduler would do, from files:
+
+  node-pressure-monitor rank --pods pods.json --preemption-for 1000 --requests cpu=500m,memory=1Gi --nodes nodes.json
+
+  kubectl get nodes -o json > nodes.json
+
+--preemption-for lists the pods of a node that kube-scheduler may preempt for a pending pod of that priority: those of lower priority, the
+lowest priority first, of equal priority the pod that started last first. With --requests and --nodes the answer says which of them are
+preempted. The scheduler takes all of them away, then gives back as many as fit beside the pending pod, the most important first; a pod of
+low priority may therefore stay. Without --pods the pods of this node are listed, with the priorities in the pods: file.
+
 With --output json the answer is one object:
 
   {"signal", "node", "available", "capacity", "time",
@@ -81,11 +100,19 @@ With --output json the answer is one object:
    "ranking": [{"pod", "uid", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
    "first", "gracePeriodSeconds", "message"}
 
-Amounts are in bytes, inodes or processes. What is not known, or not there, is null. A workload of this node that is no pod has the path of
-its cgroup for a name and a uid; a pod that nobody names is called ?/UID.
+with --preemption-for:
 
-Exit status: 0 answered; 1 the policy, the pods or the summary are wrong, this node cannot be measured (not root, no cgroups), or the
-answer cannot be written; 2 wrong usage (of --pods and --summary one is missing), or a file that cannot be read."#;
+  {"node", "priority", "requests": {by resource}, "fits": "withoutPreemption"|"afterPreemption"|"never"|null,
+   "insufficient": {by resource, what would be free}|null,
+   "candidates": [{"pod", "uid", "priority", "startTime", "terminating", "requests": {by resource}, "preempted": true|false|null}],
+   "spared": NUMBER of pods whose priority is not lower}
+
+Amounts of the ranking are in bytes, inodes or processes; the other answer has quantities as Kubernetes writes them. What is not known, or not
+there, is null. A workload of this node that is no pod has the path of its cgroup for a name and a uid; a pod that nobody names is called
+?/UID.
+
+Exit status: 0 answered; 1 the policy, the pods, the nodes or the summary are wrong, this node cannot be measured (not root, no cgroups), or
+the answer cannot be written; 2 wrong usage (a ranking needs both of --pods and --summary, or neither), or a file that cannot be read."#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LayoutOption {
@@ -115,6 +142,15 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
 }
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
+    let files = [&options.config, &options.pods, &options.summary, &options.nodes];
+    if files.into_iter().flatten().filter(|path| input::is_stdin(path)).count() > 1 {
+        let reason = "of --config, --pods, --summary and --nodes only one of them can be standard input";
+        return Err(CommandError::Usage(reason.to_owned()));
+    }
+    options.preemption.preemption_for.map_or_else(|| of_signal(options), |priority| preemption::run(options, priority))
+}
+
+fn of_signal(options: &Options) -> Result<(), CommandError> {
     match (&options.pods, &options.summary) {
         (Some(pods), Some(summary)) => of_files(options, pods, summary),
         (None, None) => of_this_node(options),
@@ -127,11 +163,6 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
 }
 
 fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), CommandError> {
-    let files = [options.config.as_deref(), Some(pods), Some(summary)];
-    if files.into_iter().flatten().filter(|path| input::is_stdin(path)).count() > 1 {
-        let reason = "of --config, --pods and --summary only one of them can be standard input";
-        return Err(CommandError::Usage(reason.to_owned()));
-    }
     let policy = options.config.as_deref().map_or_else(|| Ok(Policy::default()), input::policy)?;
     let summary = read::summary(summary)?;
     let all = read::pods(pods)?;

@@ -12,14 +12,22 @@ use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, Summary};
 
 use super::super::input::{CommandError, Fault, is_stdin, parse};
+use super::nodes::{Node, Nodes};
 
 const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
+const NODES_FIX: &str = "write it with: kubectl get nodes -o json";
 const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";
 
 /// Reads pods: a list as `kubectl get pods -o json` prints it, one pod, or a plain JSON array of pods.
 pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
     let (name, text) = read(path, MOST_PODS)?;
     parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
+}
+
+/// Reads nodes in the same forms as pods.
+pub fn nodes(path: &Path) -> Result<Vec<Node>, CommandError> {
+    let (name, text) = read(path, MOST_PODS)?;
+    parse_nodes(&text).map_err(|fault| wrong(&name, &fault, NODES_FIX))
 }
 
 pub fn summary(path: &Path) -> Result<Summary, CommandError> {
@@ -31,7 +39,7 @@ fn wrong(name: &str, fault: &Fault, fix: &str) -> CommandError {
     CommandError::Wrong(format!("{name}:{}:{}: {fault}; {fix}", fault.line, fault.column))
 }
 
-/// Maximum size of a file: a cluster's pods and a node's Summary are far smaller.
+/// Maximum size of a file: a cluster's pods, its nodes and a node's Summary are far smaller.
 const MOST_PODS: u64 = 1 << 30;
 const MOST_SUMMARY: u64 = 256 << 20;
 
@@ -91,6 +99,18 @@ struct Listed<L> {
 
 fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
     parse_objects(text, "Pod", |Pods(pods)| pods)
+}
+
+fn parse_nodes(text: &str) -> Result<Vec<Node>, Fault> {
+    let nodes = parse_objects(text, "Node", |Nodes(nodes)| nodes)?;
+    let missing = nodes.iter().find_map(|node| Some((node, node.missing_field()?)));
+    match missing {
+        Some((node, field)) => {
+            let field = format!("node {:?}: {field}", node.name());
+            Err(Fault { field, ..Fault::whole("missing, and needed to know what fits on the node") })
+        }
+        None => Ok(nodes),
+    }
 }
 
 /// Parses objects of a kind: a list as `kubectl` prints it, one object, or an array. `L` is the type of the list.
@@ -188,6 +208,31 @@ mod tests {
         assert_eq!(fault("5"), "expected an object, found '5'");
         let wrong = parse_pods("{\"kind\": \"List\",\n \"items\": [{\"spec\": {\"priority\": \"x\"}}]}").unwrap_err();
         assert_eq!((wrong.line, wrong.field.as_str()), (2, "items[0].spec.priority"));
+    }
+
+    #[test]
+    fn a_node_needs_a_name_and_what_it_can_hold() {
+        let node = |name: &str, allocatable: &str| {
+            let capacity = r#""capacity": {"cpu": "9", "memory": "9Gi", "pods": 9}"#;
+            format!(
+                r#"{{"kind": "Node", "metadata": {{"name": {name}}}, "status": {{{capacity}, "allocatable": {allocatable}}}}}"#
+            )
+        };
+        let whole = node("\"a\"", r#"{"cpu": "1", "memory": "1Gi", "pods": "10"}"#);
+        for text in [whole.clone(), format!("[{whole}]"), format!(r#"{{"kind": "List", "items": [{whole}]}}"#)] {
+            assert_eq!(parse_nodes(&text).unwrap()[0].allocatable("pods").to_string(), "10", "{text}");
+        }
+        // The API server copies the capacity, if a node reports nothing else.
+        assert_eq!(parse_nodes(&node("\"a\"", "{}")).unwrap()[0].allocatable("cpu").to_string(), "9");
+        let missing = "missing, and needed to know what fits on the node";
+        for (text, reason) in [
+            (node("\"\"", "{}"), format!("node \"\": metadata.name: {missing}")),
+            (node("\"a\"", r#"{"cpu": "1"}"#), format!("node \"a\": status.allocatable.memory: {missing}")),
+            ("[null]".to_owned(), format!("node \"\": metadata.name: {missing}")),
+            (r#"{"kind": "Pod"}"#.to_owned(), "a Pod, not a Node".to_owned()),
+        ] {
+            assert_eq!(parse_nodes(&text).unwrap_err().to_string(), reason, "{text}");
+        }
     }
 
     #[test]

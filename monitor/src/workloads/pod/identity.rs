@@ -11,6 +11,7 @@ use crate::workloads::cgroup_path::PodUid;
 
 /// The lowest system-critical priority (`system-cluster-critical`).
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+const CLUSTER_CRITICAL_CLASS: &str = "system-cluster-critical";
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -49,6 +50,15 @@ impl Metadata {
             && *owners == other.owners
             && *deletion == other.deletion
             && annotations.iter().filter(deciding).eq(other.annotations.iter().filter(deciding))
+    }
+}
+
+/// Returns the priority of one of the two classes that every cluster has.
+pub fn system_priority(class: &str) -> Option<i32> {
+    match class {
+        CLUSTER_CRITICAL_CLASS => Some(SYSTEM_CRITICAL),
+        NODE_CRITICAL_CLASS => Some(SYSTEM_CRITICAL + 1000),
+        _ => None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! The API's object `v1.Pod`, with the fields that a decision reads.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::deletion::Deletion;
 use super::resource_name::ResourceName;
 use crate::units::Quantity;
-use crate::workloads::json_defaults::{entries, is_present, list, or_default};
+use crate::workloads::json_defaults::{entries, is_present, list, or_default, time};
 
 /// Limit of an annotation's value. Values that affect decisions are short; values that tools write may be long.
 const MAX_VALUE_BYTES: usize = 256;
@@ -156,6 +157,9 @@ pub struct Status {
     pub phase: String,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub qos_class: String,
+    /// When the kubelet acknowledged the pod; `None` before that, and if the time cannot be read.
+    #[serde(deserialize_with = "time", skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Timestamp>,
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
@@ -248,7 +252,7 @@ mod tests {
                 "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
                 "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}}, {"name": "b", "hostPath": {"path": "/"}},
                     {"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "configMap": {}}, {"name": "e", "gitRepo": {}}]},
-            "status": {"phase": "Running", "qosClass": "Burstable",
+            "status": {"phase": "Running", "qosClass": "Burstable", "startTime": "2026-11-20T08:00:00Z",
                 "containerStatuses": [{"name": "c", "containerID": "containerd://0123"}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
         let written = serde_json::to_string(&pod).unwrap();

@@ -47,6 +47,17 @@ impl Pod {
         combined(&self.spec, request, |sum, next| sum + *next).unwrap_or_default()
     }
 
+    /// Returns the request that the scheduler and the descheduler count (`PodRequests` of k8s.io/component-helpers, Kubernetes 1.36). Unlike
+    /// [`Pod::request`], a resource that the pod as a whole does not name is that of its containers, and the overhead always counts.
+    /// A resize in progress is ignored.
+    pub fn scheduled_request(&self, resource: &str) -> Quantity {
+        let of_pod = self.pod_level_requests().and_then(|requests| requests.get(resource)).cloned();
+        let of_container = |container: &Container| container.resources.requests.get(resource).cloned();
+        let of_containers = || combined(&self.spec, of_container, |sum: Quantity, next| sum.sum(next));
+        let requested = of_pod.or_else(of_containers);
+        requested.iter().chain(self.spec.overhead.get(resource)).sum()
+    }
+
     /// Returns the pod's limit of local storage, if any of its containers has one (`eviction-semantics.md` §8).
     pub fn ephemeral_storage_limit(&self) -> Option<Quantity> {
         let name = Resource::EphemeralStorage.as_str();

@@ -74,6 +74,24 @@ fn without_the_quirk_pod_level_requests_keep_storage() {
 }
 
 #[test]
+fn the_scheduler_counts_pod_level_requests_and_overhead() {
+    let overhead = r#","overhead":{"memory":"10"}"#;
+    for (init, regular, rest, expected) in [
+        (&[][..], &["1", "2"][..], "", "3"),
+        (&["s4", "5"], &["1", "2"], "", "9"),
+        (&[], &["1"], overhead, "11"),
+        (&[], &[], overhead, "10"),
+        (&[], &["1"], r#","resources":{"requests":{"memory":"7"}}"#, "7"),
+        (&[], &["1"], r#","resources":{"requests":{"cpu":"7"}}"#, "1"),
+        (&[], &["1"], r#","resources":{"requests":{"memory":"7"}},"overhead":{"memory":"10"}"#, "17"),
+        (&[], &[], "", "0"),
+    ] {
+        let json = containers(init, regular, rest);
+        assert_eq!(pod(&json).scheduled_request("memory").canonical(), expected, "{json}");
+    }
+}
+
+#[test]
 fn inodes_and_pids_cannot_be_requested() {
     let json = r#"{"spec":{"containers":[{"resources":{"requests":{"inodes":"3","pids":"4"}}}]}}"#;
     assert_eq!(request(json, Resource::Inodes, Quirks::ALL), 0);

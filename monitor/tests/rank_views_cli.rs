@@ -1,0 +1,113 @@
+//! Runs the program with the view of `rank` on what the scheduler would do.
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn fixture(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name).display().to_string()
+}
+
+/// Runs `rank` on the pods of a fixture.
+fn rank(pods: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"));
+    command.args(["rank", "--pods", &fixture(pods)]).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn answer(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn names<'a>(list: &'a Value, name: &str) -> Vec<&'a str> {
+    list.as_array().unwrap().iter().map(|row| row[name].as_str().unwrap()).collect()
+}
+
+const PODS: &str = "scheduling/pods.json";
+
+#[test]
+fn pods_of_lower_priority_are_listed_with_those_that_suffice() {
+    let on = ["--node", "worker-1", "--output", "json", "--preemption-for"];
+    let output = rank(PODS, &[&on[..], &["10000"]].concat());
+    let said = text(&output.stderr);
+    assert!(said.contains("3 of 10 pods are not on worker-1") && said.contains("PodDisruptionBudgets"), "{said}");
+    let listed = answer(&output);
+    let order = ["batch/import", "batch/report", "shop/web-2", "shop/web-1"];
+    assert_eq!((names(&listed["candidates"], "pod"), &listed["spared"]), (order.to_vec(), &json!(2)));
+    assert_eq!((&listed["fits"], &listed["candidates"][0]["preempted"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&listed["candidates"][0]["terminating"], &listed["candidates"][1]["terminating"]),
+        (&json!(true), &json!(false))
+    );
+
+    let nodes = fixture("scheduling/nodes.json");
+    let of = |priority: &str, requests: &str| {
+        answer(&rank(PODS, &[&on[..], &[priority, "--nodes", &nodes, "--requests", requests]].concat()))
+    };
+    let preempted = |answer: &Value| {
+        let rows = answer["candidates"].as_array().unwrap().iter();
+        rows.filter(|row| row["preempted"] == true).map(|row| row["pod"].clone()).collect::<Vec<Value>>()
+    };
+    let some = of("10000", "cpu=1,memory=1Gi");
+    assert_eq!((&some["fits"], preempted(&some)), (&json!("afterPreemption"), vec![json!("batch/report")]));
+    assert_eq!(some["candidates"][1]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+    let none = of("-10", "cpu=100m");
+    assert_eq!((&none["fits"], &none["candidates"]), (&json!("withoutPreemption"), &json!([])));
+    let never = of("system-node-critical", "cpu=4");
+    assert_eq!(
+        (&never["fits"], &never["insufficient"], preempted(&never)),
+        (&json!("never"), &json!({"cpu": "3900m"}), vec![])
+    );
+}
+
+#[test]
+fn unknown_priorities_and_cordoned_nodes_are_noted() {
+    let output = rank("chapter/pods.json", &["--preemption-for", "1"]);
+    let told = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        told.1.contains("the priority of 3 of 3 pods is not known: spec.priority is missing, and counts as 0"),
+        "{told:?}"
+    );
+    assert!(
+        told.0.starts_with("node node-1: a pending pod of priority 1 may preempt 3 of 3 pods; 0 of equal"),
+        "{told:?}"
+    );
+    let nodes = fixture("scheduling/nodes.json");
+    let on = ["--node", "worker-4", "--preemption-for", "1", "--requests", "cpu=5", "--nodes", &nodes];
+    let output = rank(PODS, &on);
+    assert!(text(&output.stderr).contains("node worker-4 is unschedulable"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("cpu 4 would be free then"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn errors_name_the_option_or_the_file_and_the_fix() {
+    let nodes = fixture("scheduling/nodes.json");
+    let for_1 = ["--preemption-for", "1", "--node", "worker-1"];
+    for (arguments, code, words) in [
+        (&["--nodes", &nodes][..], 2, "--requests"),
+        (&["--preemption-for", "high"], 2, "kubectl get priorityclasses prints the numbers"),
+        (
+            &["--preemption-for", "1"],
+            2,
+            "the pods are on several nodes: worker-1, worker-2, worker-3; choose one with --node NAME",
+        ),
+        (&["--preemption-for", "1", "--signal", "pid.available"], 2, "cannot be used with '--signal"),
+        (&[&for_1[..], &["--requests", "cpu=1"]].concat(), 2, "--nodes <NODES.json>"),
+        (&[&for_1[..], &["--config", "x.yaml"]].concat(), 2, "--config describes this node"),
+        (
+            &["--preemption-for", "1", "--node", "w", "--requests", "cpu=1", "--nodes", &nodes],
+            1,
+            "nodes.json: no node \"w\", only: worker-1",
+        ),
+    ] {
+        let output = rank(PODS, arguments);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), ""), "{arguments:?}");
+        assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
