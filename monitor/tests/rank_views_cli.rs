@@ -1,6 +1,7 @@
-//! Runs the program with the view of `rank` on what the scheduler would do.
+//! Runs the program with the views of `rank` on what the scheduler and the descheduler would do.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -86,11 +87,55 @@ fn unknown_priorities_and_cordoned_nodes_are_noted() {
 }
 
 #[test]
-fn errors_name_the_option_or_the_file_and_the_fix() {
+fn nodes_are_listed_from_the_fullest_to_the_emptiest() {
     let nodes = fixture("scheduling/nodes.json");
+    let of = |more: &[&str]| rank(PODS, &[&["--utilization", "--nodes", &nodes, "--output", "json"], more].concat());
+    let output = of(&[]);
+    assert!(text(&output.stderr).contains("1 of 10 pods are on no node of --nodes and left out: on (no node)"));
+    let listed = answer(&output);
+    assert_eq!(names(&listed["nodes"], "node"), ["worker-1", "worker-2", "worker-3", "worker-4", "worker-5"]);
+    let verdict = |answer: &Value, node: usize| answer["nodes"][node]["verdict"].clone();
+    let verdicts = ["overutilized", "appropriately utilized", "underutilized", "appropriately utilized"];
+    assert_eq!(
+        [0, 1, 2, 3].map(|node| verdict(&listed, node)),
+        verdicts.map(Value::from),
+        "the fourth is unschedulable"
+    );
+    assert_eq!(verdict(&listed, 4), Value::Null, "not ready");
+    let cpu = json!({"requested": "3900m", "allocatable": "4", "percent": 97.5});
+    assert_eq!(listed["nodes"][0]["utilization"]["cpu"], cpu);
+    let listed = answer(&of(&["--thresholds", "cpu=4", "--target-thresholds", "cpu=97.5"]));
+    assert_eq!(
+        [0, 2].map(|node| verdict(&listed, node)),
+        ["appropriately utilized", "appropriately utilized"].map(Value::from)
+    );
+}
+
+#[test]
+fn errors_name_the_option_or_the_file_and_the_fix() {
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = directory.path().join("nodes.json").display().to_string();
+    fs::write(&wrong, r#"[{"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "x"}}}]"#).unwrap();
+    let (nodes, pods) = (fixture("scheduling/nodes.json"), fixture(PODS));
     let for_1 = ["--preemption-for", "1", "--node", "worker-1"];
     for (arguments, code, words) in [
-        (&["--nodes", &nodes][..], 2, "--requests"),
+        (&["--utilization"][..], 2, "--nodes <NODES.json>"),
+        (&["--nodes", &nodes], 2, "--utilization"),
+        (&["--utilization", "--nodes", &nodes, "--signal", "pid.available"], 2, "cannot be used with '--signal"),
+        (&["--utilization", "--nodes", &nodes, "--preemption-for", "1"], 2, "cannot be used with '--preemption-for"),
+        (
+            &["--utilization", "--nodes", &nodes, "--thresholds", "cpu=90"],
+            2,
+            "--thresholds: cpu=90: above its target threshold 50",
+        ),
+        (
+            &["--utilization", "--nodes", &pods],
+            1,
+            "items[0]: a Pod, not a Node; write it with: kubectl get nodes -o json",
+        ),
+        (&["--utilization", "--nodes", &wrong], 1, "nodes.json:1:66: [0].status.allocatable.cpu: "),
+        (&["--utilization", "--nodes", "/nonexistent"], 2, "/nonexistent: cannot be read"),
+        (&["--thresholds", "cpu=20"], 2, "--utilization"),
         (&["--preemption-for", "high"], 2, "kubectl get priorityclasses prints the numbers"),
         (
             &["--preemption-for", "1"],

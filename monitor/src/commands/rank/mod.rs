@@ -7,6 +7,7 @@ mod nodes;
 mod preemption;
 pub(super) mod read;
 mod table;
+mod utilization;
 mod verdict;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
 use live::Live;
 use preemption::PreemptionOptions;
+use utilization::UtilizationOptions;
 use verdict::{Question, Verdict};
 
 /// Options of `rank`.
@@ -53,7 +55,9 @@ pub struct Options {
     layout: Option<LayoutOption>,
     #[command(flatten)]
     preemption: PreemptionOptions,
-    /// The nodes, for --requests: a list as kubectl get nodes -o json prints it, a node, or an array of nodes; - is standard input
+    #[command(flatten)]
+    utilization: UtilizationOptions,
+    /// The nodes, for --requests and --utilization: a list as kubectl get nodes -o json prints it, a node, or an array of nodes; - is standard input
     #[arg(long, value_name = "NODES.json", requires = "of_nodes")]
     nodes: Option<PathBuf>,
     /// How to answer
@@ -82,9 +86,10 @@ Of any node, from files:
 Of the pods only those count that are on the summary's node and have not ended; a pod that names no node counts when the summary has
 statistics of it, or no pod names one. Critical pods are ranked, but never evicted: exempt says why.
 
-What the scheduler would do, from files:
+What the scheduler and the descheduler would do, from files:
 
   node-pressure-monitor rank --pods pods.json --preemption-for 1000 --requests cpu=500m,memory=1Gi --nodes nodes.json
+  node-pressure-monitor rank --pods pods.json --utilization --nodes nodes.json
 
   kubectl get nodes -o json > nodes.json
 
@@ -92,6 +97,11 @@ What the scheduler would do, from files:
 lowest priority first, of equal priority the pod that started last first. With --requests and --nodes the answer says which of them are
 preempted. The scheduler takes all of them away, then gives back as many as fit beside the pending pod, the most important first; a pod of
 low priority may therefore stay. Without --pods the pods of this node are listed, with the priorities in the pods: file.
+
+--utilization lists the nodes, the node with the highest share first. A share is the sum of the requests of the node's pods that have not
+ended, divided by what the node has allocatable. A node is underutilized if no share is above its threshold, and overutilized if one is above
+its target threshold. An unschedulable node is never underutilized, and a node that is not ready is left out. A resource that neither
+--thresholds nor --target-thresholds names is not judged.
 
 With --output json the answer is one object:
 
@@ -107,7 +117,13 @@ with --preemption-for:
    "candidates": [{"pod", "uid", "priority", "startTime", "terminating", "requests": {by resource}, "preempted": true|false|null}],
    "spared": NUMBER of pods whose priority is not lower}
 
-Amounts of the ranking are in bytes, inodes or processes; the other answer has quantities as Kubernetes writes them. What is not known, or not
+with --utilization:
+
+  {"thresholds": {by resource}, "targetThresholds": {by resource},
+   "nodes": [{"node", "ready", "unschedulable", "utilization": {by resource: {"requested", "allocatable", "percent"}},
+              "verdict": "underutilized"|"overutilized"|"appropriately utilized"|null}]}
+
+Amounts of the ranking are in bytes, inodes or processes; the other two have quantities as Kubernetes writes them. What is not known, or not
 there, is null. A workload of this node that is no pod has the path of its cgroup for a name and a uid; a pod that nobody names is called
 ?/UID.
 
@@ -146,6 +162,9 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     if files.into_iter().flatten().filter(|path| input::is_stdin(path)).count() > 1 {
         let reason = "of --config, --pods, --summary and --nodes only one of them can be standard input";
         return Err(CommandError::Usage(reason.to_owned()));
+    }
+    if options.utilization.utilization {
+        return utilization::run(options);
     }
     options.preemption.preemption_for.map_or_else(|| of_signal(options), |priority| preemption::run(options, priority))
 }

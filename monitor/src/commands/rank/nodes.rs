@@ -7,7 +7,7 @@ use crate::workloads::json_defaults::{list, or_default};
 use crate::workloads::pod::{Metadata, ResourceList};
 
 /// The resources that every node reports.
-const RESOURCES: [&str; 3] = ["cpu", "memory", "pods"];
+pub const RESOURCES: [&str; 3] = ["cpu", "memory", "pods"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
@@ -38,6 +38,17 @@ struct Status {
     capacity: ResourceList,
     #[serde(deserialize_with = "or_default")]
     allocatable: ResourceList,
+    #[serde(deserialize_with = "list")]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
+    status: String,
 }
 
 impl Node {
@@ -48,6 +59,11 @@ impl Node {
     /// Returns whether the node is cordoned.
     pub fn is_unschedulable(&self) -> bool {
         self.spec.unschedulable
+    }
+
+    /// Returns whether the node does not say otherwise, as the descheduler judges it.
+    pub fn is_ready(&self) -> bool {
+        !self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status != "True")
     }
 
     /// Returns what pods may request; zero of a resource that the node does not have.
@@ -65,7 +81,7 @@ impl Node {
     }
 
     fn amounts(&self) -> &ResourceList {
-        let Status { capacity, allocatable } = &self.status;
+        let Status { capacity, allocatable, conditions: _ } = &self.status;
         if allocatable.is_empty() { capacity } else { allocatable }
     }
 }

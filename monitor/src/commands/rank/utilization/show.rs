@@ -1,0 +1,86 @@
+//! The answer as a table or as JSON.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::super::super::output::{self, aligned, printable};
+use super::classify::{Row, Share, Thresholds, Verdict};
+
+pub fn table(
+    writer: &mut impl Write,
+    rows: &[Row<'_>],
+    thresholds: &Thresholds,
+    targets: &Thresholds,
+) -> io::Result<()> {
+    writeln!(writer, "thresholds {}; target thresholds {}\n", percentages(thresholds), percentages(targets))?;
+    let titles = ["NODE", "CPU", "MEMORY", "PODS", "VERDICT"].map(str::to_owned).to_vec();
+    let cells = |row: &Row<'_>| {
+        let share = |share: &Share| format!("{:.1}% of {}", share.percent, share.allocatable.canonical());
+        let mut verdict =
+            row.verdict.map_or_else(|| "left out: not ready".to_owned(), |verdict| verdict.as_str().to_owned());
+        if row.node.is_unschedulable() {
+            verdict.push_str(" (unschedulable)");
+        }
+        [printable(row.node.name())].into_iter().chain(row.shares.iter().map(share)).chain([verdict]).collect()
+    };
+    let table: Vec<Vec<String>> = [titles].into_iter().chain(rows.iter().map(cells)).collect();
+    writer.write_all(aligned(&table, 3, |column| (1..4).contains(&column)).as_bytes())?;
+    writeln!(writer, "\n{}", conclusion(rows))
+}
+
+fn percentages(Thresholds(thresholds): &Thresholds) -> String {
+    thresholds.iter().map(|(resource, percent)| format!("{resource} {percent}%")).collect::<Vec<_>>().join(", ")
+}
+
+/// Tells what `LowNodeUtilization` would do with these nodes if its numberOfNodes is 0, the default.
+fn conclusion(rows: &[Row<'_>]) -> String {
+    let of = |verdict| -> Vec<String> {
+        rows.iter().filter(|row| row.verdict == Some(verdict)).map(|row| row.node.name().to_owned()).collect()
+    };
+    let (under, over) = (of(Verdict::Underutilized), of(Verdict::Overutilized));
+    let nothing = |reason: &str| format!("LowNodeUtilization would evict nothing: {reason}");
+    if under.is_empty() {
+        nothing("no node is underutilized")
+    } else if under.len() == rows.iter().filter(|row| row.verdict.is_some()).count() {
+        nothing("all nodes are underutilized")
+    } else if over.is_empty() {
+        nothing("no node is overutilized")
+    } else {
+        let [over, under] = [over, under].map(|names| printable(output::few(&names, output::NAMES)));
+        format!("LowNodeUtilization would evict pods from {over}, to make the scheduler use {under}")
+    }
+}
+
+pub fn json(
+    writer: &mut impl Write,
+    rows: &[Row<'_>],
+    thresholds: &Thresholds,
+    targets: &Thresholds,
+) -> io::Result<()> {
+    let limits = |Thresholds(limits): &Thresholds| -> Value {
+        limits.iter().map(|(resource, percent)| (resource.clone(), Value::from(*percent))).collect()
+    };
+    let share = |share: &Share| {
+        let Share { resource, requested, allocatable, percent } = share;
+        let amounts =
+            json!({"requested": requested.canonical(), "allocatable": allocatable.canonical(), "percent": percent});
+        ((*resource).to_owned(), amounts)
+    };
+    let node = |row: &Row<'_>| {
+        json!({
+            "node": row.node.name(),
+            "ready": row.node.is_ready(),
+            "unschedulable": row.node.is_unschedulable(),
+            "utilization": row.shares.iter().map(share).collect::<Value>(),
+            "verdict": row.verdict.map(Verdict::as_str),
+        })
+    };
+    let answer = json!({
+        "thresholds": limits(thresholds),
+        "targetThresholds": limits(targets),
+        "nodes": rows.iter().map(node).collect::<Vec<_>>(),
+    });
+    serde_json::to_writer_pretty(&mut *writer, &answer)?;
+    writer.write_all(b"\n")
+}
