@@ -63,19 +63,15 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     let finished = |event: &str| next.events(event).iter().any(|record| record.text("pod_uid") == uid);
     let came = stage.until(PATIENCE, |_| finished("eviction_told") || finished("eviction_restarted"));
     stage.check(came, || format!("the next agent has not finished the eviction: {}", next.tail(10).join(" / ")));
-    let path = format!("/api/v1/namespaces/default/pods/{name}");
-    let is_restarted =
-        cluster.admin.find(&path)?.is_some_and(|pod| pod["status"]["containerStatuses"][0]["restartCount"] != 0);
-    if is_restarted {
+    stage.pause(LASTS);
+    if finished("eviction_restarted") {
         stage.note("the kubelet had restarted the pod before the next agent was there");
-        // The agent may have set the status before it sees that.
-        let left = stage.until(PATIENCE, |_| finished("eviction_restarted"));
-        stage.check(left, || format!("the restarted pod is not left alone: {}", next.tail(10).join(" / ")));
-        let after = cluster.admin.get(&path)?;
+        let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
     } else {
         let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
-        stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
+        // The kubelet may restart the container while the next agent sets the status; the status set once more ends it.
+        stage.check(restarts <= 1, || format!("the evicted pod's container was restarted {restarts} times"));
         ready_pod(stage, &cluster, &uid)?;
     }
     let evictions = next.events("eviction").len();
