@@ -111,7 +111,7 @@ pub fn loopback_up() -> Result<()> {
     // SAFETY: all zeroes is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
-        *slot = byte.cast_signed();
+        *slot = libc::c_char::from_ne_bytes([*byte]);
     }
     let up = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = i16::try_from(up).context("interface flags")?;

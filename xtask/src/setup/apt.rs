@@ -85,8 +85,8 @@ impl Apt {
         Ok(())
     }
 
-    /// Downloads a package and unpacks it to `dir`, which it returns. The directory appears only when it is complete.
-    pub fn unpack(&mut self, package: &str, dir: &Path) -> Result<PathBuf> {
+    /// Downloads packages and unpacks them to `dir`, which it returns. The directory appears only when it is complete.
+    pub fn unpack(&mut self, packages: &[&str], dir: &Path) -> Result<PathBuf> {
         let mut part = dir.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
@@ -99,13 +99,11 @@ impl Apt {
             fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         }
         self.update();
-        cmd::output(self.get().args(["download", package]).current_dir(&debs))?;
-        let deb = fs::read_dir(&debs)
-            .with_context(|| format!("reading {}", debs.display()))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| format!("apt-get download {package} left no .deb in {}", debs.display()))?;
-        cmd::output(Command::new("dpkg").arg("-x").arg(&deb).arg(&files))?;
+        cmd::output(self.get().arg("download").args(packages).current_dir(&debs))?;
+        for deb in fs::read_dir(&debs).with_context(|| format!("reading {}", debs.display()))? {
+            let deb = deb.with_context(|| format!("reading {}", debs.display()))?.path();
+            cmd::output(Command::new("dpkg").arg("-x").arg(&deb).arg(&files))?;
+        }
         if dir.exists() {
             fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
         }

@@ -22,7 +22,7 @@ pub fn find(cache: &Path, arch: Arch) -> Option<PathBuf> {
 pub fn install(apt: &mut Apt, cache: &Path, arch: Arch) -> Result<String> {
     let root = directory(cache, arch);
     let files =
-        apt.elsewhere(cache, arch, None)?.unpack(&format!("libstd-rust-web-dev:{arch}"), &root.join("files"))?;
+        apt.elsewhere(cache, arch, None)?.unpack(&[&format!("libstd-rust-web-dev:{arch}")], &root.join("files"))?;
     let link = libraries(&root, arch);
     fs::create_dir_all(link.parent().context("the libraries' directory")?).context("creating the system root")?;
     if link.symlink_metadata().is_err() {

@@ -92,12 +92,17 @@ impl Kernel {
 
 /// Returns the downloaded kernel of a series.
 pub fn find(cache: &Path, series: Series, arch: Arch) -> Option<Kernel> {
-    let boot = directory(cache, series, arch).join("boot");
-    let image = fs::read_dir(boot)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))?;
-    Kernel::from_image(&image).ok()
+    let directory = directory(cache, series, arch);
+    let entries = |path: &str| fs::read_dir(directory.join(path)).into_iter().flatten().filter_map(Result::ok);
+    let is_image = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"));
+    if let Some(image) = entries("boot").map(|entry| entry.path()).find(is_image) {
+        return Kernel::from_image(&image).ok();
+    }
+    entries("usr/lib/modules").find_map(|entry| {
+        let (modules, release) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let image = modules.join("vmlinuz");
+        image.is_file().then_some(Kernel { image, release, modules: Some(modules) })
+    })
 }
 
 pub fn download(apt: &mut Apt, cache: &Path, series: Series, arch: Arch) -> Result<Kernel> {
@@ -107,7 +112,11 @@ pub fn download(apt: &mut Apt, cache: &Path, series: Series, arch: Arch) -> Resu
     let apt = other.as_mut().unwrap_or(apt);
     let package = apt.resolve(&series.metapackage(arch), &series.prefix())?;
     let dir = directory(cache, series, arch);
-    apt.unpack(&package, &dir)?;
+    // From 7.0 on Debian divides the package.
+    let divided = ["linux-binary-", "linux-modules-"].map(|prefix| apt.resolve(&package, prefix).ok());
+    let parts: Vec<&str> = divided.iter().flatten().map(String::as_str).collect();
+    let whole = [package.as_str()];
+    apt.unpack(if parts.is_empty() { &whole } else { &parts }, &dir)?;
     find(cache, series, arch)
         .with_context(|| format!("{package} has no boot/vmlinuz-* (unpacked to {})", dir.display()))
 }

@@ -290,7 +290,7 @@ impl Part {
             }
             Self::Earlyoom => {
                 let dir = cache.join("earlyoom");
-                apt.unpack("earlyoom", &dir)?;
+                apt.unpack(&["earlyoom"], &dir)?;
                 Ok("downloaded".to_owned())
             }
             Self::Kernel(series, arch) => {
@@ -300,7 +300,7 @@ impl Part {
             Self::CrossStd(arch) => cross::install(apt, cache, arch),
             Self::Busybox(arch) => {
                 let dir = cache.join(format!("busybox-{arch}"));
-                apt.elsewhere(cache, arch, None)?.unpack("busybox-static", &dir)?;
+                apt.elsewhere(cache, arch, None)?.unpack(&["busybox-static"], &dir)?;
                 Ok("downloaded".to_owned())
             }
             Self::GuestRoot(root) => guest_root::make(root, apt, cache),
