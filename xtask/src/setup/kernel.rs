@@ -46,7 +46,7 @@ impl Series {
     const fn source(self) -> Option<&'static str> {
         match self {
             Self::V6_12 | Self::V6_1 => None,
-            Self::V5_10 => Some("deb http://deb.debian.org/debian-security bullseye-security main"),
+            Self::V5_10 => Some("deb http://deb.debian.org/debian bullseye main"),
             Self::Unstable => Some("deb http://deb.debian.org/debian sid main"),
         }
     }
