@@ -26,7 +26,7 @@ pub mod store;
 mod watching;
 mod writes;
 
-pub use front::{Fault, FaultId, Faults, Log, Record, What};
+pub use front::{Fault, FaultId, Faults, Log, Record, Traffic, What};
 pub use kubelet::Kubelet;
 pub use server::{Settings, TestServer};
 pub use stage::Stage;

@@ -1,12 +1,14 @@
-//! Bodies that end in a wrong way.
+//! Bodies that end in a wrong way, and bodies whose bytes are counted.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep};
 
@@ -68,5 +70,41 @@ impl HttpBody for Shaped {
             },
             other => other,
         }
+    }
+}
+
+struct Counted {
+    inner: Body,
+    bytes: Arc<AtomicU64>,
+}
+
+/// Adds the bytes of a body to `bytes` as they are sent.
+pub(super) fn counted(inner: Body, bytes: Arc<AtomicU64>) -> Body {
+    Counted { inner, bytes }.boxed_unsync()
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            self.bytes.fetch_add(length as u64, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    // Without the exact size hyper would send every answer in chunks.
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }

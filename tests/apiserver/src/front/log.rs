@@ -1,6 +1,7 @@
 //! The log of requests.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,9 @@ use http::request::Parts;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::What;
+use crate::answer::Reply;
+
+use super::{What, body};
 
 /// The number of requests that the log keeps.
 const KEPT: usize = 20_000;
@@ -59,9 +62,20 @@ pub(super) fn is_watch(query: &str) -> bool {
     query.contains("watch=true") || query.contains("watch=1")
 }
 
+/// The traffic of the listener since its start. Bytes are those of bodies, without headers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// The number of requests, also of those that the log has dropped.
+    pub requests: u64,
+    pub bytes_received: u64,
+    /// Includes the events of watches.
+    pub bytes_sent: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
     next: u64,
+    bytes_received: u64,
     records: VecDeque<Record>,
 }
 
@@ -69,6 +83,7 @@ struct State {
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     state: Arc<Mutex<State>>,
+    bytes_sent: Arc<AtomicU64>,
     news: watch::Sender<u64>,
 }
 
@@ -82,6 +97,7 @@ impl Log {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
+        state.bytes_received += body.len() as u64;
         if state.records.len() >= KEPT {
             state.records.pop_front();
         }
@@ -118,6 +134,19 @@ impl Log {
 
     pub(super) fn end(&self, number: u64, status: Option<StatusCode>) {
         self.change(number, |record| record.status = status.map(|status| status.as_u16()));
+    }
+
+    /// Counts the bytes of an answer as they are sent.
+    pub(super) fn counted(&self, answer: Reply) -> Reply {
+        answer.map(|body| body::counted(body, Arc::clone(&self.bytes_sent)))
+    }
+
+    /// Returns the traffic so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let state = self.state();
+        let bytes_sent = self.bytes_sent.load(Ordering::Relaxed);
+        Traffic { requests: state.next, bytes_received: state.bytes_received, bytes_sent }
     }
 
     #[must_use]

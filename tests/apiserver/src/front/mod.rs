@@ -26,7 +26,7 @@ pub use body::End;
 pub use faults::{Fault, FaultId, Faults, What};
 pub use listen::Front;
 pub(crate) use listen::Threads;
-pub use log::{Log, Record};
+pub use log::{Log, Record, Traffic};
 pub use tls::Identity;
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Shared {
             Ok(reply) => self.log.end(number, Some(reply.status())),
             Err(_) => self.log.end(number, None),
         }
-        answer
+        answer.map(|reply| self.log.counted(reply))
     }
 
     async fn answer_with(&self, what: Option<What>, head: Parts, body: Bytes, number: u64) -> io::Result<Reply> {
