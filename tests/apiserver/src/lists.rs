@@ -58,8 +58,9 @@ pub(crate) fn list(store: &Store, call: &Call) -> Result<Reply, Failure> {
     let (objects, revision): (BTreeMap<Key, Arc<Value>>, u64) = match at {
         Some(revision) => (store.list_at(resource, namespace, revision)?, revision),
         None => {
-            let all = store.list(resource, namespace).map(|(key, object)| (key.clone(), Arc::clone(object)));
-            (all.collect(), store.revision())
+            // Thousands of nodes ask for a few objects each: only those are copied.
+            let selected = store.list(resource, namespace).filter(|(_, object)| selector.matches(object));
+            (selected.map(|(key, object)| (key.clone(), Arc::clone(object))).collect(), store.revision())
         }
     };
     let limit = call.query.number("limit").and_then(|limit| usize::try_from(limit).ok()).unwrap_or_default();

@@ -103,10 +103,11 @@ impl Watch {
                 self.bookmark(true).await?;
             }
         }
-        let mut silent = false;
+        let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
         loop {
             let now = *news.borrow_and_update();
             for line in self.changes() {
+                bookmark_at = Instant::now() + BOOKMARK_EVERY;
                 let ends = line["type"] == "ERROR";
                 self.send(line).await?;
                 if ends {
@@ -118,21 +119,22 @@ impl Watch {
                 self.send(event("ERROR", &gone.status())).await?;
                 return Err(Over);
             }
-            if silent || now.bookmarks != before.bookmarks {
+            let is_over = Instant::now() >= self.until;
+            if is_over || Instant::now() >= bookmark_at || now.bookmarks != before.bookmarks {
+                bookmark_at = Instant::now() + BOOKMARK_EVERY;
                 if self.bookmarks {
                     self.bookmark(false).await?;
                 }
-                if Instant::now() >= self.until {
+                if is_over {
                     return Err(Over);
                 }
             }
             before = now;
-            let silence = BOOKMARK_EVERY.min(self.until.saturating_duration_since(Instant::now()));
-            silent = tokio::select! {
-                changed = news.changed() => { changed.map_err(|_| Over)?; false }
-                () = tokio::time::sleep(silence) => true,
+            tokio::select! {
+                changed = news.changed() => changed.map_err(|_| Over)?,
+                () = tokio::time::sleep_until(bookmark_at.min(self.until).into()) => {}
                 () = self.lines.closed() => return Err(Over),
-            };
+            }
         }
     }
 
