@@ -1,5 +1,7 @@
-//! `cargo xtask bench`: measures the decision, the eBPF programs, the walk over files and the agent with many pods, and compares with the promises.
+//! `cargo xtask bench`: measures the decision, the eBPF programs, the walk over files, the agent with many pods and the API clients of many
+//! agents, and compares with the promises.
 
+mod fleet;
 mod kernel;
 mod pods;
 mod walk;
@@ -16,14 +18,17 @@ use crate::setup;
 
 pub use self::kernel::Outcome;
 
-/// Measures the decision, the kernel side, the walk over files and many pods on this machine; exits with 1 when a promise is broken.
+/// Measures the decision, the kernel side, the walk over files, many pods and many nodes; exits with 1 when a promise is broken.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench probes aggregates\n  cargo xtask bench"
+    after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench probes aggregates\n  cargo xtask bench fleet --nodes 200\n  cargo xtask bench"
 )]
 pub struct Options {
-    /// pass, simulate, numbers, probes, aggregates, walk or pods; all when none is named.
+    /// pass, simulate, numbers, probes, aggregates, walk, pods or fleet; all when none is named.
     benches: Vec<String>,
+    /// The number of nodes of `fleet`, 10 to 2000.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=2000))]
+    nodes: u32,
 }
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
@@ -31,6 +36,8 @@ const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 pub type Judge = fn(&Workspace) -> Result<Outcome>;
 const JUDGES: [(&str, Judge); 4] =
     [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
+/// The bench whose size the options tell.
+const FLEET: &str = "fleet";
 /// Benches of `cargo xtask test`, with fewer files and seconds.
 pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of the kernel side, probes", kernel::probes),
@@ -48,7 +55,7 @@ const PROMISED_NANOS: f64 = 500_000.0;
 const WANTED_NANOS: f64 = 200_000.0;
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
-    let names = || BENCHES.into_iter().chain(JUDGES.map(|(name, _)| name));
+    let names = || BENCHES.into_iter().chain(JUDGES.map(|(name, _)| name)).chain([FLEET]);
     if let Some(unknown) = options.benches.iter().find(|wanted| !names().any(|name| name == *wanted)) {
         bail!("there is no bench {unknown}; there are {}", names().collect::<Vec<_>>().join(", "));
     }
@@ -57,12 +64,11 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut kept = !BENCHES.iter().any(|name| is_wanted(name)) || measure(is_wanted)?;
     for (name, judge) in JUDGES {
         if is_wanted(name) {
-            match judge(workspace)? {
-                Outcome::Kept => {}
-                Outcome::Broken => kept = false,
-                Outcome::Skipped(reason) => println!("SKIPPED {reason}"),
-            }
+            kept &= judge(workspace)?.is_not_broken();
         }
+    }
+    if is_wanted(FLEET) {
+        kept &= fleet::fleet(options.nodes)?.is_not_broken();
     }
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

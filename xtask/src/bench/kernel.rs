@@ -52,6 +52,14 @@ impl Outcome {
     pub(super) const fn of(kept: bool) -> Self {
         if kept { Self::Kept } else { Self::Broken }
     }
+
+    /// Prints why nothing was measured. Returns whether no promise is broken.
+    pub(super) fn is_not_broken(&self) -> bool {
+        if let Self::Skipped(reason) = self {
+            println!("SKIPPED {reason}");
+        }
+        *self != Self::Broken
+    }
 }
 
 pub fn probes(_: &Workspace) -> Result<Outcome> {

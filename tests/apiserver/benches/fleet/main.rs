@@ -1,0 +1,139 @@
+//! Measures what the API clients of many agents send: during a rollout, idle, in a wave of memory pressure and after a restart of the API
+//! server. The agents are hollow: one [`Cluster`](node_pressure_monitor::cluster::Cluster) for each node, with the timeouts and the
+//! heartbeat of production, and nothing that measures or decides.
+//!
+//! Prints one row for each phase and `fleet NODES nodes: idle RATE requests/s of BUDGET, restart COUNT requests in a second of BUDGET`;
+//! the caller judges it. `FLEET_NODES` is the number of nodes, `FLEET_SECONDS` the duration of the idle phase. The API server is in
+//! memory, on one thread of this process and without TLS. With `KUBECONFIG` it is the one of that file, behind the same listener.
+
+mod agents;
+mod nodes;
+mod traffic;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use node_pressure_apiserver::Stage;
+use tokio::time::{sleep, sleep_until};
+
+use agents::Agents;
+use nodes::Node;
+use traffic::{Phase, Row};
+
+const NODES: u32 = 1000;
+const IDLE_SECONDS: u32 = 120;
+/// A rollout of a DaemonSet starts its pods over such a time.
+const ROLLOUT: Duration = Duration::from_secs(30);
+/// The time for the first writes of the agent that was up last.
+const SETTLING: Duration = Duration::from_secs(5);
+/// One node in so many gets memory pressure.
+const PRESSURED: usize = 10;
+/// The pressured nodes get it within this time.
+const ONSET: Duration = Duration::from_secs(10);
+const PRESSURE: Duration = Duration::from_secs(20);
+const WAVE: Duration = Duration::from_secs(60);
+const AWAY: Duration = Duration::from_secs(10);
+const AFTER_RESTART: Duration = Duration::from_secs(60);
+/// Requests a second of a kubelet at rest: the Lease every quarter of `nodeLeaseDurationSeconds` (40 s); GET and PATCH of the node every
+/// `nodeStatusReportFrequency` (5 min).
+const OF_KUBELET: f64 = 1.0 / 10.0 + 2.0 / 300.0;
+/// The promised share of a kubelet's requests at rest. Both figures are without the requests that renew watches.
+const SHARE_OF_KUBELET: f64 = 0.2;
+/// The promised requests for each agent in the busiest second after a restart. 0.8 to 1.1 were measured; in step they would be 4, two for
+/// each of two watches.
+const AFTER_RESTART_PROMISED: f64 = 1.5;
+
+fn main() {
+    // `cargo test --benches` only checks that the bench starts.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let Err(error) = runtime.context("a runtime").and_then(|runtime| runtime.block_on(measure())) {
+        eprintln!("FAILED: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+async fn measure() -> Result<()> {
+    let count = variable("FLEET_NODES", NODES)?;
+    let idle_time = Duration::from_secs(variable("FLEET_SECONDS", IDLE_SECONDS)?.into());
+    agents::raise_open_files(count)?;
+    let stage = Stage::new().await?;
+    let nodes = nodes::create(&stage, count).await?;
+    let server = if stage.server.is_real() { "the API server of KUBECONFIG" } else { "the test API server in memory" };
+    println!(
+        "fleet: {count} nodes with two pods each, at {server}; bytes are those of bodies, without headers and TLS"
+    );
+    traffic::print_head();
+
+    let (started, agents) = start(&stage, &nodes).await?;
+    started.print();
+    let idle = idle(&stage, idle_time).await?;
+    idle.print();
+    let of_kubelets = OF_KUBELET * f64::from(count);
+    traffic::print_kubelets(count, of_kubelets);
+    wave(&stage, &nodes, &agents).await?.print();
+    let restarted = restart(&stage, &agents).await?;
+    restarted.print();
+    println!(
+        "fleet {count} nodes: idle {:.2} requests/s of {:.2}, restart {} requests in a second of {:.0}",
+        idle.per_second_without_watches(),
+        of_kubelets * SHARE_OF_KUBELET,
+        restarted.busiest_second(),
+        f64::from(count) * AFTER_RESTART_PROMISED
+    );
+    if stage.server.is_real() {
+        agents.stop();
+        nodes::remove(&stage, &nodes).await?;
+    }
+    stage.end().await
+}
+
+fn variable(name: &str, usual: u32) -> Result<u32> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}={text} is no number")),
+        Err(_) => Ok(usual),
+    }
+}
+
+async fn start(stage: &Stage, nodes: &[Node]) -> Result<(Row, Agents)> {
+    let phase = Phase::begin("start", stage.server.log());
+    let agents = Agents::start(&stage.kubeconfig_file()?, nodes, ROLLOUT).await?;
+    agents.wait_until_up().await?;
+    sleep(SETTLING).await;
+    Ok((phase.end()?, agents))
+}
+
+async fn idle(stage: &Stage, time: Duration) -> Result<Row> {
+    let phase = Phase::begin("idle", stage.server.log());
+    sleep(time).await;
+    phase.end()
+}
+
+/// Gives some nodes memory pressure, one after the other, and ends it.
+async fn wave(stage: &Stage, nodes: &[Node], agents: &Agents) -> Result<Row> {
+    let phase = Phase::begin("pressure wave", stage.server.log());
+    let begun = tokio::time::Instant::now();
+    let pressured: Vec<usize> = (0..nodes.len()).step_by(PRESSURED).collect();
+    for (at, holds) in [(Duration::ZERO, true), (PRESSURE, false)] {
+        for (place, number) in pressured.iter().enumerate() {
+            sleep_until(begun + at + ONSET.mul_f64(traffic::share(place, pressured.len()))).await;
+            agents.set_pressure(*number, &nodes[*number], holds)?;
+        }
+    }
+    sleep_until(begun + WAVE).await;
+    phase.end()
+}
+
+/// Closes the port for a time. The row begins when the port is open again.
+async fn restart(stage: &Stage, agents: &Agents) -> Result<Row> {
+    stage.server.close().await;
+    sleep(AWAY).await;
+    let phase = Phase::begin("after restart", stage.server.log());
+    stage.server.open().await?;
+    sleep(AFTER_RESTART).await;
+    let row = phase.end()?;
+    agents.wait_until_up().await?;
+    Ok(row)
+}
