@@ -195,12 +195,16 @@ fn named_scenarios_and_benches_exist() {
             for (chore, source) in &sources {
                 let Some((_, rest)) = line.split_once(chore) else { continue };
                 let mut is_value = false;
-                for word in rest.split_whitespace().take_while(|word| *word != "#") {
+                // Brackets mark what may be left out.
+                let words = rest.split_whitespace().map(|word| word.trim_matches(['[', ']']));
+                for word in words.take_while(|word| *word != "#") {
                     let name = word.trim_matches('\'').split('*').next().unwrap();
                     if !is_value && !word.starts_with("--") && !source.contains(&format!("\"{name}\"")) {
                         problems.push(format!("{document}: {chore}knows no {name}"));
                     }
-                    is_value = ["--kernel", "--cgroup", "--memory", "--seconds", "--seed", "--first"].contains(&word);
+                    let with_value =
+                        ["--arch", "--kernel", "--cgroup", "--memory", "--seconds", "--seed", "--first", "--nodes"];
+                    is_value = with_value.contains(&word);
                 }
             }
         }
