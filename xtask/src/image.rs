@@ -1,4 +1,4 @@
-//! `cargo xtask image`: the agent and the libraries it needs as an OCI image made from nothing, without a network or a container engine.
+//! `cargo xtask image`: the agent, one static file, as an OCI image made from nothing, without a network or a container engine.
 
 pub mod layout;
 pub mod tar;
@@ -39,7 +39,7 @@ const DIRECTORIES: [&str; 9] = [
     "/var/lib/node-pressure-monitor",
 ];
 
-/// Builds the agent (release) and packs it with the libraries it needs into an OCI image: one file, no network, equal bytes for equal input.
+/// Builds the agent (release) and packs it into an OCI image: one file, no network, equal bytes for equal input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ctr -n k8s.io images import FILE\n  skopeo copy oci-archive:FILE docker://registry.example/node-pressure-monitor:0.1.0\n  podman load -i FILE"
