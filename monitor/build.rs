@@ -60,7 +60,9 @@ fn object(toolchain: &bpf::Toolchain) -> Result<PathBuf, String> {
     Ok(object)
 }
 
-/// `OUT_DIR` is `target/PROFILE/build/PACKAGE/out`, so that all profiles share one build of the programs.
+/// `OUT_DIR` is `target/[TARGET/]PROFILE/build/PACKAGE/out`. All profiles and targets share one build of the programs.
 fn target_dir(out: &Path) -> &Path {
-    out.ancestors().nth(4).unwrap_or(out)
+    let above_profile = out.ancestors().nth(4).unwrap_or(out);
+    let is_of_target = above_profile.file_name().is_some_and(|name| env::var_os("TARGET").is_some_and(|it| it == name));
+    if is_of_target { above_profile.parent().unwrap_or(above_profile) } else { above_profile }
 }

@@ -24,7 +24,7 @@ use crate::processes::{self, Ended, Reaper, Start};
 use crate::sampler::Sampler;
 use crate::units::MIB;
 
-/// A machine whose host stands still for half a minute is no failure.
+/// The host of an emulated machine may pause it for half a minute.
 const RESIDENT_WITHIN: Duration = Duration::from_secs(120);
 
 /// The state of the whole boot.

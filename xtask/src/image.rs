@@ -21,7 +21,7 @@ use crate::setup;
 pub const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LABELS: &str = concat!(
-    r#"{"org.opencontainers.image.licenses":"MIT OR Apache-2.0","org.opencontainers.image.title":"node-pressure-monitor","#,
+    r#"{"org.opencontainers.image.licenses":"(MIT OR Apache-2.0) AND LGPL-2.1-or-later","org.opencontainers.image.title":"node-pressure-monitor","#,
     r#""org.opencontainers.image.version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}"#

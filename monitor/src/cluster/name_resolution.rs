@@ -1,7 +1,7 @@
 //! Names of hosts are looked up in `/etc/hosts` and by DNS only.
 //!
-//! The released agent is linked statically. For any other service of `/etc/nsswitch.conf` glibc would load modules of the node's own glibc into
-//! it, and another version of that may end the process (`dl-call-libc-early-init.c`, glibc 2.32).
+//! The released agent is linked statically. For any other service of `/etc/nsswitch.conf` the agent would load modules and the C library of
+//! the node. A node with an older glibc than the agent's then ends the process (`dl-call-libc-early-init.c`, glibc 2.32).
 
 use std::ffi::{CStr, c_char, c_int};
 

@@ -69,7 +69,7 @@ impl Sensors {
     }
 
     /// Notes the pods that have ended, the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and
-    /// those whose grace period ends soon. A workload that grows inside its grace period does not end by itself; one that was killed may
+    /// those whose grace period ends soon. Forgets those that live on. A workload that grows inside its grace period does not end by itself; one that was killed may
     /// have grown until then.
     pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
         let ended = self.workloads.take_ended();

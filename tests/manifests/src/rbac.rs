@@ -91,7 +91,8 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         };
         objects.iter().any(is_it)
     };
-    for component in Component::ALL.into_iter().filter(has_account) {
+    let is_bound = |component: &Component| !Rights::of(component.service_account(), objects).rules.is_empty();
+    for component in Component::ALL.into_iter().filter(|component| has_account(component) || is_bound(component)) {
         let account = component.service_account();
         let rights = Rights::of(account, objects);
         let asks = || PERMISSIONS.iter().filter(|permission| permission.component == component).filter(is_asked);

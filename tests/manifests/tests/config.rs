@@ -147,8 +147,10 @@ fn a_variant_of_the_configuration_differs_only_where_it_has_to() {
 
 #[test]
 fn only_the_agent_stays_on_a_dead_node() {
-    for object in kustomize::build(&root().join("config/kubernetes")).unwrap() {
-        if object["kind"] == "Deployment" {
+    let directories = ["kubernetes", "kubernetes/removal", "openshift/removal"];
+    let objects = directories.map(|directory| kustomize::build(&root().join("config").join(directory)).unwrap());
+    for object in objects.concat() {
+        if object["kind"] == "Deployment" || object["kind"] == "Job" {
             let tolerations = object["spec"]["template"]["spec"]["tolerations"].as_array().unwrap();
             for key in ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"] {
                 let is_of_it = |it: &&serde_json::Value| {

@@ -1,6 +1,7 @@
 //! Reads the repository's manifests.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -10,10 +11,17 @@ use crate::init::MANIFESTS;
 
 /// Returns every object that the kustomization names, with its images renamed.
 pub fn objects() -> Result<Vec<Value>> {
-    let [kustomization] = &read("kustomization.yaml")?[..] else { anyhow::bail!("one kustomization was expected") };
+    objects_in(&Path::new(MANIFESTS).join("base"))
+}
+
+fn objects_in(directory: &Path) -> Result<Vec<Value>> {
+    let [kustomization] = &read(&directory.join("kustomization.yaml"))?[..] else {
+        anyhow::bail!("one kustomization was expected in {}", directory.display())
+    };
     let mut objects = Vec::new();
-    for file in items(&kustomization["resources"]) {
-        objects.extend(read(file.as_str().with_context(|| format!("resource {file}"))?)?);
+    for resource in items(&kustomization["resources"]) {
+        let path = directory.join(resource.as_str().with_context(|| format!("resource {resource}"))?);
+        objects.extend(if path.is_dir() { objects_in(&path)? } else { read(&path)? });
     }
     for object in &mut objects {
         for image in items(&kustomization["images"]) {
@@ -29,10 +37,9 @@ pub fn find<'o>(objects: &'o [Value], kind: &str, name: &str) -> Result<&'o Valu
     objects.iter().find(is_it).with_context(|| format!("the manifests have no {kind} {name}"))
 }
 
-fn read(file: &str) -> Result<Vec<Value>> {
-    let path = format!("{MANIFESTS}/base/{file}");
-    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    parse(&text).with_context(|| format!("parse {path}"))
+fn read(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    parse(&text).with_context(|| format!("parse {}", path.display()))
 }
 
 fn parse(text: &str) -> Result<Vec<Value>> {

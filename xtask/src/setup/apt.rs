@@ -115,8 +115,13 @@ impl Apt {
     /// Returns the package that a metapackage depends on at present.
     pub fn resolve(&mut self, metapackage: &str, prefix: &str) -> Result<String> {
         self.update();
-        let depends = cmd::output(self.command("apt-cache").args(["depends", metapackage]))
-            .context("the package lists may be empty: run `apt-get update` as root")?;
+        let depends =
+            cmd::output(self.command("apt-cache").args(["depends", metapackage])).with_context(|| {
+                match self.options.is_empty() {
+                    true => "the package lists may be empty: run `apt-get update` as root".to_owned(),
+                    false => format!("the package lists may be empty: {}", self.options.join(" ")),
+                }
+            })?;
         match dependency(&depends, prefix) {
             Some(package) => Ok(package.to_owned()),
             None => bail!("{metapackage} depends on no package {prefix}*: `apt-cache depends` printed {depends:?}"),

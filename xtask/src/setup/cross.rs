@@ -1,5 +1,5 @@
-//! The compiler for another architecture: Debian's rustc with the standard library of that architecture, and Debian's cross gcc. Both
-//! libraries are unpacked into the cache, and never installed.
+//! The compiler for another architecture: Debian's rustc with the standard library of that architecture, and Debian's cross gcc. The
+//! standard library is unpacked into the cache, and never installed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use super::apt::Apt;
 use super::bpf_toolchain::DEBIAN_RUSTC;
 use crate::arch::Arch;
+use crate::cmd;
 
 /// Returns the system root of the compiler, if it is there.
 pub fn find(cache: &Path, arch: Arch) -> Option<PathBuf> {
@@ -32,8 +33,11 @@ pub fn install(apt: &mut Apt, cache: &Path, arch: Arch) -> Result<String> {
     Ok("downloaded".to_owned())
 }
 
+/// The libraries of one version of rustc do not serve another one.
 fn directory(cache: &Path, arch: Arch) -> PathBuf {
-    cache.join(format!("rust-{arch}"))
+    let version = cmd::output(Command::new(DEBIAN_RUSTC).arg("-V")).unwrap_or_default();
+    let version = version.split_whitespace().nth(1).unwrap_or("none").to_owned();
+    cache.join(format!("rust-{version}-{arch}"))
 }
 
 fn libraries(root: &Path, arch: Arch) -> PathBuf {
@@ -44,11 +48,13 @@ fn libraries(root: &Path, arch: Arch) -> PathBuf {
 pub fn configure(command: &mut Command, cache: &Path, arch: Arch) -> Result<()> {
     let root = find(cache, arch).with_context(|| format!("the standard library for {arch} is not there"))?;
     let target = arch.target().replace('-', "_");
+    let of_release = command.get_envs().find(|(name, _)| *name == "RUSTFLAGS").and_then(|(_, value)| value?.to_str());
+    let flags = format!("{} --sysroot={}", of_release.unwrap_or_default(), root.display());
     command
         .env("RUSTC", DEBIAN_RUSTC)
         .env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase()), arch.tool("gcc"))
         .env(format!("CC_{target}"), arch.tool("gcc"))
         .env(format!("AR_{target}"), arch.tool("ar"))
-        .env("RUSTFLAGS", format!("-C target-feature=+crt-static --sysroot={}", root.display()));
+        .env("RUSTFLAGS", flags);
     Ok(())
 }

@@ -117,8 +117,7 @@ pub fn download(apt: &mut Apt, cache: &Path, series: Series, arch: Arch) -> Resu
     let parts: Vec<&str> = divided.iter().flatten().map(String::as_str).collect();
     let whole = [package.as_str()];
     apt.unpack(if parts.is_empty() { &whole } else { &parts }, &dir)?;
-    find(cache, series, arch)
-        .with_context(|| format!("{package} has no boot/vmlinuz-* (unpacked to {})", dir.display()))
+    find(cache, series, arch).with_context(|| format!("{package} has no vmlinuz (unpacked to {})", dir.display()))
 }
 
 fn directory(cache: &Path, series: Series, arch: Arch) -> PathBuf {

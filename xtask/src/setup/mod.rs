@@ -66,7 +66,9 @@ const fn packaged(name: &'static str, programs: &'static [&'static str], package
 const C_LINKER: Part = packaged("C linker", &["cc", "strip"], &["gcc", "libc6-dev"]);
 /// clippy of Debian's compiler for BPF.
 pub const BPF_CLIPPY: Part = packaged("clippy for BPF", &["/usr/bin/cargo-clippy"], &["rust-web-clippy"]);
-pub const QEMU: Part = packaged("QEMU", &["qemu-system-x86_64"], &["qemu-system-x86"]);
+const QEMU_AMD64: Part = packaged("QEMU for amd64", &["qemu-system-x86_64"], &["qemu-system-x86"]);
+const QEMU_ARM64: Part = packaged("QEMU for arm64", &["qemu-system-aarch64"], &["qemu-system-arm"]);
+pub const QEMU: Part = if cfg!(target_arch = "aarch64") { QEMU_ARM64 } else { QEMU_AMD64 };
 const BUSYBOX: Part = packaged("busybox", &["busybox"], &["busybox-static"]);
 /// These programs make the VM's disks.
 const MKFS: Part = packaged("mkfs.ext4, mkfs.xfs", &["mkfs.ext4", "mkfs.xfs"], &["e2fsprogs", "xfsprogs"]);
@@ -78,20 +80,25 @@ const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
 
-/// The C compiler for arm64, with the C library.
-const CROSS_GCC: Part =
+/// The C compilers for the other architecture, with its C library.
+const GCC_FOR_ARM64: Part =
     packaged("gcc for arm64", &["aarch64-linux-gnu-gcc"], &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]);
-const CROSS_QEMU: Part = packaged("QEMU for arm64", &["qemu-system-aarch64"], &["qemu-system-arm"]);
+const GCC_FOR_AMD64: Part =
+    packaged("gcc for amd64", &["x86_64-linux-gnu-gcc"], &["gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"]);
+/// The standard library of another architecture is that of this compiler.
+const DEBIAN_RUSTC: Part = packaged("Debian's rustc", &[bpf_toolchain::DEBIAN_RUSTC], &["rustc-web"]);
 
 /// Returns the parts that a build for this architecture needs.
 pub fn to_build(arch: Arch) -> Vec<Part> {
-    let cross: &[Part] = if arch.is_host() { &[] } else { &[CROSS_GCC, Part::CrossStd(arch)] };
-    [BUILD, cross].concat()
+    let gcc = if arch == Arch::Arm64 { GCC_FOR_ARM64 } else { GCC_FOR_AMD64 };
+    let cross = [gcc, DEBIAN_RUSTC, Part::CrossStd(arch)];
+    [BUILD, if arch.is_host() { &[] } else { &cross }].concat()
 }
 
 /// Returns the parts that a boot of the VM needs on this architecture, besides a kernel and the binaries.
 pub fn to_boot(arch: Arch) -> Vec<Part> {
-    if arch.is_host() { VM.to_vec() } else { vec![CROSS_QEMU, Part::Busybox(arch), MKFS, XZ] }
+    let qemu = if arch == Arch::Arm64 { QEMU_ARM64 } else { QEMU_AMD64 };
+    if arch.is_host() { VM.to_vec() } else { vec![qemu, Part::Busybox(arch), MKFS, XZ] }
 }
 
 /// The parts that a boot of the VM needs, besides a kernel and the binaries.
@@ -265,9 +272,11 @@ impl Part {
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
             // Downloads need only the package lists. xtask then does the rest as an ordinary user.
-            Self::Earlyoom | Self::Kernel(..) | Self::CrossStd(_) | Self::Busybox(_) | Self::GuestRoot(_) => {
-                vec!["cargo xtask setup".to_owned()]
+            Self::Kernel(series, arch) if !Series::IN_SUITE.contains(series) || !arch.is_host() => {
+                vec![format!("cargo xtask vm --kernel {series} --arch {arch} probes")]
             }
+            Self::CrossStd(arch) | Self::Busybox(arch) => vec![format!("cargo xtask vm --arch {arch} probes")],
+            Self::Earlyoom | Self::Kernel(..) | Self::GuestRoot(_) => vec!["cargo xtask setup".to_owned()],
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }

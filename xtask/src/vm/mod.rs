@@ -47,7 +47,8 @@ pub struct Options {
     /// ../lib/modules/RELEASE. 5.10 is Debian 11's, and unstable the newest in Debian unstable; the suite boots neither.
     #[arg(long, value_name = "6.12|6.1|5.10|unstable|PATH", default_value = "6.12")]
     kernel: KernelChoice,
-    /// Architecture of the guest; default: this machine's. For the other one only scenarios without containerd are run, by software emulation.
+    /// Architecture of the guest; default: this machine's. On the other one scenarios with containerd and earlyoom are left out, and the
+    /// machine is emulated.
     #[arg(long, value_enum, default_value_t = Arch::host())]
     arch: Arch,
     /// Cgroup layout of the guest. Debian's 6.12 has no memory controller on v1.
@@ -266,7 +267,11 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         bail!("Debian's 6.12 has no memory controller on cgroup v1 (CONFIG_MEMCG_V1 is unset): use --kernel 6.1");
     }
     let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
-    let requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
+    let mut requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
+    if !options.arch.is_host() {
+        // earlyoom is linked with libraries, which the guest does not have.
+        requests.retain(|request| request.entry.name != "earlyoom");
+    }
     let guest = scenario::guest(&requests)?;
     if guest != Guest::Plain && !options.arch.is_host() {
         bail!("scenarios with containerd run on {} only: name others", Arch::host());

@@ -72,7 +72,7 @@ impl<C: Candidate> Decider<C> {
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
         self.retry_at(now.after(POLL));
         if snapshot.dying.iter().any(|dying| now.since(dying.killed) >= REPORTED_AFTER) {
-            let of = snapshot.dying.iter().max_by_key(|dying| dying.left).map(|dying| dying.id);
+            let of = self.memory.pending.most_awaited(&snapshot.dying, now);
             self.turn.notes.push(Note::MemoryExpected { threshold: place, left, of });
         }
         true

@@ -144,6 +144,11 @@ impl Pending {
         (is_waiting && !is_urgent).then_some(left)
     }
 
+    /// Returns the workload that has most of the awaited memory.
+    pub(super) fn most_awaited(&self, dying: &[DyingMemory], now: Monotonic) -> Option<CgroupId> {
+        self.awaited(dying, now).max_by_key(|dying| dying.left).map(|dying| dying.id)
+    }
+
     /// Returns the bytes that killed workloads have yet to give back, as long as they are awaited.
     pub(super) fn expected(&self, dying: &[DyingMemory], now: Monotonic) -> Bytes {
         self.awaited(dying, now).filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.left).sum()

@@ -78,7 +78,7 @@ async fn measure() -> Result<()> {
     restarted.print();
     println!(
         "fleet {count} nodes: idle {:.2} requests/s of {:.2}, restart {} requests in a second of {:.0}",
-        idle.per_second_without_watches(),
+        idle.per_second_without_renewals(count),
         of_kubelets * SHARE_OF_KUBELET,
         restarted.busiest_second(),
         f64::from(count) * AFTER_RESTART_PROMISED

@@ -40,6 +40,9 @@ impl<'l> Phase<'l> {
     }
 }
 
+/// The shortest time for which an agent asks a watch to last.
+const WATCH_LASTS: Duration = Duration::from_secs(300);
+
 /// The traffic of a phase.
 #[derive(Debug)]
 pub struct Row {
@@ -58,10 +61,13 @@ impl Row {
         self.seconds.values().copied().max().unwrap_or_default()
     }
 
-    /// Returns the requests a second other than those that renew watches.
-    pub fn per_second_without_watches(&self) -> f64 {
-        let is_other = |kind: &str| !kind.starts_with("LIST") && !kind.starts_with("WATCH");
-        self.per_second(self.kinds.iter().filter(|(kind, _)| is_other(kind)).map(|(_, count)| count).sum())
+    /// Returns the requests a second other than those that so many agents need to renew their two watches: two requests for each, at most
+    /// every 5 minutes.
+    pub fn per_second_without_renewals(&self, nodes: u32) -> f64 {
+        let is_of_watch = |kind: &str| kind.starts_with("LIST") || kind.starts_with("WATCH");
+        let of_watches = self.kinds.iter().filter(|(kind, _)| is_of_watch(kind)).map(|(_, count)| count).sum();
+        let renewals = f64::from(nodes) * 4.0 / WATCH_LASTS.as_secs_f64();
+        self.per_second(self.requests - of_watches) + (self.per_second(of_watches) - renewals).max(0.0)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "shown with one digit behind the point")]

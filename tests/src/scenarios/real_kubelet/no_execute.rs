@@ -12,6 +12,8 @@ use crate::units::{milliseconds_between, monotonic_ns};
 
 /// How long one pod tolerates the taint, in seconds.
 const TOLERATED: u32 = 10;
+/// What an emulated control plane takes at most until it evicts a pod, in seconds.
+const SLOW: f64 = 20.0;
 /// The reason that the taint eviction controller gives on a pod.
 const BY_TAINT: &str = "DisruptionTarget=DeletionByTaintManager";
 
@@ -37,10 +39,13 @@ pub fn no_execute(stage: &mut Stage<'_>) -> Result<()> {
     stage.timeline(0.0, "the taint is seen");
     stage.timeline(milliseconds_between(set, at_once), "the pod without a toleration is evicted");
     stage.timeline(milliseconds_between(set, later), "the pod that tolerates the taint for 10 s is evicted");
-    // The taint may have been seen a little after it was set.
-    let tolerated = milliseconds_between(set, later) / 1_000.0;
-    let least = f64::from(TOLERATED) - 2.0;
-    stage.check(tolerated >= least, || format!("the pod was evicted {tolerated:.1} s after the taint was seen"));
+    // The taint may have been seen a little after it was set, and the controllers are slow under emulation.
+    let [first, second] = [at_once, later].map(|at| milliseconds_between(set, at) / 1_000.0);
+    let (least, most) = (f64::from(TOLERATED) - 2.0, f64::from(TOLERATED) + SLOW);
+    let are_in_time = first < second && first <= SLOW && (least..=most).contains(&second);
+    stage.check(are_in_time, || {
+        format!("the pods were evicted {first:.1} s and {second:.1} s after the taint was seen")
+    });
     stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
     stage.page(&cluster.kubectl(&["get", "node", NODE, "-o", "jsonpath={.spec.taints}"])?);
     let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{}", name(&loyal)))?;

@@ -22,11 +22,18 @@ pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
     let node = cluster.admin.node()?;
     let left = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
     stage.note(format!("after kubectl delete -k: condition {:?}, taint {}", left.0, left.1));
+    stage.check(left.0.is_some() && left.1, || "nothing was left for the Job to remove".to_owned());
     clean_up(stage, &cluster)?;
     let node = cluster.admin.node()?;
-    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
-    stage.check_equal("what is left of the agent's condition", &left, &None);
-    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    for list in ["/status/conditions", "/spec/taints"] {
+        let left = node.pointer(list).map_or_else(String::new, Value::to_string);
+        let is_ours = left.contains("\"Monitor") || left.contains(NAME);
+        stage.check(!is_ours, || format!("the node has something of the agent: {left}"));
+    }
+    let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
+    let left = cluster.kubectl(&["get", kinds, "-o", "name"])?;
+    let left: Vec<&str> = left.lines().filter(|name| name.contains(NAME)).collect();
+    stage.check_equal("what is left in the cluster", &left, &Vec::new());
     let namespace = cluster.admin.find(&format!("/api/v1/namespaces/{NAME}"))?;
     stage.check_equal("what is left of the namespace", &namespace, &None);
     Ok(())

@@ -49,7 +49,7 @@ fn parse_requests(text: &str) -> Result<Requests, String> {
 
 const UNKNOWN: &str = "PodDisruptionBudgets, affinity, host ports and volumes are not known here; the scheduler preempts a pod against its \
                        PodDisruptionBudget only if no other pod will do";
-const PODS_FIX: &str = "it counts as 0, and their requests are what the cgroups are promised; name a file in pods: of the configuration, written with: \
+const PODS_FIX: &str = "it counts as 0, and their requests are not known either; name a file in pods: of the configuration, written with: \
                         kubectl get pods -A -o json --field-selector spec.nodeName=NODE";
 
 pub fn run(options: &Options, priority: i32) -> Result<(), CommandError> {
@@ -62,7 +62,9 @@ pub fn run(options: &Options, priority: i32) -> Result<(), CommandError> {
     node.iter().filter_map(show::cordon_note).for_each(output::note);
     output::note(UNKNOWN);
     let requests = options.preemption.requests.as_ref().map_or(&[][..], |Requests(requests)| requests);
-    let pending = node.as_ref().map(|node| Pending { requests, node });
+    // The requests of a pod on this node that is not described are not known.
+    let are_known = options.pods.is_some() || pods.iter().all(|pod| pod.spec.priority.is_some());
+    let pending = node.as_ref().filter(|_| are_known).map(|node| Pending { requests, node });
     let answer = Answer { node: &name, priority, requests, victims: select(&pods, priority, pending) };
     let write = |out: &mut _| match options.output {
         TableOrJson::Table => show::table(out, &answer),

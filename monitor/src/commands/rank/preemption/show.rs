@@ -62,6 +62,9 @@ fn conclusion(answer: &Answer<'_>) -> String {
     let subject = format!("the pending pod requests {}", amounts(requests));
     match &victims.fit {
         None if victims.candidates.is_empty() => "no pod may be preempted".to_owned(),
+        None if !requests.is_empty() => {
+            format!("{subject}: whether it fits is not known, because the requests of some pods are not known")
+        }
         None => "the requests of the pending pod decide which of these are preempted: give --requests and --nodes"
             .to_owned(),
         Some(Fit::WithoutPreemption) => format!("{subject}: it fits without preemption"),
