@@ -7,6 +7,7 @@ pub mod access;
 mod admission;
 pub mod answer;
 pub mod api;
+pub mod bench;
 mod delete;
 mod discovery;
 mod eviction;

@@ -124,7 +124,7 @@ with --utilization:
               "verdict": "underutilized"|"overutilized"|"appropriately utilized"|null}]}
 
 Amounts of the ranking are in bytes, inodes or processes; the other two have quantities as Kubernetes writes them. What is not known, or not
-there, is null. A workload of this node that is no pod has the path of its cgroup for a name and a uid; a pod that nobody names is called
+there, is null. A workload of this node that is no pod has the path of its cgroup for a name and a uid; a pod without a known name is called
 ?/UID.
 
 Exit status: 0 answered; 1 the policy, the pods, the nodes or the summary are wrong, this node cannot be measured (not root, no cgroups), or

@@ -12,8 +12,8 @@ mod traffic;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use node_pressure_apiserver::Stage;
+use anyhow::Result;
+use node_pressure_apiserver::{Stage, bench};
 use tokio::time::{sleep, sleep_until};
 
 use agents::Agents;
@@ -44,20 +44,12 @@ const SHARE_OF_KUBELET: f64 = 0.2;
 const AFTER_RESTART_PROMISED: f64 = 1.5;
 
 fn main() {
-    // `cargo test --benches` only checks that the bench starts.
-    if !std::env::args().any(|argument| argument == "--bench") {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    if let Err(error) = runtime.context("a runtime").and_then(|runtime| runtime.block_on(measure())) {
-        eprintln!("FAILED: {error:#}");
-        std::process::exit(1);
-    }
+    bench::run(measure());
 }
 
 async fn measure() -> Result<()> {
-    let count = variable("FLEET_NODES", NODES)?;
-    let idle_time = Duration::from_secs(variable("FLEET_SECONDS", IDLE_SECONDS)?.into());
+    let count = bench::variable("FLEET_NODES", NODES)?;
+    let idle_time = Duration::from_secs(bench::variable("FLEET_SECONDS", IDLE_SECONDS)?.into());
     agents::raise_open_files(count)?;
     let stage = Stage::new().await?;
     let nodes = nodes::create(&stage, count).await?;
@@ -88,13 +80,6 @@ async fn measure() -> Result<()> {
         nodes::remove(&stage, &nodes).await?;
     }
     stage.end().await
-}
-
-fn variable(name: &str, usual: u32) -> Result<u32> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name}={text} is no number")),
-        Err(_) => Ok(usual),
-    }
 }
 
 async fn start(stage: &Stage, nodes: &[Node]) -> Result<(Row, Agents)> {

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use node_pressure_apiserver::bench;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
@@ -42,15 +43,7 @@ const SETTLING: Duration = Duration::from_secs(30);
 const RATE_AT_LEAST: f64 = 0.95;
 
 fn main() {
-    // `cargo test --benches` only checks that the bench starts.
-    if !std::env::args().any(|argument| argument == "--bench") {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    if let Err(error) = runtime.context("a runtime").and_then(|runtime| runtime.block_on(measure())) {
-        eprintln!("FAILED: {error:#}");
-        std::process::exit(1);
-    }
+    bench::run(measure());
 }
 
 async fn measure() -> Result<()> {
@@ -66,10 +59,7 @@ async fn measure() -> Result<()> {
         println!("SKIPPED pods: no memory controller in /sys/fs/cgroup");
         return Ok(());
     };
-    let seconds = match std::env::var("PODS_SECONDS") {
-        Ok(text) => text.parse().with_context(|| format!("PODS_SECONDS={text} is no number"))?,
-        Err(_) => SECONDS,
-    };
+    let seconds = bench::variable("PODS_SECONDS", SECONDS)?;
     let directory = tempfile::tempdir()?;
     let server = Server::start(directory.path())?;
     let cluster = Cluster::new(server.client().await?).await?;

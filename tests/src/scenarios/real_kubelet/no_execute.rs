@@ -12,7 +12,7 @@ use crate::units::{milliseconds_between, monotonic_ns};
 
 /// How long one pod tolerates the taint, in seconds.
 const TOLERATED: u32 = 10;
-/// What an emulated control plane takes at most until it evicts a pod, in seconds.
+/// The longest time that an emulated control plane takes to evict a pod, in seconds.
 const SLOW: f64 = 20.0;
 /// The reason that the taint eviction controller gives on a pod.
 const BY_TAINT: &str = "DisruptionTarget=DeletionByTaintManager";

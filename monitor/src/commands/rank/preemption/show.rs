@@ -9,7 +9,7 @@ use super::super::nodes::Node;
 use super::victims::{Candidate, Fit, Victims};
 use crate::units::Quantity;
 
-/// What was asked, and the answer.
+/// The question and its answer.
 #[derive(Debug)]
 pub struct Answer<'a> {
     /// The node's name; empty if no pod names a node.

@@ -75,7 +75,7 @@ fn preempt(candidates: &mut [Candidate<'_>], mut free: Free<'_>) -> Fit {
     if fits_already { Fit::WithoutPreemption } else { Fit::AfterPreemption }
 }
 
-/// What a node has left of the resources that the pending pod needs.
+/// The free amounts of the resources that the pending pod needs.
 struct Free<'a>(Vec<Left<'a>>);
 
 struct Left<'a> {

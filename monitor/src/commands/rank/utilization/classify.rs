@@ -29,7 +29,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thresholds(pub Vec<(String, f64)>);
 
-/// What the pods of a node request of one resource.
+/// The amount of one resource that the pods of a node request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Share {
     pub resource: &'static str,
