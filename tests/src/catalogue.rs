@@ -132,7 +132,7 @@ const fn with_containerd(name: &'static str, in_test: InTest, timeout_seconds: u
 }
 
 const fn with_cluster(name: &'static str, timeout_seconds: u32, about: &'static str) -> Entry {
-    Entry { name, about, cgroups: V2, guest: Guest::Cluster, in_test: InTest::Long, timeout_seconds }
+    Entry { name, about, cgroups: BOTH, guest: Guest::Cluster, in_test: InTest::Long, timeout_seconds }
 }
 
 use InTest::{Containers, EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference, Repeated};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::containers::runtime::Runtime;
 use crate::units::MIB;
 
 /// The directory where cgroups are mounted.
@@ -206,9 +207,10 @@ pub fn pod_path(qos: Qos, uid: &str) -> String {
     }
 }
 
-/// Returns the cgroup of a container that containerd runs for a pod of any class.
+/// Returns the cgroup of a container that the runtime runs for a pod of any class.
 pub fn container_of(layout: Layout, uid: &str, container: &str) -> anyhow::Result<Cgroup> {
-    let of_class = |qos| Cgroup::absent(layout, &format!("{}/cri-containerd-{container}.scope", pod_path(qos, uid)));
+    let scope = Runtime::here().scope(container);
+    let of_class = |qos| Cgroup::absent(layout, &format!("{}/{scope}", pod_path(qos, uid)));
     let found = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort]
         .map(of_class)
         .into_iter()

@@ -1,4 +1,5 @@
-//! A Kubernetes cluster of one node in this guest: etcd, API server, controller manager, scheduler, and a kubelet on containerd.
+//! A Kubernetes cluster of one node in this guest: etcd, API server, controller manager, scheduler, and a kubelet on containerd or
+//! CRI-O.
 
 pub mod audit;
 mod network;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use crate::agent::Agent;
 use crate::cgroups::{Layout, container_of};
 use crate::console;
+use crate::containers::runtime::Runtime;
 use crate::containers::{self, Node, Storage};
 use crate::control_plane::{Admin, NODE};
 use crate::init::{self, MANIFESTS, copy_tree};
@@ -64,7 +66,7 @@ impl Cluster {
         // The cluster owns the node's containers until the guest ends.
         let node = ManuallyDrop::new(Node::start(stage, Storage::Shared)?);
         node.import_as(NAME, &format!("localhost/{NAME}:0.1.0"))?;
-        said("containerd runs");
+        said(&format!("{} runs", Runtime::here().name()));
         Program::Etcd.start()?;
         Program::ApiServer.start()?;
         let admin = Admin::of_kubeconfig(&Self::admin_kubeconfig())?;

@@ -1,10 +1,11 @@
-//! A node with containerd, and pods that are made through CRI as the kubelet makes them. No kubelet runs.
+//! A node with a container runtime, and pods that are made through CRI as the kubelet makes them. No kubelet runs.
 
 mod call;
 pub mod cri;
 pub mod daemon;
 pub mod manifests;
 mod pod;
+pub mod runtime;
 pub mod stand_in;
 pub mod storage;
 pub mod translation;
@@ -20,56 +21,42 @@ use anyhow::{Context, Result, bail};
 
 use crate::cgroups::{Qos, pod_uid};
 use crate::console;
-use crate::init::ARCHIVES;
 use crate::stage::Stage;
 use cri::Image;
+use runtime::Runtime;
 
 pub use pod::NodePod;
 pub use storage::Storage;
 
-/// The time limit of a step of containerd.
+/// The time limit of a step of the runtime.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The image of sandboxes, and the image of pods.
 const IN_USE: [&str; 2] = ["pause", "busybox"];
-/// containerd's configuration. runc lets systemd manage cgroups, as by the kubelet's default. The disabled plugins do not apply here.
-const CONFIG: &str = "\
-version = 2
-disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snapshotter.v1.btrfs\",
-    \"io.containerd.snapshotter.v1.devmapper\", \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.internal.v1.opt\"]
-[plugins.\"io.containerd.grpc.v1.cri\"]
-  sandbox_image = \"localhost/pause:1\"
-  [plugins.\"io.containerd.grpc.v1.cri\".cni]
-    bin_dir = \"/usr/lib/cni\"
-  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]
-    runtime_type = \"io.containerd.runc.v2\"
-    [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]
-      SystemdCgroup = true
-";
-
 /// Returns the name under which CRI lists an imported archive.
 pub fn image_name(archive: &str) -> String {
     format!("localhost/{archive}:1")
 }
 
-/// A running containerd. Dropping it removes every pod, and every image that no pod uses.
+/// A running container runtime. Dropping it removes every pod, and every image that no pod uses.
 #[derive(Debug)]
 pub struct Node {
     scenario: &'static str,
+    runtime: Runtime,
 }
 
 impl Node {
-    /// Starts containerd. The disks are formatted again only if the last scenario used another layout.
+    /// Starts the runtime. The disks are formatted again only if the last scenario used another layout.
     pub fn start(stage: &Stage<'_>, storage: Storage) -> Result<Self> {
         let boot = stage.boot;
+        let runtime = Runtime::here();
         if boot.storage.get() != Some(storage) {
-            systemctl(&["stop", "containerd.service"])?;
+            runtime.configure()?;
+            runtime.stop()?;
             boot.storage.set(None);
-            storage.arrange()?;
-            fs::create_dir_all("/etc/containerd").context("create /etc/containerd")?;
-            fs::write("/etc/containerd/config.toml", CONFIG).context("write /etc/containerd/config.toml")?;
+            storage.arrange(runtime)?;
             boot.storage.set(Some(storage));
         }
-        let node = Self { scenario: stage.name };
+        let node = Self { scenario: stage.name, runtime };
         node.start_runtime()?;
         for archive in IN_USE {
             node.import(archive)?;
@@ -78,13 +65,13 @@ impl Node {
     }
 
     pub fn start_runtime(&self) -> Result<()> {
-        systemctl(&["start", "containerd.service"])?;
-        wait_for("containerd's answer", PATIENCE, || Ok(cri::version().is_ok()))
+        self.runtime.start()?;
+        wait_for(&format!("{}'s answer", self.runtime.name()), PATIENCE, || Ok(cri::version().is_ok()))
     }
 
-    /// Stops containerd. The containers continue to run.
+    /// Stops the runtime. The containers continue to run.
     pub fn stop_runtime(&self) -> Result<()> {
-        systemctl(&["stop", "containerd.service"])
+        self.runtime.stop()
     }
 
     /// Imports an archive, unless its image is already present.
@@ -100,8 +87,8 @@ impl Node {
         if let Some(image) = find()? {
             return Ok(image);
         }
-        run("ctr", &["-n", "k8s.io", "images", "import", &format!("{ARCHIVES}/{archive}.tar")])?;
-        // CRI learns of the new image by an event, some time after the import.
+        self.runtime.import(archive, name)?;
+        // containerd's CRI learns of the new image by an event, some time after the import.
         let mut found = None;
         wait_for(&format!("image {name}"), PATIENCE, || {
             found = find()?;
@@ -133,10 +120,8 @@ impl Node {
             }
             cri::remove_sandbox(&sandbox.id)?;
         }
-        // containerd frees layers when it collects garbage. The next scenario measures free space, so the collection runs now.
-        for words in [&["create", "--id", "tidy"][..], &["delete", "--sync", "tidy"]] {
-            run("ctr", &[&["-n", "k8s.io", "leases"][..], words].concat())?;
-        }
+        // The next scenario measures free space, so the collection runs now.
+        self.runtime.collect_garbage()?;
         let used: Vec<String> = IN_USE.iter().map(|archive| image_name(archive)).collect();
         for image in cri::images()? {
             if !image.names.iter().any(|name| used.contains(name)) {

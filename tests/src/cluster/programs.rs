@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::audit;
 use super::network::{NODE_ADDRESS, SERVICES};
 use super::pki::{DIRECTORY, file};
+use crate::containers::runtime::Runtime;
 use crate::containers::{run, systemctl};
 use crate::control_plane::NODE;
 use crate::init::mount_at;
@@ -141,9 +142,10 @@ pub fn configure_kubelet(fields: &str) -> Result<()> {
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
          authentication: {{anonymous: {{enabled: false}}, x509: {{clientCAFile: {DIRECTORY}/ca.crt}}, webhook: {{enabled: false}}}}\n\
          authorization: {{mode: AlwaysAllow}}\ncgroupDriver: systemd\n\
-         containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n\
+         containerRuntimeEndpoint: unix://{}\n\
          imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n\
-         evictionPressureTransitionPeriod: 10s\n{fields}"
+         evictionPressureTransitionPeriod: 10s\nfailCgroupV1: false\n{fields}",
+        Runtime::here().socket()
     );
     fs::write(KUBELET_CONFIG, text).with_context(|| format!("write {KUBELET_CONFIG}"))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::call::call;
+use super::runtime::Runtime;
 use super::wire::{Answer, Message};
 
-const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The time limit of a call. Every call is slow under emulation.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -32,18 +32,21 @@ pub struct Image {
     pub bytes: u64,
 }
 
+fn socket() -> &'static Path {
+    Path::new(Runtime::here().socket())
+}
+
 fn runtime(method: &str, request: &Message) -> Result<Vec<u8>> {
-    call(Path::new(SOCKET), &format!("/runtime.v1.RuntimeService/{method}"), request, LIMIT)
+    call(socket(), &format!("/runtime.v1.RuntimeService/{method}"), request, LIMIT)
 }
 
 fn images_service(method: &str, request: &Message) -> Result<Vec<u8>> {
-    call(Path::new(SOCKET), &format!("/runtime.v1.ImageService/{method}"), request, LIMIT)
+    call(socket(), &format!("/runtime.v1.ImageService/{method}"), request, LIMIT)
 }
 
 /// Returns name and version of the runtime. It is an error while the runtime does not serve.
 pub fn version() -> Result<String> {
-    let answer =
-        call(Path::new(SOCKET), "/runtime.v1.RuntimeService/Version", &Message::default(), Duration::from_secs(5))?;
+    let answer = call(socket(), "/runtime.v1.RuntimeService/Version", &Message::default(), Duration::from_secs(5))?;
     let answer = Answer::parse(&answer)?;
     Ok(format!("{} {}", answer.text(2), answer.text(3)))
 }

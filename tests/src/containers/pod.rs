@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::runtime::Runtime;
 use super::translation::{self, text};
 use super::wire::Message;
 use super::{cri, image_name, storage};
@@ -131,7 +132,7 @@ impl NodePod {
 
     /// Returns the cgroup of a container.
     pub fn scope(&self, layout: Layout, container: &str) -> Cgroup {
-        Cgroup::absent(layout, &format!("{}/cri-containerd-{container}.scope", self.cgroup.path))
+        Cgroup::absent(layout, &format!("{}/{}", self.cgroup.path, Runtime::here().scope(container)))
     }
 
     /// Returns the agent's name for this workload.

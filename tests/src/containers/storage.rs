@@ -6,13 +6,14 @@ use anyhow::{Context, Result};
 use rustix::fs::StatVfs;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
+use super::runtime::Runtime;
 use crate::init::mount_at;
 
 /// The kubelet's root directory, which includes the volumes.
 pub const KUBELET: &str = "/var/lib/kubelet";
 /// The directory of container logs.
 pub const LOGS: &str = "/var/log/pods";
-/// The directory of images and writable layers.
+/// containerd's directory of images and writable layers.
 pub const CONTAINERD: &str = "/var/lib/containerd";
 const NODE_DISK: &str = "/mnt/node";
 const IMAGE_DISK: &str = "/mnt/images";
@@ -27,9 +28,9 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Formats and mounts the disks. containerd must not run.
-    pub fn arrange(self) -> Result<()> {
-        for place in mounts_below(&["/run/containerd", CONTAINERD, KUBELET, LOGS])? {
+    /// Formats and mounts the disks. The runtime must not run.
+    pub fn arrange(self, runtime: Runtime) -> Result<()> {
+        for place in mounts_below(&["/run/containerd", runtime.store(), KUBELET, LOGS])? {
             // A lazy unmount also removes the mounts that a dead container left.
             unmount(place.as_str(), UnmountFlags::DETACH).with_context(|| format!("unmount {place}"))?;
         }
@@ -45,7 +46,7 @@ impl Storage {
             Self::DedicatedImages => IMAGE_DISK,
         };
         for (disk, name, place) in
-            [(NODE_DISK, "kubelet", KUBELET), (NODE_DISK, "logs", LOGS), (images, "containerd", CONTAINERD)]
+            [(NODE_DISK, "kubelet", KUBELET), (NODE_DISK, "logs", LOGS), (images, "images", runtime.store())]
         {
             let source = format!("{disk}/{name}");
             for directory in [source.as_str(), place] {

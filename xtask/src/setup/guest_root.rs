@@ -14,31 +14,43 @@ use crate::paths::find_program;
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
 /// Further packages of the guest with a cluster.
-const OF_A_CLUSTER: [&str; 6] =
-    ["containernetworking-plugins", "etcd-server", "iproute2", "iptables", "conntrack", "mount"];
+const OF_A_CLUSTER: [&str; 9] = [
+    "containernetworking-plugins",
+    "etcd-server",
+    "iproute2",
+    "iptables",
+    "conntrack",
+    "mount",
+    // Of CRI-O: the program that runs containers, the one that watches each, and the one that fills its store of images.
+    "crun",
+    "conmon",
+    "skopeo",
+];
 /// Paths that the guest does not need.
 const LEFT_OUT: [&str; 4] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*"];
 const SIZE: &str = "1G";
-/// A part of the file's name: after a change of the recipe an older image is not used.
-const REVISION: u32 = 1;
 
 /// A root file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Root {
     /// With containerd.
     Containers,
-    /// With containerd, etcd, and what a kubelet calls. The programs of Kubernetes are on a disk of their own.
+    /// With containerd, etcd, and the programs that a kubelet and CRI-O call. The programs of Kubernetes and CRI-O are on a disk of their own.
     Cluster,
 }
 
 impl Root {
-    /// Returns the path of the image, which may not exist yet.
+    /// Returns the path of the image, which may not exist yet. Its name has a number, so that an image of an earlier recipe is not used.
     pub fn path(self, cache: &Path) -> PathBuf {
         let name = match self {
             Self::Containers => "guest-root",
             Self::Cluster => "guest-root-cluster",
         };
-        cache.join(format!("{name}-{REVISION}.img"))
+        let revision = match self {
+            Self::Containers => 1,
+            Self::Cluster => 2,
+        };
+        cache.join(format!("{name}-{revision}.img"))
     }
 
     fn packages(self) -> Vec<&'static str> {

@@ -11,41 +11,50 @@ use crate::paths::Workspace;
 use crate::setup::Part;
 use crate::setup::kernel::Series;
 use crate::vm::scenario::{Boot, InTest};
-use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Verdict};
+use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Runtime, Verdict};
 
 /// All boots in the order of the table. The reference boot measures durations, so nothing runs beside it. The others check
 /// behaviour; the longest comes first. In the boots without containers the agent races workloads that take memory as fast as the
 /// guest can, and needs a CPU as soon as it wakes. The boot with containers has generous time limits, so it yields the CPUs to
 /// them.
 const BOOTS: [(Lane, Wanted); 5] = [
-    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Reference)),
-    (Lane::Beside, Wanted(Series::V6_12, Cgroup::V2, Boot::Remainder)),
-    (Lane::Beside, Wanted(Series::V6_12, Cgroup::V2, Boot::Containers)),
-    (Lane::Beside, Wanted(Series::V6_1, Cgroup::V1, Boot::Contrast)),
-    (Lane::Beside, Wanted(Series::V6_1, Cgroup::V2, Boot::Between)),
+    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Reference, Runtime::Containerd)),
+    (Lane::Beside, Wanted(Series::V6_12, Cgroup::V2, Boot::Remainder, Runtime::Containerd)),
+    (Lane::Beside, Wanted(Series::V6_12, Cgroup::V2, Boot::Containers, Runtime::Containerd)),
+    (Lane::Beside, Wanted(Series::V6_1, Cgroup::V1, Boot::Contrast, Runtime::Containerd)),
+    (Lane::Beside, Wanted(Series::V6_1, Cgroup::V2, Boot::Between, Runtime::Containerd)),
 ];
 
-/// The boot that only a long test has. Its control plane needs both CPUs.
-const CLUSTER: (Lane, Wanted) = (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster));
+/// The boots that only a long test has. A control plane needs both CPUs.
+const CLUSTERS: [(Lane, Wanted); 3] = [
+    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster, Runtime::Containerd)),
+    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster, Runtime::Crio)),
+    (Lane::Alone, Wanted(Series::V6_1, Cgroup::V1, Boot::Cluster, Runtime::Containerd)),
+];
 
-/// Returns the boots of a test; the boot with a cluster only if its programs are at hand.
+/// Returns the boots of a test; one with a cluster only if its programs are at hand.
 fn boots(is_long: bool) -> Vec<(Lane, Wanted)> {
-    let cluster = (is_long && vm::kubernetes::directory().is_ok()).then_some(CLUSTER);
-    BOOTS.into_iter().chain(cluster).collect()
+    let clusters = CLUSTERS.into_iter().filter(|(_, wanted)| is_long && wanted.missing().is_none());
+    BOOTS.into_iter().chain(clusters).collect()
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Wanted(Series, Cgroup, Boot);
+struct Wanted(Series, Cgroup, Boot, Runtime);
 
 impl Wanted {
     fn label(self) -> String {
-        let Self(series, cgroup, boot) = self;
-        vm::label(&KernelChoice::Series(series), boot.guest(), cgroup)
+        let Self(series, cgroup, boot, runtime) = self;
+        vm::label(&KernelChoice::Series(series), boot.guest(), runtime, cgroup)
     }
 
     fn plan(self, is_long: bool) -> Result<Plan> {
-        let Self(series, cgroup, boot) = self;
-        Plan::for_test(series, cgroup, boot, is_long)
+        let Self(series, cgroup, boot, runtime) = self;
+        Plan::for_test(series, cgroup, boot, runtime, is_long)
+    }
+
+    /// Returns why the programs of a cluster are not at hand.
+    fn missing(self) -> Option<anyhow::Error> {
+        vm::kubernetes::programs(self.3).err()
     }
 }
 
@@ -72,8 +81,10 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
             return Vec::new();
         }
     };
-    if is_long && let Err(reason) = vm::kubernetes::directory() {
-        tally.skip(format!("VM {}: every scenario: {reason:#}", CLUSTER.1.label()));
+    for (_, cluster) in CLUSTERS.iter().filter(|_| is_long) {
+        if let Some(reason) = cluster.missing() {
+            tally.skip(format!("VM {}: every scenario: {reason:#}", cluster.label()));
+        }
     }
     let boots = boots(is_long);
     let outcomes = lanes::run(&boots, |lane, wanted| {
@@ -172,7 +183,7 @@ mod tests {
 
     #[test]
     fn boots_that_measure_time_run_alone_and_first() {
-        for (lane, Wanted(_, _, boot)) in BOOTS {
+        for (lane, Wanted(_, _, boot, _)) in BOOTS {
             assert_eq!(lane == Lane::Alone, boot == Boot::Reference);
         }
     }

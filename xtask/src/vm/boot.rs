@@ -13,7 +13,7 @@ use super::qemu::{self, Machine, Output, Running};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
 use super::scenario::{self, Guest};
-use super::{Plan, check_command_line, disks, images, kubernetes, modules};
+use super::{Cgroup, Plan, check_command_line, disks, images, kubernetes, modules};
 use crate::console::Console;
 use crate::image;
 use crate::paths::{Workspace, find_program};
@@ -28,6 +28,9 @@ const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
 
 /// Further kernel parameters of the guest with systemd: the device of its root, and settings that keep systemd off the console.
 const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_auto=no systemd.log_target=kmsg";
+
+/// Without these parameters systemd mounts cgroup v2 (systemd 252; the second has been needed since systemd 256).
+const SYSTEMD_ON_V1: &str = " systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1";
 
 /// The device with the programs of Kubernetes.
 const KUBERNETES: &str = " npm.kubernetes=/dev/vdd";
@@ -144,9 +147,14 @@ impl Boot<'_> {
         );
         if plan.guest != Guest::Plain {
             append.push_str(SYSTEMD);
+            if plan.cgroup == Cgroup::V1 {
+                append.push_str(SYSTEMD_ON_V1);
+            }
         }
         if plan.guest == Guest::Cluster {
             append.push_str(KUBERNETES);
+            append.push_str(" npm.runtime=");
+            append.push_str(plan.runtime.word());
         }
         check_command_line(&append)?;
         let name = file_name(&plan.label());
@@ -167,7 +175,7 @@ impl Boot<'_> {
                     disks::with_containers(&scratch.path, Root::Containers.path(&self.workspace.cache()))?
                 }
                 Guest::Cluster => {
-                    let programs = kubernetes::programs(&kubernetes::directory()?, &scratch.path)?;
+                    let programs = kubernetes::image_of_programs(plan.runtime, &scratch.path)?;
                     disks::with_cluster(&scratch.path, Root::Cluster.path(&self.workspace.cache()), programs)?
                 }
             },

@@ -1,4 +1,4 @@
-//! The programs of Kubernetes for the guest with a cluster, from the directory that `KUBERNETES_BIN` names.
+//! The programs of Kubernetes and CRI-O for the guest with a cluster, from the directories that `KUBERNETES_BIN` and `CRIO_BIN` name.
 
 use std::env;
 use std::fs;
@@ -6,42 +6,75 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::Runtime;
 use crate::setup::guest_root::image_of;
 
-const VARIABLE: &str = "KUBERNETES_BIN";
-/// The programs that the guest starts. All are in a release's archive of the server, `kubernetes-server-linux-amd64.tar.gz`.
-const PROGRAMS: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"];
-/// Directories of the unpacked archive that hold the programs.
-const INSIDE: [&str; 3] = ["", "server/bin", "kubernetes/server/bin"];
+/// Programs that the guest starts, and where they come from.
+struct Source {
+    variable: &'static str,
+    programs: &'static [&'static str],
+    /// Directories of the unpacked archive that may hold the programs.
+    inside: &'static [&'static str],
+    /// What to do when the variable is not set.
+    advice: &'static str,
+}
+
+const KUBERNETES: Source = Source {
+    variable: "KUBERNETES_BIN",
+    programs: &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"],
+    inside: &["", "server/bin", "kubernetes/server/bin"],
+    advice: "a cluster needs the programs of Kubernetes: unpack kubernetes-server-linux-amd64.tar.gz of a release, and set KUBERNETES_BIN to \
+             its directory kubernetes/server/bin",
+};
+
+const CRIO: Source = Source {
+    variable: "CRIO_BIN",
+    programs: &["crio", "pinns"],
+    inside: &["", "bin", "cri-o/bin"],
+    advice: "a cluster with CRI-O needs its programs: unpack cri-o.amd64.VERSION.tar.gz of a release, and set CRIO_BIN to its directory \
+             cri-o/bin",
+};
+
 /// MiB for file system structures beside the programs.
 const SPARE_MIB: u64 = 64;
 
-/// Returns the directory of the programs.
+impl Source {
+    fn directory(&self) -> Result<PathBuf> {
+        let Some(named) = env::var_os(self.variable).filter(|value| !value.is_empty()).map(PathBuf::from) else {
+            bail!("{}", self.advice);
+        };
+        let has_all = |directory: &PathBuf| self.programs.iter().all(|program| directory.join(program).is_file());
+        self.inside.iter().map(|inside| named.join(inside)).find(has_all).with_context(|| {
+            format!("{}={}: the directory does not hold {}", self.variable, named.display(), self.programs.join(", "))
+        })
+    }
+
+    /// Returns the paths of the programs.
+    fn paths(&self) -> Result<Vec<PathBuf>> {
+        let directory = self.directory()?;
+        Ok(self.programs.iter().map(|program| directory.join(program)).collect())
+    }
+}
+
+/// Returns the paths of the programs that a cluster with this runtime needs.
 ///
 /// # Errors
-/// When the variable is not set, or a program is missing there.
-pub fn directory() -> Result<PathBuf> {
-    let Some(named) = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from) else {
-        bail!(
-            "a cluster needs the programs of Kubernetes: unpack kubernetes-server-linux-amd64.tar.gz of a release, and set {VARIABLE} to its \
-             directory kubernetes/server/bin"
-        );
-    };
-    let has_all = |directory: &PathBuf| PROGRAMS.iter().all(|program| directory.join(program).is_file());
-    INSIDE
-        .iter()
-        .map(|inside| named.join(inside))
-        .find(has_all)
-        .with_context(|| format!("{VARIABLE}={}: the directory does not hold {}", named.display(), PROGRAMS.join(", ")))
+/// When a variable is not set, or a program is missing.
+pub fn programs(runtime: Runtime) -> Result<Vec<PathBuf>> {
+    let mut programs = KUBERNETES.paths()?;
+    if runtime == Runtime::Crio {
+        programs.extend(CRIO.paths()?);
+    }
+    Ok(programs)
 }
 
 /// Makes the image of a file system with the programs.
-pub fn programs(directory: &Path, scratch: &Path) -> Result<PathBuf> {
+pub fn image_of_programs(runtime: Runtime, scratch: &Path) -> Result<PathBuf> {
     let tree = scratch.join("kubernetes");
     fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
     let mut bytes = 0;
-    for program in PROGRAMS {
-        let (from, to) = (directory.join(program), tree.join(program));
+    for from in programs(runtime)? {
+        let to = tree.join(from.file_name().unwrap_or_default());
         bytes += fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
     }
     let image = scratch.join("kubernetes.img");

@@ -40,7 +40,7 @@ pub use report::print_table;
 /// Boots a virtual machine with the agent inside and runs scenarios in it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask vm ramp\n  KUBERNETES_BIN=kubernetes/server/bin cargo xtask vm cluster\n  cargo xtask vm --kernel 6.1 --cgroup v1 'ramp*20' swarm\n  cargo xtask vm --list"
+    after_help = "Examples:\n  cargo xtask vm ramp\n  KUBERNETES_BIN=kubernetes/server/bin cargo xtask vm cluster\n  KUBERNETES_BIN=kubernetes/server/bin CRIO_BIN=cri-o/bin cargo xtask vm --runtime crio cluster-ramp\n  cargo xtask vm --kernel 6.1 --cgroup v1 'ramp*20' swarm\n  cargo xtask vm --list"
 )]
 pub struct Options {
     /// Kernel to boot: a series (6.12, 6.1, 5.10, unstable) or the path of an image. Modules are looked for beside it, in
@@ -57,6 +57,9 @@ pub struct Options {
     /// Run all scenarios that need containerd when none is named. A named one brings the guest that it needs.
     #[arg(long)]
     containerd: bool,
+    /// Container runtime of the guest with a cluster. CRI-O's programs, crio and pinns, come from the directory that CRIO_BIN names.
+    #[arg(long, value_enum, default_value_t = Runtime::Containerd)]
+    runtime: Runtime,
     /// Memory of the guest. Default: 1024, and 3072 with a cluster.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
     memory: Option<u32>,
@@ -91,6 +94,22 @@ impl Cgroup {
         match self {
             Self::V1 => "v1",
             Self::V2 => "v2",
+        }
+    }
+}
+
+/// The container runtime of the guest with a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Runtime {
+    Containerd,
+    Crio,
+}
+
+impl Runtime {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::Crio => "crio",
         }
     }
 }
@@ -188,6 +207,7 @@ pub struct Plan {
     pub arch: Arch,
     pub cgroup: Cgroup,
     pub guest: Guest,
+    pub runtime: Runtime,
     pub memory_mib: u32,
     /// Whether a concurrent boot has priority on the CPUs.
     pub yields: bool,
@@ -202,7 +222,7 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the plan of a boot of `cargo xtask test`, or of `cargo xtask test --long`.
-    pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Self> {
+    pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot, runtime: Runtime, is_long: bool) -> Result<Self> {
         let requests = scenario::in_test(cgroup, boot, is_long)?;
         let chaos =
             Chaos { seconds: if is_long && boot == Boot::Reference { LONG_CHAOS } else { 30 }, seed: 1, first: 0 };
@@ -211,6 +231,7 @@ impl Plan {
             arch: Arch::host(),
             cgroup,
             guest: boot.guest(),
+            runtime,
             memory_mib: memory_mib(boot.guest()),
             yields: false,
             time_limit: boot_limit(&requests, chaos),
@@ -231,7 +252,7 @@ impl Plan {
     }
 
     pub fn label(&self) -> String {
-        let label = label(&self.kernel, self.guest, self.cgroup);
+        let label = label(&self.kernel, self.guest, self.runtime, self.cgroup);
         if self.arch.is_host() { label } else { format!("{label} {}", self.arch) }
     }
 
@@ -249,11 +270,12 @@ impl Plan {
 
 /// Returns the short name of a boot: `6.12+containerd v2`. The names of its files contain it, so concurrent boots must have
 /// different labels.
-pub fn label(kernel: &KernelChoice, guest: Guest, cgroup: Cgroup) -> String {
-    let guest = match guest {
-        Guest::Plain => "",
-        Guest::Containerd => "+containerd",
-        Guest::Cluster => "+cluster",
+pub fn label(kernel: &KernelChoice, guest: Guest, runtime: Runtime, cgroup: Cgroup) -> String {
+    let guest = match (guest, runtime) {
+        (Guest::Plain, _) => "",
+        (Guest::Containerd, _) => "+containerd",
+        (Guest::Cluster, Runtime::Containerd) => "+cluster",
+        (Guest::Cluster, Runtime::Crio) => "+cluster+crio",
     };
     format!("{}{guest} {}", kernel.label(), cgroup.word())
 }
@@ -276,12 +298,16 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     if guest != Guest::Plain && !options.arch.is_host() {
         bail!("scenarios with containerd run on {} only: name others", Arch::host());
     }
+    if guest != Guest::Cluster && options.runtime == Runtime::Crio {
+        bail!("only scenarios with a cluster run with CRI-O: `cargo xtask vm --list` names them");
+    }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
         arch: options.arch,
         cgroup: options.cgroup,
         guest,
+        runtime: options.runtime,
         memory_mib: options.memory.unwrap_or(memory_mib(guest)),
         yields: false,
         requests,
