@@ -27,6 +27,8 @@ pub struct Target {
     pub id: CgroupId,
     directory: OwnedFd,
     kill_file: Option<OwnedFd>,
+    /// Whether CRI-O's monitors, which have to live, are in the cgroup.
+    has_monitors: bool,
     version: CgroupVersion,
     cgroup: PathBuf,
     freezer: Option<PathBuf>,
@@ -55,6 +57,7 @@ impl Target {
         Ok(Self {
             name: workload.name.clone(),
             id: workload.id,
+            has_monitors: cgroup_processes::has_monitors(&directory),
             directory,
             kill_file,
             version: hierarchy.version,
@@ -71,17 +74,22 @@ impl Target {
         Self { record: Some(record), ..self }
     }
 
-    /// Whether no process is left. An unreadable cgroup does not count as empty.
+    /// Whether no process is left, except CRI-O's monitors. An unreadable cgroup does not count as empty.
     pub fn is_gone(&self) -> bool {
         match self.version {
-            CgroupVersion::V1 => match self.listed() {
-                Ok(pids) => pids.is_empty(),
-                Err(error) => is_gone(&error),
-            },
+            _ if self.has_monitors => self.lists_none(),
+            CgroupVersion::V1 => self.lists_none(),
             CgroupVersion::V2 => match read_at(&self.directory, "cgroup.events") {
                 Ok(events) => keyed_value(&events, "populated") == Some(0),
                 Err(error) => is_gone(&error),
             },
+        }
+    }
+
+    fn lists_none(&self) -> bool {
+        match self.listed() {
+            Ok(pids) => pids.is_empty(),
+            Err(error) => is_gone(&error),
         }
     }
 
@@ -95,12 +103,32 @@ impl Target {
             return Err(ActionError::Gone);
         }
         let Some(kill_file) = &self.kill_file else { return self.kill_one_by_one() };
+        if self.has_monitors {
+            self.kill_containers()?;
+            return Ok(self.first_processes());
+        }
         rustix::io::write(kill_file, b"1").map_err(|errno| {
             ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), errno)
         })?;
         // Listing the processes takes longer than killing them. A process missing from the list has already given back
         // its memory.
         Ok(self.first_processes())
+    }
+
+    /// Kills all processes of each container at once. A container that starts meanwhile is killed at the next attempt.
+    fn kill_containers(&self) -> Result<(), ActionError> {
+        let refused = |errno: Errno| {
+            ActionError::refused(format!("cannot kill the containers of {}", self.cgroup.display()), errno)
+        };
+        for container in cgroup_processes::containers(&self.directory).map_err(refused)? {
+            let file = rustix::fs::openat(container, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+            match file.and_then(|file| rustix::io::write(file, b"1")) {
+                // ENOENT and ENODEV: the cgroup was removed meanwhile.
+                Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+                Err(errno) => return Err(refused(errno)),
+            }
+        }
+        Ok(())
     }
 
     /// Returns how many processes are left. Where the kernel kills all at once, those in cgroups beyond the limit of a list are not
@@ -127,7 +155,7 @@ impl Target {
 
     /// Whether the kernel kills all processes at once, including those being forked.
     pub fn is_killed_at_once(&self) -> bool {
-        self.kill_file.is_some()
+        self.kill_file.is_some() && !self.has_monitors
     }
 
     /// Sends SIGTERM to every process; returns the processes that were signalled.
@@ -311,3 +339,7 @@ impl Drop for Frozen {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "kill_tests.rs"]
+mod tests;

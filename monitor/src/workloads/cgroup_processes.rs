@@ -20,6 +20,11 @@ pub(super) const MOST_IN_ALL: usize = 20_000;
 /// The most cgroups that are held open at once.
 const MOST_OPEN: usize = 256;
 
+/// The start of the name of the cgroup in which CRI-O's monitor of one container runs. On OpenShift it is in the pod's cgroup
+/// (`monitor_cgroup = "pod"`). CRI-O learns only from this process (conmon) that the container has ended, so it does not count as one of
+/// the pod's: it is neither killed nor given another `oom_score_adj`.
+const MONITOR: &[u8] = b"crio-conmon-";
+
 /// Whether a list has every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
@@ -33,15 +38,43 @@ const FILE_BYTES: usize = 1024;
 /// The size of the buffer for a directory. Most directories of a cgroup are shorter.
 const LISTING_BYTES: usize = 8192;
 
-/// Appends the processes of the open cgroup `directory` and of the cgroups below it to `pids`. Fails when `directory` itself cannot be
-/// read; a cgroup below that is removed meanwhile is skipped.
+/// Appends the processes of the open cgroup `directory` and of the cgroups below it to `pids`, without CRI-O's monitors. Fails when
+/// `directory` itself cannot be read; a cgroup below that is removed meanwhile is skipped.
 pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<Listing> {
     append(directory.as_fd(), pids)?;
-    // The error of a cgroup below is ignored, because a cgroup is removed only after its processes have exited.
-    Ok(for_each_below(directory.as_fd(), |child| drop(append(child, pids)))?)
+    let mut below = Below::default();
+    let mut visit = |child: BorrowedFd<'_>| {
+        // The error of a cgroup below is ignored, because a cgroup is removed only after its processes have exited.
+        drop(append(child, pids));
+        false
+    };
+    below.any_of(directory.as_fd(), &without_monitors(names(&directory)?), DEPTH_LIMIT, &mut visit);
+    Ok(below.listing)
 }
 
-/// Returns at most `at_most` processes of the open cgroup `directory` and of the cgroups below it. Lists no more than that takes.
+/// Returns whether one of CRI-O's monitors is in this pod's cgroup.
+pub fn has_monitors(pod: impl AsFd) -> bool {
+    names(pod).is_ok_and(|names| names.iter().any(|name| is_monitor(name)))
+}
+
+/// Opens the cgroups of this pod's containers. Omits a cgroup that is removed meanwhile.
+pub fn containers(pod: impl AsFd) -> rustix::io::Result<Vec<OwnedFd>> {
+    Ok(without_monitors(names(&pod)?).iter().filter_map(|name| open(&pod, name).ok()).collect())
+}
+
+/// Keeps the names of cgroups that are not of CRI-O's monitors. Only names directly below a workload's cgroup are filtered: a container may
+/// choose names below its own.
+fn without_monitors(mut names: Vec<CString>) -> Vec<CString> {
+    names.retain(|name| !is_monitor(name));
+    names
+}
+
+fn is_monitor(name: &CStr) -> bool {
+    name.to_bytes().starts_with(MONITOR)
+}
+
+/// Returns at most `at_most` processes of the open cgroup `directory` and of the cgroups below it, without CRI-O's monitors. Lists no more
+/// than that takes.
 pub(super) fn first_processes(directory: impl AsFd, at_most: usize) -> Vec<Pid> {
     let mut pids = Vec::new();
     for_each_process_until(directory, |pid| {
@@ -51,7 +84,8 @@ pub(super) fn first_processes(directory: impl AsFd, at_most: usize) -> Vec<Pid> 
     pids
 }
 
-/// Visits the processes of the open cgroup `directory` and of the cgroups below it, until `is_enough` returns true.
+/// Visits the processes of the open cgroup `directory` and of the cgroups below it, without CRI-O's monitors, until `is_enough` returns
+/// true.
 pub(super) fn for_each_process_until(directory: impl AsFd, mut is_enough: impl FnMut(Pid) -> bool) {
     let mut visit = |cgroup: BorrowedFd<'_>| {
         let mut pids = Vec::new();
@@ -60,7 +94,7 @@ pub(super) fn for_each_process_until(directory: impl AsFd, mut is_enough: impl F
         pids.into_iter().any(&mut is_enough)
     };
     if !visit(directory.as_fd()) {
-        let children = names(&directory).unwrap_or_default();
+        let children = without_monitors(names(&directory).unwrap_or_default());
         Below::default().any_of(directory.as_fd(), &children, DEPTH_LIMIT, &mut visit);
     }
 }
@@ -211,6 +245,25 @@ mod tests {
         let mut pids = Vec::new();
         assert_eq!(collect(&directory, &mut pids).unwrap(), Listing::Whole);
         assert_eq!(pids, [Pid(12), Pid(7)]);
+    }
+
+    #[test]
+    fn the_monitors_of_crio_are_not_processes_of_the_pod() {
+        let root = tempfile::tempdir().unwrap();
+        let cgroups =
+            [("", ""), ("crio-1.scope", ""), ("crio-1.scope/container", "7\n"), ("crio-conmon-1.scope", "5\n")];
+        // Below its own cgroup a container may choose any name.
+        for (path, pids) in cgroups.into_iter().chain([("crio-1.scope/crio-conmon-2.scope", "9\n")]) {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+            std::fs::write(root.path().join(path).join("cgroup.procs"), pids).unwrap();
+        }
+        let directory = std::fs::File::open(root.path()).unwrap();
+        let mut pids = Vec::new();
+        assert_eq!(collect(&directory, &mut pids).unwrap(), Listing::Whole);
+        pids.sort_unstable();
+        assert_eq!(pids, [Pid(7), Pid(9)]);
+        assert_eq!(first_processes(&directory, 9).len(), 2);
+        assert_eq!((has_monitors(&directory), containers(&directory).unwrap().len()), (true, 1));
     }
 
     #[test]
