@@ -3,8 +3,8 @@
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub fn check(object: &Value) -> Vec<String> {
         ("v1", "Service") => by_type::<Service>(object),
         ("apps/v1", "DaemonSet") => by_type::<DaemonSet>(object),
         ("apps/v1", "Deployment") => by_type::<Deployment>(object),
+        ("v1", "PersistentVolumeClaim") => by_type::<PersistentVolumeClaim>(object),
+        ("batch/v1", "CronJob") => by_type::<CronJob>(object),
         ("batch/v1", "Job") => by_type::<Job>(object),
         ("networking.k8s.io/v1", "NetworkPolicy") => by_type::<NetworkPolicy>(object),
         ("rbac.authorization.k8s.io/v1", "Role") => by_type::<Role>(object),

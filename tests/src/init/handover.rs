@@ -22,8 +22,10 @@ const PROGRAMS: [(&str, &str); 2] =
 pub const ARCHIVES: &str = "/archives";
 /// The directory of the agent's manifests.
 pub const MANIFESTS: &str = "/manifests";
+/// The example of a lifecycle hook for OpenShift.
+pub const JOURNAL_HOOK: &str = "/journal-hook";
 /// The directories of the initramfs, which are removed because they occupy memory.
-const USED_UP: [&str; 7] = ["/archives", "/bin", "/lib", "/lib64", "/manifests", "/modules", "/usr"];
+const USED_UP: [&str; 8] = [ARCHIVES, "/bin", JOURNAL_HOOK, "/lib", "/lib64", MANIFESTS, "/modules", "/usr"];
 
 /// The systemd unit that plays the scenarios. Its streams are the serial console. No sandbox restricts its use of cgroups and mounts.
 const UNIT: &str = "\
@@ -78,7 +80,7 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
         let to = format!("{NEW}{to}");
         fs::copy(from, &to).with_context(|| format!("copy {from} to {to}"))?;
     }
-    for directory in [ARCHIVES, MANIFESTS] {
+    for directory in [ARCHIVES, MANIFESTS, JOURNAL_HOOK] {
         copy_tree(Path::new(directory), Path::new(&format!("{NEW}{directory}")))?;
     }
     configure()?;

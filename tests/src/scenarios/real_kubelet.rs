@@ -2,6 +2,7 @@
 
 mod disk;
 mod hard;
+mod journal_hook;
 mod no_execute;
 mod removal;
 mod scene;
@@ -10,6 +11,7 @@ mod soft;
 
 pub use disk::disk;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};
+pub use journal_hook::journal_hook;
 pub use no_execute::no_execute;
 pub use removal::removal;
 pub use set_ups::{instead, watch};

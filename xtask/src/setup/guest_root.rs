@@ -14,7 +14,7 @@ use crate::paths::find_program;
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
 /// Further packages of the guest with a cluster.
-const OF_A_CLUSTER: [&str; 9] = [
+const OF_A_CLUSTER: [&str; 10] = [
     "containernetworking-plugins",
     "etcd-server",
     "iproute2",
@@ -25,6 +25,8 @@ const OF_A_CLUSTER: [&str; 9] = [
     "crun",
     "conmon",
     "skopeo",
+    // A CRI-O that is not linked statically needs it.
+    "libsqlite3-0",
 ];
 /// Paths that the guest does not need.
 const LEFT_OUT: [&str; 4] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*"];

@@ -39,6 +39,8 @@ const KUBERNETES: &str = " npm.kubernetes=/dev/vdd";
 const OWN_IMAGE: &str = "node-pressure-monitor.tar";
 /// The directory of the agent's manifests for the guest with containers.
 const MANIFESTS: &str = "config/kubernetes";
+/// The directory of the example of a lifecycle hook.
+const JOURNAL_HOOK: &str = "config/openshift/journal-hook";
 
 #[derive(Debug)]
 pub struct Boot<'a> {
@@ -243,7 +245,9 @@ impl Boot<'_> {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.files.file(&format!("/archives/{name}"), &archive)?;
             }
-            root.files.tree("/manifests", &self.workspace.root.join(MANIFESTS))?;
+            for (path, directory) in [("/manifests", MANIFESTS), ("/journal-hook", JOURNAL_HOOK)] {
+                root.files.tree(path, &self.workspace.root.join(directory))?;
+            }
         }
         Ok(root)
     }

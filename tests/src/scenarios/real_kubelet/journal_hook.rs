@@ -1,0 +1,177 @@
+//! The example of a machine's lifecycle hook in `config/openshift/journal-hook`, with Machines of a definition of their own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, tidy};
+use crate::cluster::{Cluster, NAME, programs};
+use crate::control_plane::NODE;
+use crate::init::JOURNAL_HOOK;
+use crate::stage::Stage;
+
+const MACHINES: &str = "openshift-machine-api";
+const JOURNALS: &str = "/tmp/journals";
+const OVERLAY: &str = "/tmp/journal-hook.d";
+
+/// The fields of OpenShift's `machine.openshift.io/v1beta1` that a hook concerns, and two machines held by it: one of this node, and one
+/// whose node does not exist.
+fn machines() -> String {
+    let machine = |name: &str| {
+        format!(
+            "---
+apiVersion: machine.openshift.io/v1beta1
+kind: Machine
+metadata: {{name: {name}, namespace: {MACHINES}, finalizers: [machine.machine.openshift.io]}}
+spec:
+  lifecycleHooks:
+    preTerminate:
+      - {{name: Another, owner: another-controller}}
+      - {{name: NodePressureJournal, owner: node-pressure-monitor/journal-hook}}
+"
+        )
+    };
+    format!("{}{}", machine("here"), machine("elsewhere"))
+}
+
+const DEFINITION: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-machine-api}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: machines.machine.openshift.io}
+spec:
+  group: machine.openshift.io
+  names: {kind: Machine, plural: machines, singular: machine}
+  scope: Namespaced
+  versions:
+    - name: v1beta1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// Replaces what only an OpenShift cluster has: the image with `oc`, which is kubectl here, and a persistent volume. The jobs are made by
+/// the scenario.
+fn overlay() -> String {
+    let kubectl = programs::path("kubectl");
+    format!(
+        "
+resources: [{OVERLAY}/example]
+patches:
+  - target: {{kind: CronJob}}
+    patch: |
+      apiVersion: batch/v1
+      kind: CronJob
+      metadata: {{name: journal-hook}}
+      spec:
+        suspend: true
+        jobTemplate:
+          spec:
+            template:
+              spec:
+                securityContext: {{runAsUser: 65532}}
+                containers:
+                  - name: deliver
+                    image: localhost/busybox:1
+                    imagePullPolicy: Never
+                    volumeMounts: [{{name: oc, mountPath: /bin/oc}}]
+                volumes:
+                  - {{name: oc, hostPath: {{path: {kubectl}}}}}
+                  - {{name: journals, persistentVolumeClaim: null, hostPath: {{path: {JOURNALS}}}}}
+"
+    )
+}
+
+/// A machine is held until it is drained and its journal is stored. A machine without a node is released at once.
+pub fn journal_hook(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, uid, .. } = Scene::begin(stage, ENFORCING)?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, &agent, &worker)?;
+    cluster.apply(DEFINITION)?;
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd/machines.machine.openshift.io", "--timeout=2m"])?;
+    cluster.apply(&machines())?;
+    set_status(&cluster, "here", &format!(r#"{{"nodeRef":{{"name":"{NODE}"}}}}"#))?;
+    set_status(
+        &cluster,
+        "elsewhere",
+        r#"{"nodeRef":{"name":"elsewhere"},"conditions":[{"type":"Drained","status":"True"}]}"#,
+    )?;
+    deploy(&cluster)?;
+
+    deliver(stage, &cluster, "before")?;
+    expect_hooks(stage, &cluster, "here", &["Another", "NodePressureJournal"])?;
+    expect_hooks(stage, &cluster, "elsewhere", &["Another", "NodePressureJournal"])?;
+
+    cluster.kubectl(&["-n", MACHINES, "delete", "machines", "--all", "--wait=false"])?;
+    deliver(stage, &cluster, "deleting")?;
+    expect_hooks(stage, &cluster, "here", &["Another", "NodePressureJournal"])?;
+    expect_hooks(stage, &cluster, "elsewhere", &["Another"])?;
+    stage.check(!journal().exists(), || "the journal was stored before the node was drained".to_owned());
+
+    let drained = format!(r#"{{"nodeRef":{{"name":"{NODE}"}},"conditions":[{{"type":"Drained","status":"True"}}]}}"#);
+    set_status(&cluster, "here", &drained)?;
+    deliver(stage, &cluster, "drained")?;
+    expect_hooks(stage, &cluster, "here", &["Another"])?;
+    let text = fs::read_to_string(journal()).context("read the stored journal")?;
+    let stored: Value = serde_json::from_str(&text).context("the stored journal is not JSON")?;
+    stage.check(stored.to_string().contains(&uid), || format!("the journal does not name the evicted pod: {text}"));
+
+    cluster.kubectl(&["delete", "-k", OVERLAY, "--wait"])?;
+    for machine in ["here", "elsewhere"] {
+        let words = ["-n", MACHINES, "patch", "machine", machine, "--type=merge", "-p"];
+        cluster.kubectl(&[&words[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat())?;
+    }
+    cluster.kubectl(&["delete", "crd/machines.machine.openshift.io", &format!("namespace/{MACHINES}"), "--wait"])?;
+    tidy(stage, &cluster)
+}
+
+fn journal() -> &'static Path {
+    Path::new("/tmp/journals/guest.json")
+}
+
+fn deploy(cluster: &Cluster) -> Result<()> {
+    fs::create_dir_all(JOURNALS).with_context(|| format!("create {JOURNALS}"))?;
+    // The job's user is not root.
+    fs::set_permissions(JOURNALS, fs::Permissions::from_mode(0o777)).with_context(|| format!("open {JOURNALS}"))?;
+    fs::create_dir_all(OVERLAY).with_context(|| format!("create {OVERLAY}"))?;
+    crate::init::copy_tree(Path::new(JOURNAL_HOOK), &Path::new(OVERLAY).join("example"))?;
+    let path = format!("{OVERLAY}/kustomization.yaml");
+    fs::write(&path, overlay().replace(&format!("{OVERLAY}/"), "./")).with_context(|| format!("write {path}"))?;
+    cluster.kubectl(&["apply", "-k", OVERLAY]).map(drop)
+}
+
+fn set_status(cluster: &Cluster, machine: &str, status: &str) -> Result<()> {
+    let patch = format!(r#"{{"status":{status}}}"#);
+    let words = ["-n", MACHINES, "patch", "machine", machine, "--subresource=status", "--type=merge", "-p", &patch];
+    cluster.kubectl(&words).map(drop)
+}
+
+/// Runs the job once, as the CronJob does every minute.
+fn deliver(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+    let job = format!("job/{name}");
+    cluster.kubectl(&["-n", NAME, "create", "job", "--from=cronjob/journal-hook", name])?;
+    let has_ended = |kind: &str| {
+        let condition = format!("jsonpath={{.status.conditions[?(@.type==\"{kind}\")].status}}");
+        cluster.kubectl(&["-n", NAME, "get", &job, "-o", &condition]).is_ok_and(|status| status == "True")
+    };
+    let ended = stage.until(PATIENCE, |_| has_ended("Complete") || has_ended("Failed"));
+    for line in cluster.kubectl(&["-n", NAME, "logs", &job]).unwrap_or_default().lines() {
+        stage.note(line);
+    }
+    stage.check(ended && has_ended("Complete"), || format!("{job} did not complete"));
+    Ok(())
+}
+
+fn expect_hooks(stage: &mut Stage<'_>, cluster: &Cluster, machine: &str, expected: &[&str]) -> Result<()> {
+    let template = "jsonpath={.spec.lifecycleHooks.preTerminate[*].name}";
+    let hooks = cluster.kubectl(&["-n", MACHINES, "get", "machine", machine, "-o", template])?;
+    stage.check_equal(&format!("the hooks of machine {machine}"), &hooks, &expected.join(" "));
+    Ok(())
+}
