@@ -5,6 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::{run, storage, systemctl};
+use crate::console;
 use crate::init::{self, ARCHIVES};
 
 /// A container runtime.
@@ -29,16 +30,18 @@ disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snaps
       SystemdCgroup = true
 ";
 
-/// CRI-O's configuration. Each container's conmon is in the pod's cgroup, as on OpenShift.
+/// CRI-O's configuration. Each container's conmon is in the pod's cgroup, as on OpenShift. Ports of the host would need iptables.
+/// Debian 12's crun (1.8.1) refuses the version of the specification that CRI-O 1.37 writes, and its runc does not.
 const CRIO: &str = "\
 [crio]
 storage_driver = \"overlay\"
 [crio.runtime]
 cgroup_manager = \"systemd\"
 pinns_path = \"/opt/kubernetes/pinns\"
-default_runtime = \"crun\"
-[crio.runtime.runtimes.crun]
-runtime_path = \"/usr/bin/crun\"
+disable_hostport_mapping = true
+default_runtime = \"runc\"
+[crio.runtime.runtimes.runc]
+runtime_path = \"/usr/bin/runc\"
 monitor_path = \"/usr/bin/conmon\"
 monitor_cgroup = \"pod\"
 monitor_env = [\"PATH=/usr/sbin:/usr/bin:/sbin:/bin\"]
@@ -61,6 +64,8 @@ TasksMax=infinity
 StandardOutput=append:/var/log/crio.log
 StandardError=append:/var/log/crio.log
 ";
+
+const CRIO_LOG: &str = "/var/log/crio.log";
 
 impl Runtime {
     /// Returns the runtime of this guest.
@@ -121,7 +126,13 @@ impl Runtime {
     }
 
     pub fn start(self) -> Result<()> {
-        systemctl(&["start", self.unit()])
+        systemctl(&["start", self.unit()]).inspect_err(|_| {
+            let log = fs::read_to_string(CRIO_LOG).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            for line in &lines[lines.len().saturating_sub(10)..] {
+                console::note(self.name(), line.chars().take(300).collect::<String>());
+            }
+        })
     }
 
     pub fn stop(self) -> Result<()> {

@@ -14,15 +14,14 @@ use crate::paths::find_program;
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
 /// Further packages of the guest with a cluster.
-const OF_A_CLUSTER: [&str; 10] = [
+const OF_A_CLUSTER: [&str; 9] = [
     "containernetworking-plugins",
     "etcd-server",
     "iproute2",
     "iptables",
     "conntrack",
     "mount",
-    // Of CRI-O: the program that runs containers, the one that watches each, and the one that fills its store of images.
-    "crun",
+    // Of CRI-O: the program that watches a container, and the one that fills the store of images.
     "conmon",
     "skopeo",
     // A CRI-O that is not linked statically needs it.
