@@ -12,7 +12,7 @@ use crate::node::pinned_file::{is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::{CgroupId, Pid};
 use crate::workloads::Tracked;
-use crate::workloads::cgroup_processes::{self, Listing};
+use crate::workloads::cgroup_processes::{self, Listing, Monitors};
 use crate::workloads::membership;
 
 use super::action_error::ActionError;
@@ -27,7 +27,8 @@ pub struct Target {
     pub id: CgroupId,
     directory: OwnedFd,
     kill_file: Option<OwnedFd>,
-    /// Whether CRI-O's monitors, which have to live, are in the cgroup.
+    monitors: Monitors,
+    /// Whether CRI-O's monitors, which have to live, are in the pod's cgroup.
     has_monitors: bool,
     version: CgroupVersion,
     cgroup: PathBuf,
@@ -53,11 +54,13 @@ impl Target {
             .directory()
             .try_clone_to_owned()
             .map_err(|source| ActionError::refused(format!("cannot hold {}", workload.name), source))?;
+        let monitors = Monitors::of(&workload.kind);
         let kill_file = tracked.kill_file().and_then(|file| file.try_clone_to_owned().ok());
         Ok(Self {
             name: workload.name.clone(),
             id: workload.id,
-            has_monitors: cgroup_processes::has_monitors(&directory),
+            monitors,
+            has_monitors: monitors == Monitors::LeftOut && !cgroup_processes::monitors(&directory).is_empty(),
             directory,
             kill_file,
             version: hierarchy.version,
@@ -77,12 +80,24 @@ impl Target {
     /// Whether no process is left, except CRI-O's monitors. An unreadable cgroup does not count as empty.
     pub fn is_gone(&self) -> bool {
         match self.version {
-            _ if self.has_monitors => self.lists_none(),
             CgroupVersion::V1 => self.lists_none(),
+            CgroupVersion::V2 if self.has_monitors => self.containers_are_gone(),
             CgroupVersion::V2 => match read_at(&self.directory, "cgroup.events") {
                 Ok(events) => keyed_value(&events, "populated") == Some(0),
                 Err(error) => is_gone(&error),
             },
+        }
+    }
+
+    /// Whether neither a container nor the pod's own cgroup has a process.
+    fn containers_are_gone(&self) -> bool {
+        let is_populated = |container: OwnedFd| match read_at(&container, "cgroup.events") {
+            Ok(events) => keyed_value(&events, "populated") != Some(0),
+            Err(error) => !is_gone(&error),
+        };
+        match cgroup_processes::any_container(&self.directory, is_populated) {
+            Ok(is_any) => !is_any && cgroup_processes::own(&self.directory).is_ok_and(|pids| pids.is_empty()),
+            Err(errno) => is_gone(&errno.into()),
         }
     }
 
@@ -115,20 +130,26 @@ impl Target {
         Ok(self.first_processes())
     }
 
-    /// Kills all processes of each container at once. A container that starts meanwhile is killed at the next attempt.
+    /// Kills all processes of each container at once, and those in the pod's own cgroup. A container that starts meanwhile is killed at the
+    /// next attempt.
     fn kill_containers(&self) -> Result<(), ActionError> {
         let refused = |errno: Errno| {
             ActionError::refused(format!("cannot kill the containers of {}", self.cgroup.display()), errno)
         };
-        for container in cgroup_processes::containers(&self.directory).map_err(refused)? {
+        let mut refusal = None;
+        let kill = |container: OwnedFd| {
             let file = rustix::fs::openat(container, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
             match file.and_then(|file| rustix::io::write(file, b"1")) {
                 // ENOENT and ENODEV: the cgroup was removed meanwhile.
                 Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
-                Err(errno) => return Err(refused(errno)),
+                Err(errno) => refusal = Some(errno),
             }
-        }
-        Ok(())
+            false
+        };
+        cgroup_processes::any_container(&self.directory, kill).map_err(refused)?;
+        let own = cgroup_processes::own(&self.directory).unwrap_or_default();
+        self.signal_all(&own, Signal::KILL)?;
+        refusal.map_or(Ok(()), |errno| Err(refused(errno)))
     }
 
     /// Returns how many processes are left. Where the kernel kills all at once, those in cgroups beyond the limit of a list are not
@@ -139,7 +160,7 @@ impl Target {
 
     fn first_processes(&self) -> Vec<Pid> {
         let mut pids = Vec::new();
-        let _cut = cgroup_processes::collect(&self.directory, &mut pids);
+        let _cut = cgroup_processes::collect(&self.directory, self.monitors, &mut pids);
         pids
     }
 
@@ -147,9 +168,16 @@ impl Target {
     /// fewer.
     fn listed(&self) -> std::io::Result<Vec<Pid>> {
         let mut pids = Vec::new();
-        match cgroup_processes::collect(&self.directory, &mut pids)? {
+        match cgroup_processes::collect(&self.directory, self.monitors, &mut pids)? {
             Listing::Whole => Ok(pids),
-            Listing::Cut => membership::members(&self.proc_root, self.version, &self.name),
+            Listing::Cut => {
+                let mut pids = membership::members(&self.proc_root, self.version, &self.name)?;
+                if self.has_monitors {
+                    let monitors = cgroup_processes::monitors(&self.directory);
+                    pids.retain(|pid| !monitors.contains(pid));
+                }
+                Ok(pids)
+            }
         }
     }
 
@@ -281,7 +309,7 @@ impl Freezer {
                 let cgroup = target.freezer.clone()?;
                 let directory = rustix::fs::open(&cgroup, directory_flags, Mode::empty()).ok()?;
                 let mut pids = Vec::new();
-                if cgroup_processes::collect(&directory, &mut pids).ok()? == Listing::Cut {
+                if cgroup_processes::collect(&directory, Monitors::Included, &mut pids).ok()? == Listing::Cut {
                     return None;
                 }
                 let is_ours = |pid: &Pid| membership::is_in(&target.proc_root, *pid, target.version, &target.name);

@@ -63,7 +63,9 @@ fn a_pod_with_only_a_monitor_is_gone() {
     pod(root.path(), &[("crio-1.scope", "7\n"), ("crio-conmon-1.scope", "5\n")]);
     let target = target(root.path());
     assert!(!target.is_gone());
-    std::fs::write(root.path().join(POD).join("crio-1.scope/cgroup.procs"), "").unwrap();
+    for (file, text) in [("cgroup.procs", ""), ("cgroup.events", "populated 0\n")] {
+        std::fs::write(root.path().join(POD).join("crio-1.scope").join(file), text).unwrap();
+    }
     assert!(target.is_gone());
     assert!(matches!(target.kill(), Err(ActionError::Gone)));
 }

@@ -11,6 +11,7 @@ use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
 use crate::sensors::standing::NODE_CRITICAL_SCORE;
 use crate::units::{Bytes, CgroupId, Monotonic, Pid};
+use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, cgroup_processes, membership};
 
 use super::score_record::{Process, Restored, ScoreRecord, started};
@@ -204,7 +205,8 @@ impl Round {
         let Some(id) = self.workloads.pop() else { return false };
         self.in_hand = None;
         if let Some(tracked) = tree.find(id)
-            && cgroup_processes::collect(tracked.directory(), &mut self.pids).is_ok()
+            && cgroup_processes::collect(tracked.directory(), Monitors::of(&tracked.workload().kind), &mut self.pids)
+                .is_ok()
         {
             let Workload { qos, request, ref kind, .. } = *tracked.workload();
             let expected = oom_score_adj(qos, request, rules.capacity, rules.scores);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::units::Pid;
 use crate::workloads::cgroup_path::{Role, role};
-use crate::workloads::cgroup_processes::collect;
+use crate::workloads::cgroup_processes::{Monitors, collect};
 
 use super::process_mounts::read;
 use crate::node::mountinfo::Mount;
@@ -57,7 +57,7 @@ pub fn containers(cgroup: &Path) -> Vec<Container> {
     let container = |directory: &Path| {
         let Role::Container(id) = role(directory.file_name()?.to_str()?) else { return None };
         let mut processes = Vec::new();
-        collect(std::fs::File::open(directory).ok()?, &mut processes).ok()?;
+        collect(std::fs::File::open(directory).ok()?, Monitors::Included, &mut processes).ok()?;
         processes.sort_unstable();
         // The one process beyond the limit shows that there are more.
         processes.truncate(MAX_PROCESSES + 1);

@@ -74,7 +74,9 @@ impl Sensors {
     pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
         let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();
-        let lives_on = |tracked: &Tracked| killed_processes::lives_on(tracked.directory(), proc_root);
+        let lives_on = |tracked: &Tracked| {
+            killed_processes::lives_on(tracked.directory(), Monitors::of(&tracked.workload().kind), proc_root)
+        };
         self.dying.forget_living(|id| tree.find(id).is_some_and(lives_on));
         for (pod, at) in ended {
             // Its volumes in memory stay until the kubelet removes them. A pod that was seen without processes may just have been made.
@@ -88,7 +90,8 @@ impl Sensors {
             let deletion = tracked.workload().pod.as_ref().and_then(|pod| pod.metadata.deletion);
             let grows = self.growth.of(tracked.workload().id).is_some_and(|growth| growth > 0);
             let grace_left = deletion.filter(|_| !grows).and_then(|deletion| deletion.grace_left(wall));
-            let by = if killed_processes::is_dying(tracked.directory(), proc_root) {
+            let monitors = Monitors::of(&tracked.workload().kind);
+            let by = if killed_processes::is_dying(tracked.directory(), monitors, proc_root) {
                 Some(KilledBy::Other)
             } else {
                 grace_left.map(|left| KilledBy::EndOfGrace(now.after(left)))

@@ -10,6 +10,7 @@ use crate::eviction::decider::{ControlPlane, RuntimeFacts, Standing};
 use crate::eviction::proactive_reclaim::Holding;
 use crate::runtime::{State as RuntimeState, Stores};
 use crate::units::{Bytes, CgroupId};
+use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Kind, Pod, PodUid, QosClass, Tracked, WorkloadUsage, cgroup_processes};
 
 use super::{Sensors, control_plane, reclaimable};
@@ -109,7 +110,7 @@ pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
         return false;
     }
     // The kubelet sets the value for every container of such a pod, so a few processes suffice.
-    let is_marked = || cgroup_processes::oom_scores(tracked.directory(), proc_root, 4);
+    let is_marked = || cgroup_processes::oom_scores(tracked.directory(), Monitors::of(&workload.kind), proc_root, 4);
     is_candidate && is_marked().into_iter().any(|(_, value)| value == NODE_CRITICAL_SCORE)
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
+use super::workload::Kind;
 use crate::units::Pid;
 
 /// Cgroups nested deeper than this are skipped. No runtime nests so deep, but an attacker could, to exhaust the agent's stack.
@@ -21,9 +22,32 @@ pub(super) const MOST_IN_ALL: usize = 20_000;
 const MOST_OPEN: usize = 256;
 
 /// The start of the name of the cgroup in which CRI-O's monitor of one container runs. On OpenShift it is in the pod's cgroup
-/// (`monitor_cgroup = "pod"`). CRI-O learns only from this process (conmon) that the container has ended, so it does not count as one of
-/// the pod's: it is neither killed nor given another `oom_score_adj`.
+/// (`monitor_cgroup = "pod"`). CRI-O learns only from this process (conmon) that the container has ended.
 const MONITOR: &[u8] = b"crio-conmon-";
+
+/// Whether CRI-O's monitors are among a workload's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Monitors {
+    /// Such a name means nothing: the owner of the cgroup may choose the names in it.
+    Included,
+    /// A monitor in a pod's cgroup is a part of the runtime: it is neither killed nor given another `oom_score_adj`. Only root makes cgroups
+    /// directly in that of a pod; a container may choose names below its own.
+    LeftOut,
+}
+
+impl Monitors {
+    #[must_use]
+    pub const fn of(kind: &Kind) -> Self {
+        if kind.pod_uid().is_some() { Self::LeftOut } else { Self::Included }
+    }
+
+    /// Lists the cgroups in that of a workload.
+    fn names(self, directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
+        let mut names = names(directory)?;
+        names.retain(|name| self == Self::Included || !is_monitor(name));
+        Ok(names)
+    }
+}
 
 /// Whether a list has every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +62,9 @@ const FILE_BYTES: usize = 1024;
 /// The size of the buffer for a directory. Most directories of a cgroup are shorter.
 const LISTING_BYTES: usize = 8192;
 
-/// Appends the processes of the open cgroup `directory` and of the cgroups below it to `pids`, without CRI-O's monitors. Fails when
-/// `directory` itself cannot be read; a cgroup below that is removed meanwhile is skipped.
-pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<Listing> {
+/// Appends the processes of the open cgroup `directory` and of the cgroups below it to `pids`. Fails when `directory` itself cannot be
+/// read; a cgroup below that is removed meanwhile is skipped.
+pub fn collect(directory: impl AsFd, monitors: Monitors, pids: &mut Vec<Pid>) -> std::io::Result<Listing> {
     append(directory.as_fd(), pids)?;
     let mut below = Below::default();
     let mut visit = |child: BorrowedFd<'_>| {
@@ -48,45 +72,46 @@ pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<Lis
         drop(append(child, pids));
         false
     };
-    below.any_of(directory.as_fd(), &without_monitors(names(&directory)?), DEPTH_LIMIT, &mut visit);
+    below.any_of(directory.as_fd(), &monitors.names(&directory)?, DEPTH_LIMIT, &mut visit);
     Ok(below.listing)
 }
 
-/// Returns whether one of CRI-O's monitors is in this pod's cgroup.
-pub fn has_monitors(pod: impl AsFd) -> bool {
-    names(pod).is_ok_and(|names| names.iter().any(|name| is_monitor(name)))
+/// Returns the processes of the open cgroup alone.
+pub fn own(directory: impl AsFd) -> std::io::Result<Vec<Pid>> {
+    let mut pids = Vec::new();
+    append(directory.as_fd(), &mut pids)?;
+    Ok(pids)
 }
 
-/// Opens the cgroups of this pod's containers. Omits a cgroup that is removed meanwhile.
-pub fn containers(pod: impl AsFd) -> rustix::io::Result<Vec<OwnedFd>> {
-    Ok(without_monitors(names(&pod)?).iter().filter_map(|name| open(&pod, name).ok()).collect())
+/// Returns CRI-O's monitors in this pod's cgroup.
+pub fn monitors(pod: impl AsFd) -> Vec<Pid> {
+    let names = names(&pod).unwrap_or_default();
+    let monitors = names.iter().filter(|name| is_monitor(name)).filter_map(|name| open(&pod, name).ok());
+    monitors.filter_map(|directory| own(directory).ok()).flatten().collect()
 }
 
-/// Keeps the names of cgroups that are not of CRI-O's monitors. Only names directly below a workload's cgroup are filtered: a container may
-/// choose names below its own.
-fn without_monitors(mut names: Vec<CString>) -> Vec<CString> {
-    names.retain(|name| !is_monitor(name));
-    names
+/// Calls `visit` for each of the containers in this pod's cgroup, until it returns true. Skips a cgroup that is removed meanwhile.
+pub fn any_container(pod: impl AsFd, visit: impl FnMut(OwnedFd) -> bool) -> rustix::io::Result<bool> {
+    let names = Monitors::LeftOut.names(&pod)?;
+    Ok(names.iter().filter_map(|name| open(&pod, name).ok()).any(visit))
 }
 
 fn is_monitor(name: &CStr) -> bool {
     name.to_bytes().starts_with(MONITOR)
 }
 
-/// Returns at most `at_most` processes of the open cgroup `directory` and of the cgroups below it, without CRI-O's monitors. Lists no more
-/// than that takes.
-pub(super) fn first_processes(directory: impl AsFd, at_most: usize) -> Vec<Pid> {
+/// Returns at most `at_most` processes of the open cgroup `directory` and of the cgroups below it. Lists no more than that takes.
+pub(super) fn first_processes(directory: impl AsFd, monitors: Monitors, at_most: usize) -> Vec<Pid> {
     let mut pids = Vec::new();
-    for_each_process_until(directory, |pid| {
+    for_each_process_until(directory, monitors, |pid| {
         pids.push(pid);
         pids.len() >= at_most
     });
     pids
 }
 
-/// Visits the processes of the open cgroup `directory` and of the cgroups below it, without CRI-O's monitors, until `is_enough` returns
-/// true.
-pub(super) fn for_each_process_until(directory: impl AsFd, mut is_enough: impl FnMut(Pid) -> bool) {
+/// Visits the processes of the open cgroup `directory` and of the cgroups below it, until `is_enough` returns true.
+pub(super) fn for_each_process_until(directory: impl AsFd, monitors: Monitors, mut is_enough: impl FnMut(Pid) -> bool) {
     let mut visit = |cgroup: BorrowedFd<'_>| {
         let mut pids = Vec::new();
         // A cgroup that is removed meanwhile has no processes.
@@ -94,7 +119,7 @@ pub(super) fn for_each_process_until(directory: impl AsFd, mut is_enough: impl F
         pids.into_iter().any(&mut is_enough)
     };
     if !visit(directory.as_fd()) {
-        let children = without_monitors(names(&directory).unwrap_or_default());
+        let children = monitors.names(&directory).unwrap_or_default();
         Below::default().any_of(directory.as_fd(), &children, DEPTH_LIMIT, &mut visit);
     }
 }
@@ -107,8 +132,8 @@ fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()>
 }
 
 /// Returns at most `at_most` processes of a cgroup, each with its `oom_score_adj`.
-pub fn oom_scores(directory: impl AsFd, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
-    let pids = first_processes(directory, at_most).into_iter();
+pub fn oom_scores(directory: impl AsFd, monitors: Monitors, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
+    let pids = first_processes(directory, monitors, at_most).into_iter();
     pids.filter_map(|pid| Some((pid, oom_score(proc_root, pid)?))).collect()
 }
 
@@ -234,6 +259,7 @@ pub(super) fn open(directory: impl AsFd, name: impl rustix::path::Arg) -> rustix
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::PodUid;
 
     #[test]
     fn processes_below_are_collected() {
@@ -243,12 +269,12 @@ mod tests {
         std::fs::write(root.path().join("container/cgroup.procs"), "7\n").unwrap();
         let directory = std::fs::File::open(root.path()).unwrap();
         let mut pids = Vec::new();
-        assert_eq!(collect(&directory, &mut pids).unwrap(), Listing::Whole);
+        assert_eq!(collect(&directory, Monitors::Included, &mut pids).unwrap(), Listing::Whole);
         assert_eq!(pids, [Pid(12), Pid(7)]);
     }
 
     #[test]
-    fn the_monitors_of_crio_are_not_processes_of_the_pod() {
+    fn only_in_a_pod_the_monitors_of_crio_are_left_out() {
         let root = tempfile::tempdir().unwrap();
         let cgroups =
             [("", ""), ("crio-1.scope", ""), ("crio-1.scope/container", "7\n"), ("crio-conmon-1.scope", "5\n")];
@@ -258,12 +284,27 @@ mod tests {
             std::fs::write(root.path().join(path).join("cgroup.procs"), pids).unwrap();
         }
         let directory = std::fs::File::open(root.path()).unwrap();
-        let mut pids = Vec::new();
-        assert_eq!(collect(&directory, &mut pids).unwrap(), Listing::Whole);
-        pids.sort_unstable();
-        assert_eq!(pids, [Pid(7), Pid(9)]);
-        assert_eq!(first_processes(&directory, 9).len(), 2);
-        assert_eq!((has_monitors(&directory), containers(&directory).unwrap().len()), (true, 1));
+        for (kind, expected) in [
+            (Kind::Pod(PodUid("u".to_owned())), &[7, 9][..]),
+            (Kind::Service, &[5, 7, 9]),
+            (Kind::Scope, &[5, 7, 9]),
+            (Kind::Container("c".to_owned()), &[5, 7, 9]),
+            (Kind::Cgroup, &[5, 7, 9]),
+        ] {
+            let (mut pids, of) = (Vec::new(), Monitors::of(&kind));
+            assert_eq!(collect(&directory, of, &mut pids).unwrap(), Listing::Whole);
+            pids.sort_unstable();
+            assert_eq!(pids, expected.iter().map(|pid| Pid(*pid)).collect::<Vec<_>>(), "{kind:?}");
+            assert_eq!(first_processes(&directory, of, 9).len(), expected.len(), "{kind:?}");
+        }
+        assert_eq!(monitors(&directory), [Pid(5)]);
+        let mut containers = 0;
+        any_container(&directory, |_| {
+            containers += 1;
+            false
+        })
+        .unwrap();
+        assert_eq!(containers, 1);
     }
 
     #[test]
@@ -274,7 +315,7 @@ mod tests {
             cgroups(root.path());
             let directory = std::fs::File::open(root.path()).unwrap();
             let inhabited = is_inhabited(directory.as_fd(), &names(&directory).unwrap());
-            (collect(&directory, &mut Vec::new()).unwrap(), inhabited)
+            (collect(&directory, Monitors::Included, &mut Vec::new()).unwrap(), inhabited)
         };
         let wide = |many: usize| {
             listed(&move |root: &Path| (0..many).for_each(|it| std::fs::create_dir(root.join(it.to_string())).unwrap()))
@@ -290,6 +331,6 @@ mod tests {
     fn a_cgroup_that_cannot_be_read_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let directory = std::fs::File::open(root.path()).unwrap();
-        assert!(collect(&directory, &mut Vec::new()).is_err());
+        assert!(collect(&directory, Monitors::Included, &mut Vec::new()).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::units::Pid;
 
-use super::cgroup_processes::{for_each_process_until, read};
+use super::cgroup_processes::{Monitors, for_each_process_until, read};
 
 /// So many processes are looked at, and no more after the first one that is not dying.
 const LOOKED_AT: usize = 64;
@@ -24,9 +24,9 @@ enum State {
 }
 
 /// Returns whether the workload with this open cgroup has processes, and all that are looked at are dying.
-pub fn is_dying(directory: impl AsFd, proc_root: &Path) -> bool {
+pub fn is_dying(directory: impl AsFd, monitors: Monitors, proc_root: &Path) -> bool {
     let mut are_dying = false;
-    look(directory, proc_root, |state| {
+    look(directory, monitors, proc_root, |state| {
         are_dying = state == State::Dying;
         !are_dying
     });
@@ -34,9 +34,9 @@ pub fn is_dying(directory: impl AsFd, proc_root: &Path) -> bool {
 }
 
 /// Returns whether the workload has a process that is alive, among those that are looked at.
-pub fn lives_on(directory: impl AsFd, proc_root: &Path) -> bool {
+pub fn lives_on(directory: impl AsFd, monitors: Monitors, proc_root: &Path) -> bool {
     let mut lives = false;
-    look(directory, proc_root, |state| {
+    look(directory, monitors, proc_root, |state| {
         lives = state == State::Alive;
         lives
     });
@@ -44,9 +44,9 @@ pub fn lives_on(directory: impl AsFd, proc_root: &Path) -> bool {
 }
 
 /// Looks at processes until `is_enough`. Skips one that has exited.
-fn look(directory: impl AsFd, proc_root: &Path, mut is_enough: impl FnMut(State) -> bool) {
+fn look(directory: impl AsFd, monitors: Monitors, proc_root: &Path, mut is_enough: impl FnMut(State) -> bool) {
     let mut looked_at = 0;
-    for_each_process_until(directory, |pid| {
+    for_each_process_until(directory, monitors, |pid| {
         looked_at += 1;
         state(proc_root, pid).is_some_and(&mut is_enough) || looked_at >= LOOKED_AT
     });
@@ -108,8 +108,8 @@ mod tests {
         ] {
             fs::write(root.path().join("cgroup.procs"), processes.replace(' ', "\n") + "\n").unwrap();
             let cgroup = fs::File::open(root.path()).unwrap();
-            let found = (is_dying(&cgroup, root.path()), lives_on(&cgroup, root.path()));
-            assert_eq!(found, (dies, lives), "{processes:?}");
+            let found = [is_dying, lives_on].map(|ask| ask(&cgroup, Monitors::Included, root.path()));
+            assert_eq!(found, [dies, lives], "{processes:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
 use super::candidacy::{Candidacy, is_of_sessions, is_outside_pods};
-use super::cgroup_processes;
+use super::cgroup_processes::{self, Monitors};
 use super::cgroup_walk::{Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Signs};
 use super::oomd_marks::Preference;
@@ -379,7 +379,7 @@ impl WorkloadTree {
 /// Returns why the node needs the processes of the workload.
 fn examine(tracked: &Tracked, essentials: &Essentials, signs: &Signs) -> Option<Essential> {
     let mut pids = Vec::new();
-    cgroup_processes::collect(tracked.directory(), &mut pids).ok()?;
+    cgroup_processes::collect(tracked.directory(), Monitors::of(&tracked.workload.kind), &mut pids).ok()?;
     essentials.find(&pids, &tracked.workload.kind, signs)
 }
 

@@ -1,16 +1,20 @@
 //! Evictions for a hard threshold of memory, with everything that may be away meanwhile.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::scene::{
     ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak, ready_pod,
     tell_story, text, tidy,
 };
+use crate::cgroups::container_of;
+use crate::cluster::container_id;
 use crate::cluster::programs::Program;
+use crate::containers::runtime::Runtime;
 use crate::control_plane::NODE;
 use crate::processes;
 use crate::scenarios::cluster_eyes::condition;
@@ -24,10 +28,36 @@ const KUBELET_AWAY: Duration = Duration::from_secs(15);
 pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let scene = Scene::begin(stage, ENFORCING)?;
     let worker = leak(stage, &scene.pod)?;
+    monitors_keep_their_score(stage, &scene)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
     stage.page(&scene.cluster.kubectl(&["get", "pods", "-o", "wide"])?);
     stage.page(&scene.cluster.kubectl(&["describe", "node", NODE])?);
     tidy(stage, &scene.cluster)
+}
+
+/// Asserts that CRI-O's monitors in the pod's cgroup have the `oom_score_adj` that they give themselves: the agent sets that of the pod's
+/// containers. Without CRI-O there are none.
+fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
+    let container = container_of(stage.layout(), &scene.uid, &container_id(&scene.pod)?)?;
+    let pod = container.directory().parent().context("a container's cgroup is below its pod's")?.to_owned();
+    let mut scores = Vec::new();
+    for entry in fs::read_dir(&pod).with_context(|| format!("read {}", pod.display()))? {
+        let directory = entry.with_context(|| format!("read {}", pod.display()))?.path();
+        if !directory.to_string_lossy().contains("/crio-conmon-") {
+            continue;
+        }
+        for pid in fs::read_to_string(directory.join("cgroup.procs")).context("read the monitor's processes")?.lines() {
+            let path = format!("/proc/{pid}/oom_score_adj");
+            scores.push(fs::read_to_string(&path).with_context(|| format!("read {path}"))?.trim().to_owned());
+        }
+    }
+    let expected: &[&str] = if Runtime::here() == Runtime::Crio { &["-1000"] } else { &[] };
+    stage.check_equal(
+        "oom_score_adj of the runtime's monitors in the pod",
+        &scores,
+        &expected.iter().map(|&score| score.to_owned()).collect(),
+    );
+    Ok(())
 }
 
 /// The API server is away when the pod is killed, so the kubelet restarts it. What runs again is left alone.

@@ -81,9 +81,15 @@ patches:
                   - name: deliver
                     image: localhost/busybox:1
                     imagePullPolicy: Never
-                    volumeMounts: [{{name: oc, mountPath: /bin/oc}}]
+                    volumeMounts:
+                      - {{name: oc, mountPath: /bin/oc}}
+                      # Of a kubectl that is not linked statically.
+                      - {{name: lib, mountPath: /lib}}
+                      - {{name: lib64, mountPath: /lib64}}
                 volumes:
                   - {{name: oc, hostPath: {{path: {kubectl}}}}}
+                  - {{name: lib, hostPath: {{path: /usr/lib}}}}
+                  - {{name: lib64, hostPath: {{path: /usr/lib64}}}}
                   - {{name: journals, persistentVolumeClaim: null, hostPath: {{path: {JOURNALS}}}}}
 "
     )
@@ -105,23 +111,34 @@ pub fn journal_hook(stage: &mut Stage<'_>) -> Result<()> {
     )?;
     deploy(&cluster)?;
 
-    deliver(stage, &cluster, "before")?;
+    deliver(stage, &cluster, "before", "Complete")?;
     expect_hooks(stage, &cluster, "here", &["Another", "NodePressureJournal"])?;
     expect_hooks(stage, &cluster, "elsewhere", &["Another", "NodePressureJournal"])?;
 
     cluster.kubectl(&["-n", MACHINES, "delete", "machines", "--all", "--wait=false"])?;
-    deliver(stage, &cluster, "deleting")?;
+    deliver(stage, &cluster, "deleting", "Complete")?;
     expect_hooks(stage, &cluster, "here", &["Another", "NodePressureJournal"])?;
     expect_hooks(stage, &cluster, "elsewhere", &["Another"])?;
     stage.check(!journal().exists(), || "the journal was stored before the node was drained".to_owned());
 
     let drained = format!(r#"{{"nodeRef":{{"name":"{NODE}"}},"conditions":[{{"type":"Drained","status":"True"}}]}}"#);
     set_status(&cluster, "here", &drained)?;
-    deliver(stage, &cluster, "drained")?;
+    // The journal cannot be written, so the machine waits.
+    fs::set_permissions(JOURNALS, fs::Permissions::from_mode(0o555)).with_context(|| format!("close {JOURNALS}"))?;
+    deliver(stage, &cluster, "full", "Failed")?;
+    expect_hooks(stage, &cluster, "here", &["Another", "NodePressureJournal"])?;
+    fs::set_permissions(JOURNALS, fs::Permissions::from_mode(0o777)).with_context(|| format!("open {JOURNALS}"))?;
+    deliver(stage, &cluster, "drained", "Complete")?;
     expect_hooks(stage, &cluster, "here", &["Another"])?;
-    let text = fs::read_to_string(journal()).context("read the stored journal")?;
-    let stored: Value = serde_json::from_str(&text).context("the stored journal is not JSON")?;
-    stage.check(stored.to_string().contains(&uid), || format!("the journal does not name the evicted pod: {text}"));
+    let mut evidence = 0;
+    for entry in fs::read_dir(journal()).context("read the stored journal")? {
+        let path = entry.context("read the stored journal")?.path();
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let stored: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        // The list of incidents has no ranking.
+        evidence += usize::from(stored.to_string().contains(&uid) && text.contains("ranking"));
+    }
+    stage.check(evidence > 0, || "no stored incident has the ranking of the evicted pod".to_owned());
 
     cluster.kubectl(&["delete", "-k", OVERLAY, "--wait"])?;
     for machine in ["here", "elsewhere"] {
@@ -133,7 +150,7 @@ pub fn journal_hook(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 fn journal() -> &'static Path {
-    Path::new("/tmp/journals/guest.json")
+    Path::new("/tmp/journals/guest")
 }
 
 fn deploy(cluster: &Cluster) -> Result<()> {
@@ -153,8 +170,8 @@ fn set_status(cluster: &Cluster, machine: &str, status: &str) -> Result<()> {
     cluster.kubectl(&words).map(drop)
 }
 
-/// Runs the job once, as the CronJob does every minute.
-fn deliver(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+/// Runs the job once, as the CronJob does every minute, and asserts how it ends.
+fn deliver(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, expected: &str) -> Result<()> {
     let job = format!("job/{name}");
     cluster.kubectl(&["-n", NAME, "create", "job", "--from=cronjob/journal-hook", name])?;
     let has_ended = |kind: &str| {
@@ -165,7 +182,7 @@ fn deliver(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
     for line in cluster.kubectl(&["-n", NAME, "logs", &job]).unwrap_or_default().lines() {
         stage.note(line);
     }
-    stage.check(ended && has_ended("Complete"), || format!("{job} did not complete"));
+    stage.check(ended && has_ended(expected), || format!("{job} did not end as {expected}"));
     Ok(())
 }
 
