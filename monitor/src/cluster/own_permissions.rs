@@ -21,7 +21,7 @@ pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'st
             &client,
             "authorization.k8s.io",
             "SelfSubjectAccessReview",
-            spec(permission, client.default_namespace()),
+            spec(permission, client.default_namespace(), access.node_name()),
         )
         .await;
         if !is_allowed(&reviewed.map_err(|failure| failure.to_string())?) {
@@ -62,12 +62,28 @@ fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
     permission.component == Component::Agent && is_in_use
 }
 
-fn spec(permission: &Permission, namespace: &str) -> Value {
-    let Permission { verb, group, resource, scope, .. } = *permission;
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+/// Returns the access as the agent needs it. The node authorizer grants a kubelet's identity the objects of its own node alone: the node by
+/// its name, which the API server also takes from a field selector, and since Kubernetes 1.32 the pods by their field selector. Earlier
+/// versions ignore the selector.
+fn spec(permission: &Permission, namespace: &str, node: &str) -> Value {
+    let Permission { verb, group, resource: path, scope, .. } = *permission;
+    let (resource, subresource) = path.split_once('/').unwrap_or((path, ""));
     let namespace = if scope == Scope::Namespace { namespace } else { "" };
-    json!({"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "subresource": subresource,
-        "namespace": namespace}})
+    let mut attributes = json!({"verb": verb, "group": group, "resource": resource, "subresource": subresource,
+        "namespace": namespace});
+    if matches!((verb, resource), (_, "nodes") | ("patch" | "delete", "leases")) {
+        attributes["name"] = node.into();
+    }
+    let field = match (verb, resource) {
+        ("list" | "watch", "pods") => Some("spec.nodeName"),
+        ("list" | "watch", "nodes") => Some("metadata.name"),
+        _ => None,
+    };
+    if let Some(field) = field {
+        let requirement = json!({"key": field, "operator": "In", "values": [node]});
+        attributes["fieldSelector"] = json!({"requirements": [requirement]});
+    }
+    json!({"resourceAttributes": attributes})
 }
 
 #[cfg(test)]
@@ -96,7 +112,28 @@ mod tests {
     #[test]
     fn a_subresource_is_a_field_of_its_own() {
         let eviction = PERMISSIONS.iter().find(|it| it.resource == "pods/eviction").unwrap();
-        let attributes = &spec(eviction, "n")["resourceAttributes"];
+        let attributes = &spec(eviction, "n", "node")["resourceAttributes"];
         assert_eq!((&attributes["resource"], &attributes["subresource"]), (&json!("pods"), &json!("eviction")));
+        assert_eq!((&attributes["name"], &attributes["fieldSelector"]), (&Value::Null, &Value::Null));
+    }
+
+    #[test]
+    fn an_access_is_that_to_the_own_node() {
+        let node_of = |verb: &str, resource: &str| {
+            let of_agent =
+                |it: &&Permission| it.component == Component::Agent && (it.verb, it.resource) == (verb, resource);
+            let spec = spec(PERMISSIONS.iter().find(of_agent).unwrap(), "n", "worker-1");
+            let attributes = &spec["resourceAttributes"];
+            (attributes["name"].clone(), attributes["fieldSelector"]["requirements"][0].clone())
+        };
+        let selected = |key: &str| json!({"key": key, "operator": "In", "values": ["worker-1"]});
+        for verb in ["list", "watch"] {
+            assert_eq!(node_of(verb, "pods"), (Value::Null, selected("spec.nodeName")));
+            assert_eq!(node_of(verb, "nodes"), (json!("worker-1"), selected("metadata.name")));
+        }
+        for (verb, resource) in [("get", "nodes"), ("patch", "nodes"), ("patch", "nodes/status"), ("patch", "leases")] {
+            assert_eq!(node_of(verb, resource), (json!("worker-1"), Value::Null), "{verb} {resource}");
+        }
+        assert_eq!(node_of("create", "leases"), (Value::Null, Value::Null), "a new object has no name yet");
     }
 }
