@@ -30,9 +30,22 @@ pub fn apply(content_type: &str, original: &Value, patch: &[u8]) -> Result<Value
         }
         "application/json-patch+json" => {
             let patch: Vec<PatchOperation> = serde_json::from_slice(patch).map_err(unreadable)?;
-            json_patch::patch(&mut object, &patch).map_err(|_| Failure::inapplicable())?;
+            for operation in &patch {
+                if !is_absent_as_wanted(&object, operation) {
+                    let operation = std::slice::from_ref(operation);
+                    json_patch::patch(&mut object, operation).map_err(|_| Failure::inapplicable())?;
+                }
+            }
             Ok(object)
         }
         _ => Err(Failure::unsupported_media_type()),
     }
+}
+
+/// Returns whether the operation is a test for null of a member that an object does not have. Such a test succeeds, unlike in RFC 6902.
+fn is_absent_as_wanted(object: &Value, operation: &PatchOperation) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
+    let path = test.path.as_str();
+    let parent = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
+    test.value.is_null() && parent.is_some_and(Value::is_object) && object.pointer(path).is_none()
 }

@@ -88,6 +88,56 @@ async fn taints_are_replaced_with_conflicts() {
 }
 
 #[tokio::test]
+async fn a_list_of_taints_is_replaced_if_it_is_as_known() {
+    let stage = stage().await;
+    let node = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    let (uid, known) = (&node["metadata"]["uid"], &node["spec"]["taints"]);
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let if_known = |uid: &Value, known: &Value, write: Value| {
+        json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/spec/taints", "value": known},
+            write,
+        ])
+    };
+    let (remove, add) = (
+        || json!({"op": "remove", "path": "/spec/taints"}),
+        |key: &str| json!({"op": "add", "path": "/spec/taints", "value": [taint(key)]}),
+    );
+    // The status changes meanwhile.
+    let condition = json!({"type": "A", "status": "True", "reason": "r", "message": "m"});
+    patch(&stage, "/status", STRATEGIC, &json!({"status": {"conditions": [condition]}})).await;
+    for (name, uid, known, write, expected) in [
+        ("another node", &json!("x"), known, remove(), None),
+        ("no list was known", uid, &Value::Null, add("example.org/a"), None),
+        ("an empty list was known", uid, &json!([]), add("example.org/a"), None),
+        ("as known", uid, known, remove(), Some(Value::Null)),
+        ("no list, as known", uid, &Value::Null, add("example.org/a"), Some(json!([taint("example.org/a")]))),
+        ("another list was known", uid, &json!([taint("example.org/b")]), remove(), None),
+        (
+            "the other",
+            uid,
+            &json!([taint("example.org/a")]),
+            add("example.org/b"),
+            Some(json!([taint("example.org/b")])),
+        ),
+    ] {
+        let answer = patch(&stage, "", JSON, &if_known(uid, known, write)).await;
+        match expected {
+            Some(expected) => assert_eq!((answer.0, &answer.1["spec"]["taints"]), (200, &expected), "{name}"),
+            None => {
+                let message = "the server rejected our request due to an error in our request";
+                assert_eq!(refusal(&answer), (422, "Invalid", message), "{name}");
+                assert!(answer.1["details"]["causes"].is_null(), "{name}: {answer:?}");
+            }
+        }
+    }
+    let nowhere = json!([{"op": "test", "path": "/spec/none/none", "value": null}]);
+    assert_eq!(patch(&stage, "", JSON, &nowhere).await.0, 422, "the object has no such parent");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn another_uid_is_invalid_in_a_patch_and_a_conflict_in_an_update() {
     let stage = stage().await;
     let pod = stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
