@@ -30,7 +30,6 @@ pub mod reviews;
 pub mod status;
 pub mod sweeper;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,19 +98,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the threads, if there is an API server. Call it before the loop raises its own priority, which threads inherit. The pod
-    /// cache is kept beside `lock_file`.
-    pub fn start(options: KubernetesOptions, ledger: Ledger, lock_file: &Path) -> std::io::Result<Self> {
-        let access = Access::find(&options).map(|access| access.beside(lock_file));
-        Self::start_on(options, access, ledger)
-    }
-
     /// Starts the threads with a given API server and an empty ledger. Without `access` everything that is sent is refused.
     pub fn start_with(options: KubernetesOptions, access: Option<Access>) -> std::io::Result<Self> {
         Self::start_on(options, access, Ledger::default())
     }
 
-    /// Starts the threads with a given API server, and finishes the evictions that `ledger` holds.
+    /// Starts the threads, if there is an API server, and finishes the evictions that `ledger` holds. Call it before the loop raises its own
+    /// priority, which threads inherit.
     pub fn start_on(options: KubernetesOptions, access: Option<Access>, ledger: Ledger) -> std::io::Result<Self> {
         let ledger = Arc::new(ledger);
         let shared = Arc::new(Shared::default());

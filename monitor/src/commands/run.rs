@@ -57,16 +57,17 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     }
     share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
-    let has_api_server = Access::find(&config.kubernetes).is_some();
+    // The same in every pool.
+    let access = Access::find(&config.kubernetes);
     let private = private_namespaces(config.strictest_mode())?;
-    let pool = PoolChoice::of(config, has_api_server);
+    let pool = PoolChoice::of(config, access.is_some());
     let config = pool.choose();
     thaw_left_frozen(&config);
     restore_scores(&config, pool.mode_for_rests());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
-    let served = runtime.block_on(serve((config, pool), private, file, format == LogFormat::Text, log));
+    let served = runtime.block_on(serve((config, pool), access, private, file, format == LogFormat::Text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     Ok(served?)
@@ -172,6 +173,7 @@ pub(super) const SWAP_ON: &str =
 
 async fn serve(
     (config, pool): (MonitorConfig, PoolChoice),
+    access: Option<Access>,
     private: Option<String>,
     file: Option<(PathBuf, Fingerprint, Options)>,
     text: bool,
@@ -181,8 +183,7 @@ async fn serve(
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(anyhow::Error::msg)?;
     let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
-    let has_api_server = Access::find(&config.kubernetes).is_some();
-    let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
+    let tree = tree.with_candidates(config.candidates.clone(), access.is_some(), &config.runtime.endpoint);
     let releaser = Releaser::start().context("cannot start the thread that releases memory")?;
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
@@ -215,7 +216,8 @@ async fn serve(
     let walker = Arc::new(walker.context("cannot start the thread that measures disks")?);
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster = Cluster::start(config.kubernetes.clone(), ledger, &config.lock_file);
+    let access = access.map(|access| access.beside(&config.lock_file));
+    let cluster = Cluster::start_on(config.kubernetes.clone(), access, ledger);
     let cluster = cluster.context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {
