@@ -41,10 +41,18 @@ pub struct Timeouts {
     /// Within this time the agents of all nodes list again after a 410.
     pub spread: Duration,
 }
+    /// Within this time the agents of all nodes renew their watches after a broken connection. client-go takes 0.8 s; an eviction reads its
+    /// pod itself and needs no watch.
+    pub renewal: Duration,
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { answer: Duration::from_secs(15), silence: Duration::from_secs(150), spread: Duration::from_secs(10) }
+        Self {
+            answer: Duration::from_secs(15),
+            silence: Duration::from_secs(150),
+            spread: Duration::from_secs(10),
+            renewal: Duration::from_secs(5),
+        }
     }
 }
 

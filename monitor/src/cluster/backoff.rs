@@ -36,9 +36,26 @@ pub(super) fn jittered(wait: Duration) -> Duration {
     wait / 2 + wait.saturating_mul(share) / 2_048
 }
 
+/// Returns a random wait of at most `longest`.
+pub(super) fn spread(longest: Duration) -> Duration {
+    (jittered(longest) - longest / 2).saturating_mul(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_return_spread_over_the_whole_time() {
+        let longest = Duration::from_secs(20);
+        let waits: Vec<Duration> = (0..200).map(|_| spread(longest)).collect();
+        assert!(waits.iter().all(|wait| *wait <= longest));
+        for quarter in 0..4 {
+            let from = longest * quarter / 4;
+            let in_quarter = waits.iter().filter(|wait| **wait >= from && **wait <= from + longest / 4).count();
+            assert!(in_quarter > 20, "{in_quarter} of 200 in quarter {quarter}");
+        }
+    }
 
     #[test]
     fn waits_double_within_bounds_and_reset() {

@@ -26,9 +26,11 @@ pub mod permissions;
 mod pod_cache;
 mod pod_reflector;
 mod reflector;
+mod resource_version;
 pub mod reviews;
 pub mod status;
 pub mod sweeper;
+mod watch_stream;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,7 +19,8 @@ use super::api_client::Context;
 use super::api_state::{Event, State};
 use super::lenient_json;
 use super::pod_cache::PodCache;
-use super::reflector::{self, Frame, Reflector};
+use super::reflector::{self, Reflector};
+use super::watch_stream::Frame;
 
 /// Changes within this time are published together: the loop looks at all pods each time.
 const PUBLISH_DELAY: Duration = Duration::from_secs(1);

@@ -1,25 +1,27 @@
 //! Lists objects of one kind once, then watches them, as every Kubernetes client does, with little memory.
 //!
-//! A list is split into its objects as it comes in, and of each object only the needed fields are kept. A watch resumes where the last one
-//! ended. If the API server has forgotten that resource version (410), or its store was restored from a backup and is older, everything is
-//! listed again. Objects that a complete list does not name do not exist any more.
+//! A list is split into its objects as it comes in, and of each object only the needed fields are kept. Objects that a complete list does
+//! not name do not exist any more.
 //!
-//! A 410 may reach the agents of all nodes in the same second. So they wait for different times, and list from the API server's cache.
+//! A watch resumes where the last one ended, by one request. Everything is listed again if the API server has forgotten that resource
+//! version (410), or if its store was restored from a backup and is older. A watch of an older store stays silent, so the versions are
+//! compared after a silence, and after repeated refusals.
+//!
+//! A 410, or the end of an API server, may reach the agents of all nodes in the same second. So they wait for different times, and list
+//! from the API server's cache. The end that a watch has asked for differs from agent to agent, and is followed by the next watch at once.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
-
-use crate::workloads::json_defaults::or_default;
 
 use super::api_answer::{self, AnswerBody, Refusal};
 use super::api_client::{Context, Timeouts};
-use super::backoff::{Backoff, jittered};
+use super::backoff::{Backoff, jittered, spread};
 use super::list_stream::ListStream;
+use super::resource_version::is_older;
+use super::watch_stream::{Change, End, Frame, Meta, WatchStream};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -29,14 +31,16 @@ const HELD: Duration = Duration::from_secs(5);
 const WATCH_TIME: Duration = Duration::from_secs(600);
 /// Changes within this time are taken together: a wake-up for each costs more than to read it.
 const BATCH_TIME: Duration = Duration::from_millis(200);
-/// Bytes; a line of a watch holds one object.
-const LONGEST_LINE: usize = 8 << 20;
+/// A watch that ends so much before the time that it has asked for was cut.
+const EARLY: Duration = Duration::from_secs(2);
+/// Refusals in a row after which the store's version is compared, once.
+const REFUSALS: u32 = 2;
 
 /// Keeps the objects of one kind.
 pub(super) trait Reflector {
     /// The collection: `/api/v1/pods`.
     const PATH: &'static str;
-    /// The objects are so few that they are listed again whenever a watch has ended.
+    /// The objects are so few that they are listed again instead of comparing the store's version.
     const IS_SMALL: bool;
 
     fn field_selector(&self) -> String;
@@ -66,8 +70,18 @@ pub(super) trait Reflector {
 enum Next {
     List(Source),
     /// Watch from this resource version after checking that the store is not older.
-    Resume(String),
+    Check(String),
     Watch(String),
+}
+
+impl Next {
+    /// Returns the next request after the `times`th refusal in a row. It may be due to the version, if the store was restored from a backup.
+    fn after_refusal(self, refusal: &Refusal, times: u32) -> Self {
+        match self {
+            Self::Watch(version) if refusal.status.is_some() && times == REFUSALS => Self::Check(version),
+            next => next,
+        }
+    }
 }
 
 /// Where the API server reads a list.
@@ -108,8 +122,8 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
     let (mut next, mut failures) = (Next::List(Source::Cache), 0_u32);
     loop {
         let begun = Instant::now();
-        // A successful check of the store's version does not mean that the refused request will work.
-        let is_check = matches!(next, Next::Resume(_));
+        // A successful comparison does not mean that the refused request will work.
+        let is_check = matches!(next, Next::Check(_));
         let (then, outcome) = step(context, reflector, next).await;
         next = then;
         if outcome.is_ok() && begun.elapsed() >= HELD {
@@ -120,7 +134,10 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
         }
         match outcome {
             Ok(Wait::None) => {}
-            Ok(Wait::Backoff) => tokio::time::sleep(backoff.next_wait(None)).await,
+            Ok(Wait::Renewal) => {
+                let wait = spread(context.server.timeouts().renewal).max(backoff.next_wait(None));
+                tokio::time::sleep(wait).await;
+            }
             Ok(Wait::Spread) => {
                 let wait = spread(context.server.timeouts().spread) + backoff.next_wait(None);
                 tokio::time::sleep(wait).await;
@@ -128,6 +145,7 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
             Err(refusal) => {
                 failures = failures.saturating_add(1);
                 reflector.failed(&refusal, failures);
+                next = next.after_refusal(&refusal, failures);
                 if refusal.status.is_none() || refusal.status == Some(StatusCode::UNAUTHORIZED) {
                     context.server.renew().await;
                 }
@@ -138,16 +156,20 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     None,
-    Backoff,
+    /// Agents of all nodes may have to renew their watches at the same time.
+    Renewal,
     /// Agents of all nodes may have to list at the same time.
     Spread,
 }
 
-/// Returns a random wait of at most `longest`.
-fn spread(longest: Duration) -> Duration {
-    (jittered(longest) - longest / 2).saturating_mul(2)
+impl Wait {
+    /// Returns the wait after a watch that has ended without an error of the API server.
+    fn after_watch(lasted: Duration, asked_for: Duration) -> Self {
+        if lasted.saturating_add(EARLY) >= asked_for { Self::None } else { Self::Renewal }
+    }
 }
 
 async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) -> (Next, Result<Wait, Refusal>) {
@@ -156,8 +178,11 @@ async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) ->
             Ok(version) => (Next::Watch(version), Ok(Wait::None)),
             Err(refusal) => (Next::List(source.after(&refusal)), Err(refusal)),
         },
-        Next::Resume(_) if R::IS_SMALL => (Next::List(Source::Cache), Ok(Wait::Backoff)),
-        Next::Resume(version) => match store_version(context).await {
+        Next::Check(version) if R::IS_SMALL => match list(context, reflector, &Source::Cache).await {
+            Ok(version) => (Next::Watch(version), Ok(Wait::None)),
+            Err(refusal) => (Next::Check(version), Err(refusal)),
+        },
+        Next::Check(version) => match store_version(context).await {
             Ok(now) if is_older(&now, &version) => {
                 tracing::warn!(
                     event = "store_went_back",
@@ -170,9 +195,9 @@ async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) ->
             Ok(_) => (Next::Watch(version), Ok(Wait::None)),
             // The version cannot be read.
             Err(refusal) if refusal.status.is_some_and(|status| status.is_client_error()) => {
-                (Next::List(Source::Cache), Ok(Wait::Backoff))
+                (Next::List(Source::Cache), Ok(Wait::Renewal))
             }
-            Err(refusal) => (Next::Resume(version), Err(refusal)),
+            Err(refusal) => (Next::Check(version), Err(refusal)),
         },
         Next::Watch(version) => watch(context, reflector, version).await,
     }
@@ -220,49 +245,25 @@ async fn store_version(context: &Context) -> Result<String, Refusal> {
     Ok(meta.resource_version)
 }
 
-/// Compares resource versions as numbers, which Kubernetes 1.35 specifies (KEP-5504) and earlier versions allowed in practice. A version
-/// that is no number is not older.
-fn is_older(now: &str, seen: &str) -> bool {
-    matches!((now.parse::<u64>(), seen.parse::<u64>()), (Ok(now), Ok(seen)) if now < seen)
-}
-
-/// A bookmark, an object of which no more is needed, or what is around the items of a list.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Frame {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) metadata: Meta,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Meta {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) uid: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) resource_version: String,
-    /// Of a list that has more pages.
-    #[serde(rename = "continue", deserialize_with = "or_default")]
-    pub(super) next: String,
-}
-
 /// Watches from `version` on, until the server ends the watch.
 async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: String) -> (Next, Result<Wait, Refusal>) {
     let Timeouts { answer, silence, .. } = context.server.timeouts();
+    let time = jittered(WATCH_TIME);
     let path = format!(
         "{}?fieldSelector={}&watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         R::PATH,
         escaped(&reflector.field_selector()),
         escaped(&version),
-        jittered(WATCH_TIME).as_secs()
+        time.as_secs()
     );
+    let begun = Instant::now();
     let mut body = match api_answer::get(&context.client, &path, answer).await {
         Ok(body) => body,
         Err(refusal) if refusal.is_gone() => return (Next::List(Source::CacheSince(version)), Ok(Wait::Spread)),
-        Err(refusal) => return (Next::Resume(version), Err(refusal)),
+        Err(refusal) => return (Next::Watch(version), Err(refusal)),
     };
     reflector.answered();
-    let mut lines = Lines { version, waiting: Vec::new() };
+    let mut stream = WatchStream::from(version);
     let mut silent_at = Instant::now() + silence;
     let mut taken = None;
     loop {
@@ -274,25 +275,28 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
             piece = next_piece(&mut body, taken) => {
                 taken = Some(Instant::now());
                 let Some(Ok(piece)) = piece else {
-                    // The server or the connection has ended; the next request finds out which.
                     reflector.publish();
-                    return (Next::Resume(lines.version), Ok(Wait::Backoff));
+                    return (Next::Watch(stream.version), Ok(Wait::after_watch(begun.elapsed(), time)));
                 };
                 silent_at = Instant::now() + silence;
                 reflector.answered();
-                if let Err(end) = lines.take(&piece, reflector) {
+                let apply = |change: Change<'_>| match change {
+                    Change::Put(object) => reflector.put(object),
+                    Change::Removed(object) => reflector.remove(object),
+                };
+                if let Err(end) = stream.take(&piece, apply) {
                     reflector.publish();
                     return match end {
-                        End::Gone => (Next::List(Source::CacheSince(lines.version)), Ok(Wait::Spread)),
+                        End::Gone => (Next::List(Source::CacheSince(stream.version)), Ok(Wait::Spread)),
                         End::Unreadable(reason) => {
-                            (Next::List(Source::CacheSince(lines.version)), Err(Refusal::unanswered(reason)))
+                            (Next::List(Source::CacheSince(stream.version)), Err(Refusal::unanswered(reason)))
                         }
-                        End::Refused(refusal) => (Next::Resume(lines.version), Err(refusal)),
+                        End::Refused(refusal) => (Next::Watch(stream.version), Err(refusal)),
                     };
                 }
             }
-            // No bookmark within the timeout: the connection is dead.
-            () = tokio::time::sleep_until(silent_at) => return (Next::Resume(lines.version), Ok(Wait::None)),
+            // No bookmark within the timeout: the connection is dead, or the store is older than the version.
+            () = tokio::time::sleep_until(silent_at) => return (Next::Check(stream.version), Ok(Wait::None)),
         }
     }
 }
@@ -311,74 +315,6 @@ async fn next_piece(body: &mut AnswerBody, taken: Option<Instant>) -> Option<Res
         std::thread::sleep(BATCH_TIME);
     }
     body.next().await
-}
-
-/// Why a watch cannot continue.
-enum End {
-    /// The server has forgotten the resource version (410).
-    Gone,
-    Refused(Refusal),
-    /// The text is no watch.
-    Unreadable(String),
-}
-
-/// The text of a watch, one event a line.
-struct Lines {
-    /// The resource version up to which everything is taken in.
-    version: String,
-    waiting: Vec<u8>,
-}
-
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-impl Lines {
-    fn take(&mut self, piece: &[u8], reflector: &mut impl Reflector) -> Result<(), End> {
-        self.waiting.extend_from_slice(piece);
-        let mut begin = 0;
-        while let Some(length) = self.waiting[begin..].iter().position(|byte| *byte == b'\n') {
-            let line = self.waiting[begin..begin + length].trim_ascii();
-            begin += length + 1;
-            if !line.is_empty()
-                && let Some(version) = event(line, reflector)?
-            {
-                self.version = version;
-            }
-        }
-        self.waiting.drain(..begin);
-        if self.waiting.len() > LONGEST_LINE {
-            return Err(End::Unreadable("a line of the watch is longer than any object".to_owned()));
-        }
-        Ok(())
-    }
-}
-
-/// Takes in one event; returns its resource version.
-fn event(line: &[u8], reflector: &mut impl Reflector) -> Result<Option<String>, End> {
-    let unreadable = |error: &dyn std::fmt::Display| End::Unreadable(format!("the watch cannot be read: {error}"));
-    let Line { kind, object } = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
-    let object = object.get();
-    Ok(match kind {
-        "ADDED" | "MODIFIED" => reflector.put(object),
-        "DELETED" => reflector.remove(object),
-        "BOOKMARK" => {
-            let bookmark: Frame = serde_json::from_str(object).map_err(|error| unreadable(&error))?;
-            Some(bookmark.metadata.resource_version)
-        }
-        "ERROR" => {
-            let status = serde_json::from_str(object).unwrap_or_default();
-            let refusal = Refusal::from_status(api_answer::code_of(&status), &status);
-            return Err(if refusal.is_gone() { End::Gone } else { End::Refused(refusal) });
-        }
-        // A type of a later Kubernetes.
-        _ => None,
-    }
-    .filter(|version| !version.is_empty()))
 }
 
 /// Percent-encodes a value of a query.

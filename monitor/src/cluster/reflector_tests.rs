@@ -1,93 +1,5 @@
 use super::*;
 
-/// Records the calls.
-#[derive(Default)]
-struct Notes(Vec<String>);
-
-impl Reflector for Notes {
-    const PATH: &'static str = "/api/v1/pods";
-    const IS_SMALL: bool = false;
-
-    fn field_selector(&self) -> String {
-        String::new()
-    }
-    fn begin(&mut self) {}
-    fn listed(&mut self, _: &[u8]) {}
-    fn end(&mut self) {}
-    fn put(&mut self, object: &str) -> Option<String> {
-        self.0.push(format!("+{object}"));
-        Some("8".to_owned())
-    }
-    fn remove(&mut self, object: &str) -> Option<String> {
-        self.0.push(format!("-{object}"));
-        Some("9".to_owned())
-    }
-    fn answered(&mut self) {}
-    fn failed(&mut self, _: &Refusal, _: u32) {}
-    fn due(&self) -> Option<Instant> {
-        None
-    }
-    fn publish(&mut self) {}
-    async fn outdated(&mut self) {
-        std::future::pending::<()>().await;
-    }
-}
-
-fn lines() -> Lines {
-    Lines { version: "1".to_owned(), waiting: Vec::new() }
-}
-
-#[test]
-fn events_are_read_wherever_the_text_breaks() {
-    let text = concat!(
-        r#"{"type":"ADDED","object":{"a":1},"new":[{}]}"#,
-        "\n\n",
-        r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"12","annotations":{}}}}"#,
-        "\r\n",
-        r#"{"object":{"b":2},"type":"DELETED"}"#,
-        "\n",
-        r#"{"type":"LATER","object":{}}"#,
-        "\n",
-    );
-    for step in 1..text.len() {
-        let (mut lines, mut notes) = (lines(), Notes::default());
-        for piece in text.as_bytes().chunks(step) {
-            assert!(lines.take(piece, &mut notes).is_ok());
-        }
-        assert_eq!(notes.0, [r#"+{"a":1}"#, r#"-{"b":2}"#]);
-        assert_eq!((lines.version.as_str(), lines.waiting.len()), ("9", 0));
-    }
-}
-
-#[test]
-fn a_forgotten_version_differs_from_other_errors() {
-    let error = |object: &str| {
-        let line = format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n");
-        lines().take(line.as_bytes(), &mut Notes::default()).err()
-    };
-    assert!(matches!(error(r#"{"kind":"Status","code":410,"reason":"Expired"}"#), Some(End::Gone)));
-    assert!(
-        matches!(error(r#"{"code":500,"message":"etcd"}"#), Some(End::Refused(refusal)) if refusal.reason.contains("etcd"))
-    );
-    let end = lines().take(b"<html>\n", &mut Notes::default());
-    assert!(matches!(end, Err(End::Unreadable(_))));
-}
-
-#[test]
-fn an_incomplete_event_is_ignored() {
-    let (mut lines, mut notes) = (lines(), Notes::default());
-    assert!(lines.take(br#"{"type":"ADDED","object":{"a":1}"#, &mut notes).is_ok());
-    assert_eq!((notes.0.len(), lines.version.as_str()), (0, "1"));
-}
-
-#[test]
-fn an_older_store_is_known_by_its_version() {
-    assert!(is_older("5", "1000"));
-    for (now, seen) in [("1000", "1000"), ("1001", "1000"), ("x", "1"), ("1", "")] {
-        assert!(!is_older(now, seen), "{now} {seen}");
-    }
-}
-
 #[test]
 fn selectors_are_escaped() {
     assert_eq!(escaped("spec.nodeName=a-1.b"), "spec.nodeName%3Da-1.b");
@@ -111,13 +23,30 @@ fn a_cache_that_is_too_old_leads_to_the_store() {
 }
 
 #[test]
-fn nodes_return_spread_over_the_whole_time() {
-    let longest = Duration::from_secs(20);
-    let waits: Vec<Duration> = (0..200).map(|_| spread(longest)).collect();
-    assert!(waits.iter().all(|wait| *wait <= longest));
-    for quarter in 0..4 {
-        let from = longest * quarter / 4;
-        let in_quarter = waits.iter().filter(|wait| **wait >= from && **wait <= from + longest / 4).count();
-        assert!(in_quarter > 20, "{in_quarter} of 200 in quarter {quarter}");
+fn only_a_watch_that_was_cut_waits_for_its_renewal() {
+    let asked_for = Duration::from_secs(400);
+    for (name, lasted, expected) in [
+        ("its own end", asked_for, Wait::None),
+        ("the server's clock is fast", Duration::from_secs(399), Wait::None),
+        ("the server stops", Duration::from_secs(397), Wait::Renewal),
+        ("a server that ends each watch at once", Duration::ZERO, Wait::Renewal),
+    ] {
+        assert_eq!(Wait::after_watch(lasted, asked_for), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_watch_refused_twice_compares_the_versions() {
+    let [watch, check] = [Next::Watch, Next::Check].map(|next| next("7".to_owned()));
+    let server_error = Some(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, before, status, times, expected) in [
+        ("refused once", &watch, server_error, 1, &watch),
+        ("refused twice", &watch, server_error, 2, &check),
+        ("refused since", &watch, server_error, 3, &watch),
+        ("no connection", &watch, None, 9, &watch),
+        ("refused comparison", &check, server_error, 9, &check),
+    ] {
+        let refusal = Refusal { status, ..Refusal::unanswered("") };
+        assert_eq!(before.clone().after_refusal(&refusal, times), *expected, "{name}");
     }
 }

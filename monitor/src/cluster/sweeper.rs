@@ -16,9 +16,9 @@ use serde::de::IgnoredAny;
 use super::api_call::{Failure, TIMEOUT, call};
 use super::api_client::Access;
 use super::condition_names::{self, Owner};
-use super::reflector::Meta;
 use super::status::node_object::{NodeCondition, NodeObject, taint_name};
 use super::status::status_patches;
+use super::watch_stream::Meta;
 use super::{api_time, lease};
 use agent_lives::{AgentLives, Dead, Lease};
 

@@ -1,5 +1,5 @@
-//! Measures what the API clients of many agents send: during a rollout, idle, in a wave of memory pressure and after a restart of the API
-//! server. The agents are hollow: one [`Cluster`](node_pressure_monitor::cluster::Cluster) for each node, with the timeouts and the
+//! Measures what the API clients of many agents send: during a rollout, idle, in a wave of memory pressure, after their connections were cut
+//! and after a restart of the API server. The agents are hollow: one [`Cluster`](node_pressure_monitor::cluster::Cluster) for each node, with the timeouts and the
 //! heartbeat of production, and nothing that measures or decides.
 //!
 //! Prints one row for each phase and `fleet NODES nodes: idle RATE requests/s of BUDGET, restart COUNT requests in a second of BUDGET`;
@@ -32,6 +32,8 @@ const PRESSURED: usize = 10;
 const ONSET: Duration = Duration::from_secs(10);
 const PRESSURE: Duration = Duration::from_secs(20);
 const WAVE: Duration = Duration::from_secs(60);
+/// The time to renew all watches whose connections were cut.
+const AFTER_CUT: Duration = Duration::from_secs(15);
 const AWAY: Duration = Duration::from_secs(10);
 const AFTER_RESTART: Duration = Duration::from_secs(60);
 /// Requests a second of a kubelet at rest: the Lease every quarter of `nodeLeaseDurationSeconds` (40 s); GET and PATCH of the node every
@@ -39,8 +41,7 @@ const AFTER_RESTART: Duration = Duration::from_secs(60);
 const OF_KUBELET: f64 = 1.0 / 10.0 + 2.0 / 300.0;
 /// The promised share of a kubelet's requests at rest. Both figures are without the requests that renew watches.
 const SHARE_OF_KUBELET: f64 = 0.2;
-/// The promised requests for each agent in the busiest second after a restart. 0.8 to 1.1 were measured; in step they would be 4, two for
-/// each of two watches.
+/// The promised requests for each agent in the busiest second after a restart. In step they would be 2, one for each watch.
 const AFTER_RESTART_PROMISED: f64 = 1.5;
 
 fn main() {
@@ -66,6 +67,7 @@ async fn measure() -> Result<()> {
     let of_kubelets = OF_KUBELET * f64::from(count);
     traffic::print_kubelets(count, of_kubelets);
     wave(&stage, &nodes, &agents).await?.print();
+    cut(&stage).await?.print();
     let restarted = restart(&stage, &agents).await?;
     restarted.print();
     println!(
@@ -108,6 +110,14 @@ async fn wave(stage: &Stage, nodes: &[Node], agents: &Agents) -> Result<Row> {
         }
     }
     sleep_until(begun + WAVE).await;
+    phase.end()
+}
+
+/// Cuts all connections. The server stays.
+async fn cut(stage: &Stage) -> Result<Row> {
+    let phase = Phase::begin("connections cut", stage.server.log());
+    stage.server.cut_connections();
+    sleep(AFTER_CUT).await;
     phase.end()
 }
 

@@ -61,12 +61,12 @@ impl Row {
         self.seconds.values().copied().max().unwrap_or_default()
     }
 
-    /// Returns the requests a second other than those that so many agents need to renew their two watches: two requests for each, at most
+    /// Returns the requests a second other than those that so many agents need to renew their two watches: one request for each, at most
     /// every 5 minutes.
     pub fn per_second_without_renewals(&self, nodes: u32) -> f64 {
         let is_of_watch = |kind: &str| kind.starts_with("LIST") || kind.starts_with("WATCH");
         let of_watches = self.kinds.iter().filter(|(kind, _)| is_of_watch(kind)).map(|(_, count)| count).sum();
-        let renewals = f64::from(nodes) * 4.0 / WATCH_LASTS.as_secs_f64();
+        let renewals = f64::from(nodes) * 2.0 / WATCH_LASTS.as_secs_f64();
         self.per_second(self.requests - of_watches) + (self.per_second(of_watches) - renewals).max(0.0)
     }
 

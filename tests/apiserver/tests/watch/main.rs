@@ -7,6 +7,7 @@ mod away;
 mod cut;
 mod following;
 mod node;
+mod renewal;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,8 +20,12 @@ use serde_json::Value;
 /// A time limit that suffices on the slowest machine.
 const LATE: Duration = Duration::from_secs(60);
 /// Timeouts shorter than an agent's, so that tests wait less.
-const TIMEOUTS: Timeouts =
-    Timeouts { answer: Duration::from_secs(2), silence: Duration::from_secs(4), spread: Duration::from_millis(300) };
+const TIMEOUTS: Timeouts = Timeouts {
+    answer: Duration::from_secs(2),
+    silence: Duration::from_secs(4),
+    spread: Duration::from_millis(300),
+    renewal: Duration::from_millis(300),
+};
 
 /// A stage and the threads of an agent on its node.
 struct Scene {
