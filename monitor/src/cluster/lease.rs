@@ -15,7 +15,7 @@ use crate::units::Degradations;
 use super::api_call::{Failure, STOP_TIMEOUT, TIMEOUT, call};
 use super::api_client::Context;
 use super::api_time;
-use super::backoff::{Backoff, jittered};
+use super::backoff::{Backoff, jittered, spread};
 use super::node_digest::NodeDigest;
 
 /// Name among the missing capabilities.
@@ -30,6 +30,24 @@ pub(super) fn leases(client: &kube::Client) -> Request {
     Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", client.default_namespace()))
 }
 
+/// The time of the heartbeat within its interval. A rollout, an outage of the API server and a new configuration make many agents renew in
+/// the same seconds. The renewal after that comes after a random part of the interval, so that the heartbeats spread over all of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Phase {
+    is_random: bool,
+}
+
+impl Phase {
+    /// Returns the wait after a successful renewal, at most the promised heartbeat.
+    fn after_renewal(&mut self, heartbeat: Duration) -> Duration {
+        if std::mem::replace(&mut self.is_random, true) {
+            heartbeat.mul_f64(0.9) + jittered(heartbeat / 10)
+        } else {
+            spread(heartbeat)
+        }
+    }
+}
+
 /// Renews the Lease for ever.
 pub(super) async fn keep(
     context: &Context,
@@ -38,6 +56,7 @@ pub(super) async fn keep(
 ) {
     let leases = leases(&context.client);
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    let mut phase = Phase::default();
     let mut degradations = Degradations::default();
     loop {
         let heartbeat = options.borrow_and_update().heartbeat;
@@ -48,15 +67,20 @@ pub(super) async fn keep(
         let wait = match renewed {
             Ok(()) => {
                 backoff.reset();
-                // Jitter must not delay the promised heartbeat.
-                heartbeat.mul_f64(0.9) + jittered(heartbeat / 10)
+                phase.after_renewal(heartbeat)
             }
-            Err(failure) => backoff.next_wait(failure.retry_after()).min(heartbeat),
+            Err(failure) => {
+                phase = Phase::default();
+                backoff.next_wait(failure.retry_after()).min(heartbeat)
+            }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            changed = options.changed() => if changed.is_err() {
-                std::future::pending::<()>().await;
+            changed = options.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                phase = Phase::default();
             }
         }
     }
@@ -122,4 +146,37 @@ fn reason(failure: &Failure, namespace: &str) -> Option<String> {
         }
     };
     Some(format!("{failure}; the sweeper takes this agent for dead; {fix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_started_at_once_spread_over_the_interval() {
+        const AGENTS: u32 = 600;
+        let heartbeat = Duration::from_secs(60);
+        // The agents' renewals within each sixth of the third minute.
+        let mut sixths = [0_u32; 6];
+        for _ in 0..AGENTS {
+            let (mut phase, mut at) = (Phase::default(), Duration::ZERO);
+            while at < 3 * heartbeat {
+                if at >= 2 * heartbeat {
+                    sixths[usize::try_from((at - 2 * heartbeat).as_secs() / 10).unwrap()] += 1;
+                }
+                let wait = phase.after_renewal(heartbeat);
+                assert!(wait <= heartbeat, "the promised heartbeat is kept: {wait:?}");
+                at += wait;
+            }
+        }
+        assert!(sixths.iter().all(|renewals| (AGENTS / 12..AGENTS / 3).contains(renewals)), "{sixths:?}");
+    }
+
+    #[test]
+    fn the_wait_is_random_only_once() {
+        let heartbeat = Duration::from_secs(60);
+        let mut phase = Phase::default();
+        phase.after_renewal(heartbeat);
+        assert!((0..20).all(|_| phase.after_renewal(heartbeat) >= heartbeat.mul_f64(0.9)));
+    }
 }
