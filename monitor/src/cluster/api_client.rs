@@ -21,6 +21,7 @@ use super::api_state::{Reporter, State};
 use super::ledger::Ledger;
 use super::maintenance::NodeMarks;
 use super::name_resolution;
+use super::status::node_object::NodeObject;
 
 /// Where a pod finds the token of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -40,10 +41,10 @@ pub struct Timeouts {
     pub silence: Duration,
     /// Within this time the agents of all nodes list again after a 410.
     pub spread: Duration,
-}
     /// Within this time the agents of all nodes renew their watches after a broken connection. client-go takes 0.8 s; an eviction reads its
     /// pod itself and needs no watch.
     pub renewal: Duration,
+}
 
 impl Default for Timeouts {
     fn default() -> Self {
@@ -174,8 +175,8 @@ pub(super) struct Context {
     pub(super) node_name: Arc<str>,
     pub(super) reporter: Reporter,
     pub(super) ledger: Arc<Ledger>,
-    /// The resource version of the node's object as it was last watched.
-    pub(super) node_version: watch::Sender<String>,
+    /// The node's object as it was last listed or watched; none: it was not yet.
+    pub(super) node: watch::Sender<Option<Arc<NodeObject>>>,
 }
 
 /// Returns when the sender is dropped, which means that the loop has ended.

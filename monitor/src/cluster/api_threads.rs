@@ -21,6 +21,7 @@ use super::node_digest::NodeDigest;
 use super::pod_cache::PodCache;
 use super::reviews::Question;
 use super::status::NodeStatus;
+use super::status::node_object::NodeObject;
 use super::{events, evictions, lease, node_reflector, pod_reflector, reviews, status};
 
 /// The working thread's end of what the loop sends.
@@ -39,17 +40,17 @@ pub(super) struct Start {
     pub(super) options: watch::Receiver<KubernetesOptions>,
     pub(super) reporter: Reporter,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) node_version: watch::Sender<String>,
+    pub(super) node: watch::Sender<Option<Arc<NodeObject>>>,
 }
 
 impl Start {
     /// Connects; none: the loop ended first.
     async fn connect(self) -> Option<Context> {
-        let Self { access, options, reporter, ledger, node_version } = self;
+        let Self { access, options, reporter, ledger, node } = self;
         let node_name = access.node_name().into();
         let server = access.connect(&reporter, &options).await?;
         let (client, server) = (server.client().clone(), Arc::new(server));
-        Some(Context { client, server, node_name, reporter, ledger, node_version })
+        Some(Context { client, server, node_name, reporter, ledger, node })
     }
 }
 

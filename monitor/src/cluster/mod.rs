@@ -132,8 +132,8 @@ impl Cluster {
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
                 let reporter = Reporter { shared: Arc::clone(&shared), events: sender };
-                let (ledger, node_version) = (Arc::clone(&ledger), watch::Sender::default());
-                let start = Start { access, options: wanted_options, reporter, ledger, node_version };
+                let (ledger, node) = (Arc::clone(&ledger), watch::Sender::default());
+                let start = Start { access, options: wanted_options, reporter, ledger, node };
                 // The watching thread leaves nothing behind, so stopping does not wait for it.
                 let watching = start.clone();
                 spawn("watches", || api_threads::watch_objects(watching))?;

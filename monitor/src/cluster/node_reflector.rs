@@ -9,6 +9,7 @@ use super::api_client::Context;
 use super::api_state::{Event, NodeFacts};
 use super::maintenance::{Metadata, NodeMarks};
 use super::reflector::{self, Reflector};
+use super::status::node_object::NodeObject;
 
 pub(super) async fn watch(context: &Context) {
     let mut node = NodeReflector { context: context.clone(), listed: None, facts: NodeFacts::default() };
@@ -18,14 +19,25 @@ pub(super) async fn watch(context: &Context) {
 struct NodeReflector {
     context: Context,
     /// While a list is read: the node, once the list has named it.
-    listed: Option<Option<(NodeFacts, String)>>,
+    listed: Option<Option<Read>>,
     facts: NodeFacts,
 }
 
+/// The content of a node's object.
+struct Read {
+    facts: NodeFacts,
+    version: String,
+    /// With the conditions and taints; none: they cannot be read.
+    object: Option<Arc<NodeObject>>,
+}
+
 impl NodeReflector {
-    fn take(&mut self, (facts, version): (NodeFacts, String)) {
+    fn take(&mut self, Read { facts, object, .. }: Read) {
         self.set(facts);
-        self.context.node_version.send_replace(version);
+        // Without the object the task that writes conditions reads the node itself.
+        if object.is_some() {
+            self.context.node.send_replace(object);
+        }
     }
 
     fn set(&mut self, facts: NodeFacts) {
@@ -67,13 +79,13 @@ impl Reflector for NodeReflector {
 
     fn put(&mut self, object: &str) -> Option<String> {
         let node = read(object.as_bytes())?;
-        let version = node.1.clone();
+        let version = node.version.clone();
         self.take(node);
         Some(version)
     }
 
     fn remove(&mut self, object: &str) -> Option<String> {
-        let (_, version) = read(object.as_bytes())?;
+        let version = read(object.as_bytes())?.version;
         let maintenance = Some("its object was deleted".to_owned());
         self.set(NodeFacts { maintenance, ..self.facts.clone() });
         Some(version)
@@ -88,20 +100,22 @@ impl Reflector for NodeReflector {
     }
 
     fn failed(&mut self, refusal: &Refusal, times: u32) {
-        // The pods' reflector reports a server that does not answer.
-        if refusal.status.is_some_and(|status| status.is_client_error()) && times > 1 {
+        // The pods' reflector reports a server that does not answer. After the second refusal the node is listed, which may succeed.
+        if refusal.status.is_some_and(|status| status.is_client_error()) && times > 2 {
             let degradation = Some(refusal.reason.clone());
             self.set(NodeFacts { degradation, ..self.facts.clone() });
         }
     }
 }
 
-/// Returns the needed fields of a node and its resource version.
-fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
+/// Reads the needed fields of a node.
+fn read(object: &[u8]) -> Option<Read> {
     let node: NodeMarks = serde_json::from_slice(object).ok()?;
     let maintenance = node.maintenance();
     let Metadata { uid, resource_version, labels, .. } = node.metadata;
-    Some((NodeFacts { uid, labels, maintenance, degradation: None }, resource_version))
+    let facts = NodeFacts { uid, labels, maintenance, degradation: None };
+    let object = serde_json::from_slice(object).ok().map(Arc::new);
+    Some(Read { facts, version: resource_version, object })
 }
 
 #[cfg(test)]
@@ -116,9 +130,13 @@ mod tests {
                     "status": {{"images": [{{"names": ["x"]}}]}}}}"#
             )
         };
-        let (facts, version) = read(json("null").as_bytes()).unwrap();
-        assert_eq!((facts.uid.as_str(), version.as_str(), facts.maintenance), ("u", "5", None));
-        let (facts, _) = read(json(r#"{"unschedulable": true, "taints": null}"#).as_bytes()).unwrap();
-        assert!(facts.maintenance.is_some());
+        let node = read(json("null").as_bytes()).unwrap();
+        assert_eq!((node.facts.uid.as_str(), node.version.as_str(), node.facts.maintenance), ("u", "5", None));
+        assert_eq!(node.object.unwrap().metadata.resource_version, "5");
+        let node = read(json(r#"{"unschedulable": true, "taints": null}"#).as_bytes()).unwrap();
+        assert!(node.facts.maintenance.is_some() && node.object.is_some());
+        let odd = json(r#"{"unschedulable": true}"#).replace(r#""images": [{"names": ["x"]}]"#, r#""conditions": 7"#);
+        let node = read(odd.as_bytes()).unwrap();
+        assert!(node.facts.maintenance.is_some() && node.object.is_none());
     }
 }

@@ -81,7 +81,7 @@ pub const PERMISSIONS: &[Permission] = &[
     agent("create", "pods/eviction", "evictions by the method `evict`"),
     agent("list", "nodes", "this node, by the field selector metadata.name"),
     agent("watch", "nodes", "whether it is cordoned, drained or updated"),
-    agent("get", "nodes", "the taints, before one is set or removed"),
+    agent("get", "nodes", "the taints, after another client has changed them, and when the agent stops"),
     agent("patch", "nodes", "taints"),
     agent("patch", "nodes/status", "conditions"),
     agent("create", "events", "evictions, OOM kills, conditions"),

@@ -1,12 +1,14 @@
 //! The node's conditions and taints: written when they change, removed when the agent stops.
 //!
-//! Other writers' conditions and taints are kept: conditions are merged by type, and the list of taints is written only if the node has
-//! not changed since it was read.
+//! Other writers' conditions and taints are kept: conditions are merged by type, and the list of taints is written only if it has not
+//! changed since it was read. The node's reflector delivers the object at the start and after changes by other writers.
 
 mod checked_taints;
+mod next_look;
 pub mod node_object;
 pub mod status_patches;
 mod status_writer;
+mod taint_requests;
 pub mod wanted;
 
 use tokio::sync::watch;
@@ -28,7 +30,7 @@ pub(super) async fn keep(
     tainted: watch::Sender<Vec<String>>,
 ) -> bool {
     let mut writer = StatusWriter::new(context, tainted);
-    let mut versions = context.node_version.subscribe();
+    let mut nodes = context.node.subscribe();
     let end = ended(wanted.clone());
     tokio::pin!(end);
     loop {
@@ -44,12 +46,14 @@ pub(super) async fn keep(
             tokio::select! {
                 changed = wanted.changed() => break Some(changed),
                 changed = options.changed() => break Some(changed),
-                _ = versions.changed() => writer.note_version(&versions.borrow_and_update()),
+                _ = nodes.changed() => if let Some(node) = &*nodes.borrow_and_update() {
+                    writer.note_node(node);
+                },
                 () = tokio::time::sleep_until(writer.due(deadline)) => break None,
             }
         };
         let Some(changed) = changed else {
-            writer.forget_node();
+            writer.come_due();
             continue;
         };
         if changed.is_err() {

@@ -17,6 +17,7 @@ pub struct NodeObject {
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
     pub name: String,
+    pub uid: String,
     pub resource_version: String,
 }
 
@@ -70,7 +71,12 @@ impl NodeObject {
     }
 
     pub fn taints(&self) -> &[Value] {
-        self.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+        self.taint_list().unwrap_or_default()
+    }
+
+    /// Returns the list of taints; none: the object has no such field.
+    pub fn taint_list(&self) -> Option<&[Value]> {
+        self.spec.as_ref()?.taints.as_deref()
     }
 }
 

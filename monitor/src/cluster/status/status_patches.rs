@@ -159,8 +159,31 @@ pub fn no_taints(seen: &NodeObject) -> Option<Vec<Value>> {
     (list.len() != seen.taints().len()).then_some(list)
 }
 
-/// Returns the merge patch for `nodes/NAME`. The list is replaced as a whole (`listType: atomic`), so the API server refuses it with 409
-/// if the node has changed since it was read.
+/// Returns the JSON Patch for `nodes/NAME` that replaces the list of taints (`listType: atomic`). The API server refuses it with 422 if the
+/// list has changed since it was read, or the node is another one of this name. Other fields, which the kubelet writes every few minutes,
+/// do not matter.
+///
+/// None: taints under standard keys differ. Those were chosen by the node's conditions, so that the whole node must be as it was read.
+pub fn taint_list_patch(taints: &[Value], seen: &NodeObject) -> Option<Value> {
+    let is_others = |taint: &&Value| owner(taint_name(taint).0) != Owner::Us;
+    if !taints.iter().filter(is_others).eq(seen.taints().iter().filter(is_others)) {
+        return None;
+    }
+    // kube-apiserver takes an absent field for null in a test.
+    let before = seen.taint_list().map_or(Value::Null, |list| list.to_vec().into());
+    let write = match taints {
+        [] => json!({"op": "remove", "path": "/spec/taints"}),
+        _ => json!({"op": "add", "path": "/spec/taints", "value": taints}),
+    };
+    Some(json!([
+        {"op": "test", "path": "/metadata/uid", "value": seen.metadata.uid},
+        {"op": "test", "path": "/spec/taints", "value": before},
+        write,
+    ]))
+}
+
+/// Returns the merge patch for `nodes/NAME` that replaces the list of taints. The API server refuses it with 409 if the node has changed
+/// since it was read.
 pub fn taints_patch(taints: &[Value], seen: &NodeObject) -> Value {
     json!({"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": {"taints": taints}})
 }

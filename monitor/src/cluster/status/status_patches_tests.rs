@@ -113,6 +113,42 @@ fn taints_are_set_and_removed_between_others() {
 }
 
 #[test]
+fn a_patch_of_own_taints_compares_the_list_alone() {
+    let others: Value = serde_json::from_str(OTHERS).unwrap();
+    let own = json!({"key": "node-pressure-monitor/memory-pressure", "effect": "NoSchedule", "timeAdded": NOW});
+    let standard = json!({"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"});
+    let add = |list: &Value| Some(json!({"op": "add", "path": "/spec/taints", "value": list}));
+    let remove = Some(json!({"op": "remove", "path": "/spec/taints"}));
+    for (name, before, after, expected) in [
+        ("no list before", Value::Null, json!([own]), add(&json!([own]))),
+        ("an empty list before", json!([]), json!([own]), add(&json!([own]))),
+        ("beside another", json!([others]), json!([others, own]), add(&json!([others, own]))),
+        (
+            "from between others",
+            json!([others, own, standard]),
+            json!([others, standard]),
+            add(&json!([others, standard])),
+        ),
+        ("the last", json!([own]), json!([]), remove),
+        ("a standard taint", json!([]), json!([standard]), None),
+        ("a standard taint for an own one", json!([standard, own]), json!([]), None),
+        ("the others in another order", json!([others, standard]), json!([standard, others, own]), None),
+    ] {
+        let seen: NodeObject =
+            serde_json::from_value(json!({"metadata": {"uid": "u"}, "spec": {"taints": before}})).unwrap();
+        let patch = taint_list_patch(after.as_array().unwrap(), &seen);
+        let tests = |write: Value| {
+            json!([
+                {"op": "test", "path": "/metadata/uid", "value": "u"},
+                {"op": "test", "path": "/spec/taints", "value": before},
+                write,
+            ])
+        };
+        assert_eq!(patch, expected.map(tests), "{name}");
+    }
+}
+
+#[test]
 fn a_standard_taint_is_the_control_planes_too() {
     let standard = json!({"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"});
     let kubelets_true = json!([{"type": "MemoryPressure", "status": "True", "reason": "KubeletHasInsufficientMemory"}]);

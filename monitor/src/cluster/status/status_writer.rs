@@ -1,6 +1,7 @@
 //! Writes the planned conditions and taints, and retries until the node has them.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{GetParams, Patch, PatchParams};
@@ -16,24 +17,26 @@ use crate::units::Degradations;
 use super::super::api_call::{Failure, STOP_TIMEOUT, TIMEOUT, call};
 use super::super::api_client::Context;
 use super::super::api_time;
-use super::super::backoff::{Backoff, jittered};
+use super::super::backoff::Backoff;
 use super::checked_taints::CheckedTaints;
+use super::next_look::{Look, NextLook};
 use super::node_object::NodeObject;
 use super::status_patches;
+use super::taint_requests::TaintRequests;
 use super::wanted::NodeStatus;
 
 /// Names among the missing capabilities.
 const CONDITIONS: &str = "node conditions";
 const TAINTS: &str = "node taints";
-/// Attempts after conflicts. The kubelet writes the node's object every five minutes, controllers seldom.
+/// Attempts after conflicts with other writers of taints.
 const CONFLICTS: u32 = 5;
+/// The time for which the first read waits for the node's reflector, which lists the node at the same time.
+const LISTED_WITHIN: Duration = Duration::from_secs(1);
 /// The node is read after this time in any case: its watch may be refused.
 const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 /// Changes that are written at once; further ones wait for a second each.
 const BURST: u32 = 10;
 const BURST_WAIT: Duration = Duration::from_secs(1);
-/// The longest time until the node is read after another writer has changed it. The kubelet writes it every five minutes, or when it changes.
-const READ_AFTER: Duration = Duration::from_secs(2);
 /// The time for which the conditions wait for the taints.
 const TAINTS_FIRST: Duration = Duration::from_secs(1);
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -41,10 +44,12 @@ const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(200);
 pub(super) struct StatusWriter<'c> {
     context: &'c Context,
     nodes: Request,
-    /// The node as last read or written.
+    taint_requests: TaintRequests<'c>,
+    /// The node as last read, watched or written.
     seen: Option<NodeObject>,
-    /// When to read the node again, since another writer has changed it.
-    read_again: Option<Instant>,
+    /// The node was read before, or its reflector was waited for.
+    was_read: bool,
+    next_look: NextLook,
     backoff: Backoff,
     failing: bool,
     /// The node may have conditions or taints of ours.
@@ -65,8 +70,10 @@ impl<'c> StatusWriter<'c> {
         Self {
             context,
             nodes: Request::new("/api/v1/nodes"),
+            taint_requests: TaintRequests::of(context),
             seen: None,
-            read_again: None,
+            was_read: false,
+            next_look: NextLook::default(),
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
             failing: false,
             has_written: false,
@@ -83,6 +90,7 @@ impl<'c> StatusWriter<'c> {
     pub(super) async fn write(&mut self, wanted: &NodeStatus, options: &KubernetesOptions) -> Duration {
         let authority = status_patches::authority(options.conditions, wanted.may_act);
         self.checked.note(wanted, authority, Instant::now());
+        self.next_look.note_write();
         match self.try_to_write(wanted, authority).await {
             Ok(()) => {
                 self.backoff.reset();
@@ -173,24 +181,42 @@ impl<'c> StatusWriter<'c> {
 
     /// Takes the answer to an early request for taints. After a failure the node is read, and the taints are written again.
     fn take_tainted(&mut self, answer: Result<NodeObject, Failure>, named: Vec<String>) {
+        self.taint_requests.note(&answer);
         self.seen = answer.ok();
         if self.seen.is_some() {
             self.tell_tainted(named);
         }
     }
 
-    /// Reads the node, unless it is known.
+    /// Reads the node, unless it is known. The first time the reflector has read it already. What it delivers may be as old as the API
+    /// server's cache; its watch then delivers the rest.
     async fn read(&mut self) -> Result<(), Failure> {
-        if self.seen.is_none() {
-            let read = self.get(TIMEOUT).await;
-            self.report(CONDITIONS, read.as_ref().err());
-            let seen = read?;
-            // An agent that was killed as the authority leaves standard names; this one may be configured for others.
-            self.was_authority |= status_patches::was_authority(&seen);
-            self.has_written |= seen.ours().next().is_some();
-            self.seen = Some(seen);
+        if self.seen.is_some() {
+            return Ok(());
         }
+        if !std::mem::replace(&mut self.was_read, true)
+            && let Some(node) = self.listed().await
+        {
+            self.learn((*node).clone());
+            return Ok(());
+        }
+        let read = self.get(TIMEOUT).await;
+        self.report(CONDITIONS, read.as_ref().err());
+        self.learn(read?);
         Ok(())
+    }
+
+    async fn listed(&self) -> Option<Arc<NodeObject>> {
+        let mut nodes = self.context.node.subscribe();
+        let listed = tokio::time::timeout(LISTED_WITHIN, nodes.wait_for(Option::is_some)).await;
+        listed.ok()?.ok()?.clone()
+    }
+
+    fn learn(&mut self, seen: NodeObject) {
+        // An agent that was killed as the authority leaves standard names; this one may be configured for others.
+        self.was_authority |= status_patches::was_authority(&seen);
+        self.has_written |= seen.ours().next().is_some();
+        self.seen = Some(seen);
     }
 
     async fn get(&self, timeout: Duration) -> Result<NodeObject, Failure> {
@@ -212,26 +238,25 @@ impl<'c> StatusWriter<'c> {
         self.seen.as_ref().is_some_and(|seen| seen.ours().next().is_some())
     }
 
-    /// Returns when the node is to be read again, at the latest by `deadline`.
+    /// Returns when to look at the node again, at the latest by `deadline`.
     pub(super) fn due(&self, deadline: Instant) -> Instant {
-        self.read_again.map_or(deadline, |at| at.min(deadline))
+        self.next_look.at().map_or(deadline, |at| at.min(deadline))
     }
 
-    /// Has the node read before the next write.
-    pub(super) fn forget_node(&mut self) {
-        (self.seen, self.read_again) = (None, None);
+    /// Has the node read before the next write, unless the change to look at is known. Call it when the time of [`Self::due`] is over.
+    pub(super) fn come_due(&mut self) {
+        if self.next_look.take() == Look::Read {
+            self.seen = None;
+        }
     }
 
-    /// Notes the version of the node's object that was watched. If another writer made it, the node is read again soon: a taint by an outdated
-    /// object is refused.
-    pub(super) fn note_version(&mut self, version: &str) {
-        match &self.seen {
-            // An event about what is known already: the last ones were older.
-            Some(seen) if seen.metadata.resource_version == version => self.read_again = None,
-            Some(_) => {
-                self.read_again.get_or_insert_with(|| Instant::now() + jittered(READ_AFTER));
-            }
-            None => {}
+    /// Takes in the node as its reflector delivers it. Soon after a change by another writer the wanted status is compared again: that
+    /// writer may have removed conditions or taints of ours.
+    pub(super) fn note_node(&mut self, node: &NodeObject) {
+        let Some(seen) = &self.seen else { return };
+        let [now, before] = [node, seen].map(|node| node.metadata.resource_version.as_str());
+        if self.next_look.note(now, before, Instant::now()) {
+            self.learn(node.clone());
         }
     }
 
@@ -246,7 +271,9 @@ impl<'c> StatusWriter<'c> {
         for _ in 0..CONFLICTS {
             self.read().await?;
             let Some((request, named)) = self.taints_request(wanted, authority) else { return Ok(()) };
-            match request.await {
+            let answer = request.await;
+            self.taint_requests.note(&answer);
+            match answer {
                 Ok(node) => {
                     self.seen = Some(node);
                     self.tell_tainted(named);
@@ -277,9 +304,8 @@ impl<'c> StatusWriter<'c> {
             return None;
         };
         self.has_written = true;
-        let body = status_patches::taints_patch(&taints, seen);
-        let (context, nodes) = (self.context, self.nodes.clone());
-        Some((async move { patch_taints(context, &nodes, &body, TIMEOUT).await }, named))
+        let request = self.taint_requests.build(&taints, seen);
+        Some((request.send(TIMEOUT), named))
     }
 
     /// Tells the evictions that wait for a taint which conditions have theirs.
@@ -320,8 +346,9 @@ impl<'c> StatusWriter<'c> {
         let seen = self.get(STOP_TIMEOUT).await?;
         // Taints first: schedulers act on them.
         if let Some(taints) = status_patches::no_taints(&seen) {
-            let body = status_patches::taints_patch(&taints, &seen);
-            patch_taints(self.context, &self.nodes, &body, STOP_TIMEOUT).await?;
+            let written = self.taint_requests.build(&taints, &seen).send(STOP_TIMEOUT).await;
+            self.taint_requests.note(&written);
+            written?;
         }
         if let Some(body) = status_patches::no_conditions(&seen) {
             self.patch_conditions(&body, STOP_TIMEOUT).await?;
@@ -343,16 +370,6 @@ impl<'c> StatusWriter<'c> {
         });
         self.context.reporter.set_capability(&mut self.degradations, capability, reason);
     }
-}
-
-async fn patch_taints(
-    context: &Context,
-    nodes: &Request,
-    body: &Value,
-    timeout: Duration,
-) -> Result<NodeObject, Failure> {
-    let request = nodes.patch(&context.node_name, &PatchParams::default(), &Patch::Merge(body));
-    call(&context.client, request, timeout).await
 }
 
 fn log_not_removed(failure: &Failure) {

@@ -9,3 +9,4 @@ mod reference;
 mod status;
 mod support;
 mod sweep;
+mod taints;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use node_pressure_apiserver::Record;
 use node_pressure_apiserver::stage::{Stage, lease_path};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, NodeStatus};
@@ -76,11 +77,11 @@ pub async fn degradation(cluster: &mut Cluster) -> (&'static str, Option<String>
     tokio::time::timeout(SOON, told).await.unwrap()
 }
 
-/// Waits until the agent has read its node, and is ready to write.
+/// Waits until the agent has listed its node and watches it, and is ready to write.
 pub async fn ready(stage: &Stage) {
-    let path = stage.node_path();
-    let read = stage.server.log().wait_for(SOON, |request| request.is("GET", &path) && request.status.is_some());
-    read.await.unwrap();
+    let is_answered =
+        |request: &Record| request.is_watch() && request.path.ends_with("/nodes") && request.status == Some(200);
+    stage.server.log().wait_for(SOON, is_answered).await.unwrap();
 }
 
 pub async fn end(stage: Stage, cluster: Cluster) {
