@@ -177,6 +177,8 @@ pub(super) struct Context {
     pub(super) ledger: Arc<Ledger>,
     /// The node's object as it was last listed or watched; none: it was not yet.
     pub(super) node: watch::Sender<Option<Arc<NodeObject>>>,
+    /// How often the API server's store was found to be older than what was read from it.
+    pub(super) restores: watch::Sender<u32>,
 }
 
 /// Returns when the sender is dropped, which means that the loop has ended.

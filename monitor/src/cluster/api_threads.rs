@@ -50,7 +50,8 @@ impl Start {
         let node_name = access.node_name().into();
         let server = access.connect(&reporter, &options).await?;
         let (client, server) = (server.client().clone(), Arc::new(server));
-        Some(Context { client, server, node_name, reporter, ledger, node })
+        let restores = watch::Sender::default();
+        Some(Context { client, server, node_name, reporter, ledger, node, restores })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::units::Monotonic;
 
 use super::api_answer::Refusal;
@@ -12,12 +14,15 @@ use super::reflector::{self, Reflector};
 use super::status::node_object::NodeObject;
 
 pub(super) async fn watch(context: &Context) {
-    let mut node = NodeReflector { context: context.clone(), listed: None, facts: NodeFacts::default() };
-    reflector::run(context, &mut node).await;
+    let (context, restores) = (context.clone(), context.restores.subscribe());
+    let mut node = NodeReflector { context, restores, listed: None, facts: NodeFacts::default() };
+    reflector::run(&node.context.clone(), &mut node).await;
 }
 
 struct NodeReflector {
     context: Context,
+    /// Changes when the pods' reflector finds that the API server's store was restored from a backup.
+    restores: watch::Receiver<u32>,
     /// While a list is read: the node, once the list has named it.
     listed: Option<Option<Read>>,
     facts: NodeFacts,
@@ -96,6 +101,12 @@ impl Reflector for NodeReflector {
         if self.listed.is_none() {
             let now = Monotonic::now();
             self.context.reporter.with(|view| view.node_as_of = Some(now));
+        }
+    }
+
+    async fn outdated(&mut self) {
+        if self.restores.changed().await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 

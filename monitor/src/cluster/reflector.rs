@@ -4,8 +4,9 @@
 //! not name do not exist any more.
 //!
 //! A watch resumes where the last one ended, by one request. Everything is listed again if the API server has forgotten that resource
-//! version (410), or if its store was restored from a backup and is older. A watch of an older store stays silent, so the versions are
-//! compared after a silence, and after repeated refusals.
+//! version (410), or if its store was restored from a backup and is older. A watch of an older store stays silent until the store has
+//! reached the version, and misses the changes before. So the versions are compared after an outage, which a restore needs, after a
+//! silence, and after repeated refusals.
 //!
 //! A 410, or the end of an API server, may reach the agents of all nodes in the same second. So they wait for different times, and list
 //! from the API server's cache. The end that a watch has asked for differs from agent to agent, and is followed by the next watch at once.
@@ -33,7 +34,7 @@ const WATCH_TIME: Duration = Duration::from_secs(600);
 const BATCH_TIME: Duration = Duration::from_millis(200);
 /// A watch that ends so much before the time that it has asked for was cut.
 const EARLY: Duration = Duration::from_secs(2);
-/// Refusals in a row after which the store's version is compared, once.
+/// Refusals in a row after which the store's version is compared.
 const REFUSALS: u32 = 2;
 
 /// Keeps the objects of one kind.
@@ -60,7 +61,7 @@ pub(super) trait Reflector {
         None
     }
     fn publish(&mut self) {}
-    /// Returns when everything must be listed again because the options have changed. Cancel-safe.
+    /// Returns when everything must be listed again: the options have changed, or the store was restored from a backup. Cancel-safe.
     async fn outdated(&mut self) {
         std::future::pending::<()>().await;
     }
@@ -75,10 +76,12 @@ enum Next {
 }
 
 impl Next {
-    /// Returns the next request after the `times`th refusal in a row. It may be due to the version, if the store was restored from a backup.
-    fn after_refusal(self, refusal: &Refusal, times: u32) -> Self {
+    /// Returns the next request after the `times`th failure in a row. The store may have been restored from a backup meanwhile, or the
+    /// refusal may be due to the version. Objects that are few (`is_small`) are listed again when the reflector of the others finds that.
+    fn after_refusal(self, refusal: &Refusal, times: u32, is_small: bool) -> Self {
+        let is_outage = refusal.status.is_none() && !is_small;
         match self {
-            Self::Watch(version) if refusal.status.is_some() && times == REFUSALS => Self::Check(version),
+            Self::Watch(version) if is_outage || refusal.status.is_some() && times == REFUSALS => Self::Check(version),
             next => next,
         }
     }
@@ -117,7 +120,7 @@ impl Source {
 }
 
 /// Lists and watches for ever.
-pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
+pub(super) async fn run<R: Reflector>(context: &Context, reflector: &mut R) {
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     let (mut next, mut failures) = (Next::List(Source::Cache), 0_u32);
     loop {
@@ -145,7 +148,7 @@ pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
             Err(refusal) => {
                 failures = failures.saturating_add(1);
                 reflector.failed(&refusal, failures);
-                next = next.after_refusal(&refusal, failures);
+                next = next.after_refusal(&refusal, failures, R::IS_SMALL);
                 if refusal.status.is_none() || refusal.status == Some(StatusCode::UNAUTHORIZED) {
                     context.server.renew().await;
                 }
@@ -190,6 +193,7 @@ async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) ->
                     now,
                     "the API server's store is older than what was read from it; everything is listed again"
                 );
+                context.restores.send_modify(|restores| *restores += 1);
                 (Next::List(Source::Store), Ok(Wait::Spread))
             }
             Ok(_) => (Next::Watch(version), Ok(Wait::None)),

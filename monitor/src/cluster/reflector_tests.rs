@@ -36,17 +36,19 @@ fn only_a_watch_that_was_cut_waits_for_its_renewal() {
 }
 
 #[test]
-fn a_watch_refused_twice_compares_the_versions() {
+fn versions_are_compared_after_an_outage_and_the_second_refusal() {
     let [watch, check] = [Next::Watch, Next::Check].map(|next| next("7".to_owned()));
     let server_error = Some(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, before, status, times, expected) in [
-        ("refused once", &watch, server_error, 1, &watch),
-        ("refused twice", &watch, server_error, 2, &check),
-        ("refused since", &watch, server_error, 3, &watch),
-        ("no connection", &watch, None, 9, &watch),
-        ("refused comparison", &check, server_error, 9, &check),
+    for (name, before, status, times, expected, of_few) in [
+        ("refused once", &watch, server_error, 1, &watch, &watch),
+        ("refused twice", &watch, server_error, 2, &check, &check),
+        ("refused since", &watch, server_error, 3, &watch, &watch),
+        ("no connection", &watch, None, 1, &check, &watch),
+        ("no connection since", &check, None, 9, &check, &check),
+        ("refused comparison", &check, server_error, 9, &check, &check),
     ] {
         let refusal = Refusal { status, ..Refusal::unanswered("") };
-        assert_eq!(before.clone().after_refusal(&refusal, times), *expected, "{name}");
+        let after = |is_small| before.clone().after_refusal(&refusal, times, is_small);
+        assert_eq!((after(false), after(true)), (expected.clone(), of_few.clone()), "{name}");
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use node_pressure_apiserver::Stage;
 use node_pressure_apiserver::stage::uid;
-use node_pressure_monitor::cluster::State;
+use node_pressure_monitor::cluster::{State, Timeouts};
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::workloads::PodUid;
 
-use super::{LATE, Scene, names};
+use super::{LATE, Scene, TIMEOUTS, names};
 
 #[tokio::test]
 async fn a_restarted_server_is_watched_from_the_same_version() {
@@ -48,6 +48,29 @@ async fn a_server_with_a_lost_store_is_listed_again() {
     scene.stage.make_namespace().await.unwrap();
     scene.pod("new").await;
     scene.until_known(&["new"]).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_store_lost_in_an_outage_is_noticed_before_a_silence() {
+    let stage = Stage::new().await.unwrap();
+    let Some(api) = stage.server.memory().cloned() else {
+        assert!(stage.skips("losing the store"));
+        return stage.end().await.unwrap();
+    };
+    let scene = Scene::with_timeouts(stage, Timeouts { silence: 2 * LATE, ..TIMEOUTS });
+    for name in ["a", "b", "c"] {
+        scene.pod(name).await;
+    }
+    scene.until_known(&["a", "b", "c"]).await;
+    scene.until_node_known().await;
+    scene.stage.server.close().await;
+    scene.until_down().await;
+    api.forget_everything();
+    scene.stage.server.open().await.unwrap();
+    scene.until_known(&[]).await;
+    scene.until("no node", |view| view.node.degradation.is_some()).await;
+    scene.stage.make_namespace().await.unwrap();
     scene.end().await;
 }
 

@@ -45,7 +45,13 @@ impl Scene {
 
     fn on(stage: Stage, options: KubernetesOptions) -> Self {
         let kubeconfig = stage.kubeconfig_file().unwrap();
-        let cluster = start(&stage, &kubeconfig, options);
+        let cluster = start(&stage, &kubeconfig, options, TIMEOUTS);
+        Self { stage, cluster, kubeconfig }
+    }
+
+    fn with_timeouts(stage: Stage, timeouts: Timeouts) -> Self {
+        let kubeconfig = stage.kubeconfig_file().unwrap();
+        let cluster = start(&stage, &kubeconfig, KubernetesOptions::default(), timeouts);
         Self { stage, cluster, kubeconfig }
     }
 
@@ -62,7 +68,7 @@ impl Scene {
 
     /// Replaces the agent by another one.
     fn start_anew(&mut self) {
-        let next = start(&self.stage, &self.kubeconfig, KubernetesOptions::default());
+        let next = start(&self.stage, &self.kubeconfig, KubernetesOptions::default(), TIMEOUTS);
         std::mem::replace(&mut self.cluster, next).stop(LATE);
     }
 
@@ -137,9 +143,9 @@ impl Scene {
     }
 }
 
-fn start(stage: &Stage, kubeconfig: &Path, options: KubernetesOptions) -> Cluster {
+fn start(stage: &Stage, kubeconfig: &Path, options: KubernetesOptions, timeouts: Timeouts) -> Cluster {
     let access = Access::by_kubeconfig(kubeconfig.to_owned(), &stage.node);
-    let access = access.with_timeouts(TIMEOUTS).beside(&stage.directory.path().join("agent.lock"));
+    let access = access.with_timeouts(timeouts).beside(&stage.directory.path().join("agent.lock"));
     Cluster::start_with(options, Some(access)).unwrap()
 }
 
