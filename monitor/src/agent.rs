@@ -1,14 +1,10 @@
 //! The agent's loop: waits for the next wakeup, observes, decides, acts and reports.
 
-mod control_plane_events;
+mod events;
 mod housekeeping;
 mod observe;
 mod parts;
-mod pod_sources;
-mod pool;
-mod rehearsal;
 mod reload;
-mod runtime_events;
 mod start;
 mod turn;
 mod wakeup;
@@ -29,7 +25,6 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 pub use self::parts::Parts;
-pub use self::pool::PoolChoice;
 pub use self::reload::Reload;
 pub use self::wakeup::Wakeup;
 
@@ -55,8 +50,6 @@ struct LastTimes {
     published: Option<Monotonic>,
     /// When the decision was last rehearsed.
     rehearsed: Option<Monotonic>,
-    /// When system daemons were found above their reservation.
-    daemons_above: Option<Monotonic>,
 }
 
 impl Agent {
@@ -168,7 +161,7 @@ impl Agent {
         if self.until_housekeeping(Monotonic::now()).is_zero() {
             self.do_housekeeping();
         }
-        self.report_capabilities(now);
+        self.reporter.report_capabilities(&mut self.sensors, now);
     }
 
     /// Returns the reporter, and the state from which it draws its reports.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::eviction::decider::Attempt;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
     /// The workload's cgroup was removed, so its processes have ended.
@@ -30,6 +32,16 @@ pub enum ActionError {
 }
 
 impl ActionError {
+    /// Returns the failure as the decider knows it.
+    pub fn attempt(&self) -> Attempt {
+        match self {
+            Self::Gone => Attempt::Gone,
+            Self::Critical => Attempt::Critical,
+            Self::PutOff(_) => Attempt::PutOff,
+            Self::Refused { .. } | Self::StillAlive { .. } => Attempt::Failed,
+        }
+    }
+
     pub(crate) fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         let source = source.into();
         match source.raw_os_error() {

@@ -1,4 +1,4 @@
-//! One eviction to carry out, and what came of it.
+//! One eviction to carry out, and its outcome.
 
 use crate::config::Mode;
 use crate::eviction::MetThreshold;
@@ -12,17 +12,17 @@ use crate::workloads::WorkloadUsage;
 use super::ReclaimAttempt;
 
 #[derive(Debug, Clone, Copy)]
-pub struct EvictionOrder<'o> {
-    pub choice: &'o Choice,
+pub(super) struct EvictionOrder<'o> {
+    pub(super) choice: &'o Choice,
     /// The victim's cgroup.
-    pub id: CgroupId,
+    pub(super) id: CgroupId,
     /// The facts for the eviction message.
-    pub reason: Option<Reason<'o>>,
+    pub(super) reason: Option<Reason<'o>>,
 }
 
 /// The cause of an eviction, with the facts for its message.
 #[derive(Debug, Clone, Copy)]
-pub enum Reason<'o> {
+pub(super) enum Reason<'o> {
     Threshold(&'o MetThreshold, &'o Ranked<WorkloadUsage>),
     Limit(&'o Above),
 }

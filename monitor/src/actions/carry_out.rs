@@ -2,21 +2,47 @@
 
 use crate::cluster::Intent;
 use crate::config::{Mode, MonitorConfig};
-use crate::eviction::decider::{Choice, Place, Route};
+use crate::eviction::decider::{Choice, Decider, Place, Route};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
 use crate::sensors::Sensors;
+use crate::sensors::decider_facts::cgroup_at;
+use crate::sensors::local_storage_limits::Above;
 use crate::units::Monotonic;
-use crate::workloads::{PodUid, Workload};
+use crate::workloads::{PodUid, Workload, WorkloadUsage};
 
 use super::api_evictions::intent;
-use super::{Action, ActionError, ActionNote, Actions, EvictionOrder, FreezeRecord, Started, Target};
+use super::carried_out::EvictionOrder;
+use super::{Action, ActionError, ActionNote, Actions, FreezeRecord, Reason, Started, Target};
 
 impl Actions {
-    /// Starts the eviction; in observe mode only records it.
+    /// Starts the chosen eviction; in observe mode only records it. `above` are the pods above a limit of their own.
     ///
     /// # Errors
     /// When the eviction was not started.
-    pub fn evict(
+    pub fn attempt(
+        &mut self,
+        choice: &Choice,
+        decider: &Decider<WorkloadUsage>,
+        above: &[Above],
+        sensors: &mut Sensors,
+        config: &MonitorConfig,
+    ) -> Result<Started, ActionError> {
+        let id = cgroup_at(choice.place, decider, above).ok_or(ActionError::Gone)?;
+        let (ranked, reason) = match choice.place {
+            Place::Ranked(place) => {
+                let ranked = decider.ranking().get(place);
+                (ranked, decider.acted_on().zip(ranked).map(|(met, ranked)| Reason::Threshold(met, ranked)))
+            }
+            Place::Limit(place) => (None, above.get(place).map(Reason::Limit)),
+        };
+        let started = self.evict(EvictionOrder { choice, id, reason }, sensors, config)?;
+        if choice.grace.is_zero() && !choice.is_dry_run {
+            sensors.note_own_kill(id, ranked.map(|ranked| &ranked.candidate), started.at);
+        }
+        Ok(started)
+    }
+
+    fn evict(
         &mut self,
         order: EvictionOrder<'_>,
         sensors: &Sensors,

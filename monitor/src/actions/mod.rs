@@ -25,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::config::{EvictionLimits, MonitorConfig};
 use crate::eviction::Observation;
 use crate::eviction::collection::CollectionEnd;
-use crate::eviction::decider::{EndedEviction, ReclaimFacts, UnderWay};
+use crate::eviction::decider::{Decider, EndedEviction, ReclaimFacts, UnderWay};
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::runtime::Runtime;
@@ -33,13 +33,14 @@ use crate::sensors::Sensors;
 use crate::units::{Amount, Bytes, Monotonic, Signal};
 use crate::workloads::WorkloadUsage;
 
+use carried_out::Reason;
 use pending_removals::PendingRemovals;
 use reclaim::ReclaimFirst;
 use waiters::{ApiEvictions, RuntimeOrders};
 
 pub use action_error::ActionError;
 pub use audits::Audits;
-pub use carried_out::{Action, ActionNote, EvictionOrder, Reason, Started};
+pub use carried_out::{Action, ActionNote, Started};
 pub use evict::{Ended, Evictor, Outcome};
 pub use frozen::FreezeRecord;
 pub use kept_state::KeptState;
@@ -123,11 +124,6 @@ impl Actions {
         self.pending.len()
     }
 
-    /// Notes the end of a garbage collection, for the next turn.
-    pub fn note_collected(&mut self, end: CollectionEnd) {
-        self.collected = Some(end);
-    }
-
     /// Polls the evictions under way, and returns those that ended.
     pub fn poll(&mut self, limits: &EvictionLimits, sensors: &mut Sensors, now: Monotonic) -> Vec<Ended> {
         let ended = self.evictor.poll(limits, now);
@@ -145,16 +141,18 @@ impl Actions {
         ended
     }
 
-    /// Asks the kernel to reclaim `bytes` from a candidate. Returns false if the request is impossible.
+    /// Asks the kernel to reclaim memory from the candidate at `place`, until the deadline. Returns false if the request is impossible.
     pub fn begin_reclaim(
         &mut self,
-        usage: &WorkloadUsage,
-        (bytes, deadline): (Bytes, Monotonic),
-        available: Bytes,
+        place: usize,
+        request: (Bytes, Monotonic),
+        decider: &Decider<WorkloadUsage>,
         sensors: &Sensors,
     ) -> bool {
+        let Some(usage) = decider.ranking().get(place).map(|ranked| &ranked.candidate) else { return false };
         let Some(tracked) = sensors.workloads.tree().find(usage.workload.id) else { return false };
-        match self.reclaim.begin(tracked, usage, (bytes, deadline), available) {
+        let available = decider.acted_on().map_or(Bytes::ZERO, |met| met.value.available_bytes());
+        match self.reclaim.begin(tracked, usage, request, available) {
             Ok(has_begun) => has_begun,
             Err(error) => {
                 let (workload, reason) = (usage.workload.name.clone(), error.to_string());

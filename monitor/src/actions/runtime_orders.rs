@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::config::{Mode, MonitorConfig};
+use crate::eviction::collection::CollectionEnd;
 use crate::eviction::{Armed, Observation};
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::Statfs;
-use crate::runtime::{CollectOrder, StopError, StopOrder, Stopped};
+use crate::runtime::{CollectEnd, CollectOrder, Event, StopError, StopOrder, Stopped};
 use crate::sensors::Sensors;
 use crate::sensors::filesystem_signals::values;
 use crate::units::Signal;
@@ -30,8 +31,25 @@ impl Actions {
         }
     }
 
-    /// Sends the outcome of an order to its waiter.
-    pub fn answer_order(&mut self, stopped: &Stopped) {
+    /// Takes what the runtime has done: the decider learns the end of a collection, and a waiter the outcome of its order.
+    pub fn take_runtime_event(&mut self, event: &Event, sensors: &mut Sensors) {
+        match event {
+            Event::State(_) => {}
+            Event::Collected(collected) => {
+                self.collected = Some(match collected.end {
+                    CollectEnd::Enough => CollectionEnd::Enough,
+                    CollectEnd::Exhausted => CollectionEnd::Exhausted,
+                    CollectEnd::Interrupted(_) => CollectionEnd::Interrupted,
+                    CollectEnd::Listed => CollectionEnd::Listed,
+                });
+                sensors.signals.filesystems.ask_now();
+            }
+            Event::Stopped(stopped) => self.answer_order(stopped),
+        }
+        self.hint_stores(sensors);
+    }
+
+    fn answer_order(&mut self, stopped: &Stopped) {
         let is_it = |(pod, remove, _): &(PodUid, bool, _)| *pod == stopped.uid && *remove == stopped.remove;
         let Some(index) = self.orders.given.iter().position(is_it) else { return };
         let (_, remove, answer) = self.orders.given.swap_remove(index);

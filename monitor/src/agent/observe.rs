@@ -1,18 +1,25 @@
-//! How the loop uses the sensors: observation, armed thresholds, control of the measuring threads, degradations.
+//! How the loop uses the sensors: observation, armed thresholds, and what is measured while a threshold is near.
+
+use std::time::Duration;
 
 use crate::eviction::decider::{Pace, Rules};
 use crate::eviction::{Layout, NodeCondition, Observation};
-use crate::node::Role;
-use crate::report::record::Record;
+use crate::report::log_layout;
 use crate::sensors::Observed;
 use crate::sensors::disk_measurement::DiskDemand;
-use crate::sensors::sources::SourceChange;
+use crate::sensors::workload_scan::LIST_AGE;
 use crate::units::{Monotonic, Resource};
 
 use super::{Agent, Wakeup};
 
 /// Name of the capability of sampling memory.
 const SAMPLING: &str = "sampling";
+/// Time before the expected crossing of a threshold at which the list of workloads is prepared.
+const PREPARE_WITHIN: Duration = Duration::from_millis(20);
+/// The growth of workloads is measured while a threshold on memory is less than this away.
+const LEAK_HORIZON: Duration = Duration::from_secs(30);
+/// After this time a rehearsal is repeated when a threshold is near.
+const REHEARSE_EVERY: Duration = Duration::from_secs(60);
 
 impl Agent {
     /// Returns a fresh observation and its sampling time; `None` if sampling failed, so that nothing is decided.
@@ -25,7 +32,8 @@ impl Agent {
                     self.reporter.set_capability(SAMPLING, None, "", sampled);
                 }
                 if let Some(layout) = new_layout {
-                    self.arm_layout(layout);
+                    self.arm_anew(layout);
+                    log_layout(layout, &self.sensors.signals.filesystems);
                 }
                 Some((sampled, observation))
             }
@@ -43,19 +51,6 @@ impl Agent {
     pub(super) fn pass_on_samples(&mut self) {
         let recorder = &mut self.reporter.recorder;
         self.sensors.memory.pass_on_samples(|at, available| recorder.add_sample(at, available));
-    }
-
-    fn arm_layout(&mut self, layout: Layout) {
-        self.arm_anew(layout);
-        let device = |role| self.sensors.signals.filesystems.place(role).map(|place| place.device.as_str());
-        tracing::info!(
-            event = "filesystems",
-            layout = layout.as_str(),
-            nodefs = device(Role::Node),
-            imagefs = device(Role::Image),
-            containerfs = device(Role::Container),
-            "filesystems were found to be laid out so"
-        );
     }
 
     /// Arms the configured thresholds for this layout. Thresholds that stay keep their state.
@@ -77,40 +72,60 @@ impl Agent {
         }
     }
 
-    /// Passes the loop's state to the threads that measure disks.
-    pub(super) fn steer_disks(&mut self, now: Monotonic) {
-        let is_armed = |is_wanted: fn(Resource) -> bool| {
-            self.decision.armed().iter().any(|armed| is_wanted(armed.threshold.signal.resource()))
-        };
-        let is_of_disk_armed = is_armed(Resource::is_on_disk);
-        let is_inodes_armed = is_armed(|resource| resource == Resource::Inodes);
-        self.sensors.steer_filesystems(is_inodes_armed, now);
-        let assessment = self.decision.assessment();
-        let is_met = assessment.met.iter().any(|met| met.threshold.signal.resource().is_on_disk());
-        let is_pressed = assessment.conditions.contains(&NodeCondition::DiskPressure);
-        let has_changed = self.sensors.disk.set_pressure(is_pressed);
-        if has_changed {
-            // Without a runtime no request rate can be raised.
-            let _no_runtime = self.actions.runtime.set_pressure(is_pressed);
+    /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.
+    pub(super) fn prepare(&mut self) {
+        if self.is_near() {
+            self.sensors.workloads.list_if_older(LIST_AGE, Monotonic::now());
         }
-        if has_changed || !is_met {
-            self.decision.reset_renewal();
-        }
-        let demand = DiskDemand {
-            is_needed: self.sensors.pods.has_any() || is_of_disk_armed,
-            is_urgent: is_pressed && self.decision.renewal().is_urgent(),
-        };
-        self.sensors.steer_disk_measurement(demand, self.config.disk_usage.project_quotas, now);
     }
 
-    /// Sets every capability of the sensors, and reports each change of a source.
-    pub(super) fn report_capabilities(&mut self, now: Monotonic) {
-        let reporter = &mut self.reporter;
-        self.sensors.capabilities(|capability, reason| {
-            reporter.set_capability(capability.name, reason, capability.effect, now);
-        });
-        for SourceChange { signal, from, to, reason } in self.sensors.sources.take_changes() {
-            reporter.report(&Record::SourceChanged { signal, from, to, reason: &reason }, now);
+    /// Returns whether a threshold may be met soon. Slow work waits while this holds.
+    pub(super) fn is_near(&self) -> bool {
+        self.next_event(Monotonic::now()).0 <= PREPARE_WITHIN
+    }
+
+    /// Measures which workloads grow, and what is swapped out, while a threshold on memory may be met within half a minute.
+    pub(super) fn watch_growth(&mut self) {
+        let now = Monotonic::now();
+        let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
+        // Reading the workloads takes longer than a decision, which must not wait for it.
+        let is_urgent = self.is_near();
+        if is_near && !is_urgent && self.last.rehearsed.is_none_or(|last| now.since(last) >= REHEARSE_EVERY) {
+            self.rehearse();
         }
+        self.sensors.watch_growth((is_near, is_urgent), &self.config.proc_root, now);
+        self.sensors.watch_swap(is_near, now);
+    }
+
+    /// Rehearses the decision before it is needed.
+    pub(super) fn rehearse(&mut self) {
+        let now = Monotonic::now();
+        self.last.rehearsed = Some(now);
+        self.sensors.rehearse(&self.config, now);
+    }
+
+    /// Passes the loop's state to the threads that measure disks.
+    pub(super) fn steer_disks(&mut self, now: Monotonic) {
+        let Self { config, sensors, decision, actions, .. } = self;
+        let mut armed = decision.armed().iter().map(|armed| armed.threshold.signal.resource());
+        let is_inodes_armed = armed.clone().any(|resource| resource == Resource::Inodes);
+        let is_disk_armed = armed.any(Resource::is_on_disk);
+        sensors.steer_filesystems(is_inodes_armed, now);
+        let assessment = decision.assessment();
+        let is_met = assessment.met.iter().any(|met| met.threshold.signal.resource().is_on_disk());
+        let is_pressed = assessment.conditions.contains(&NodeCondition::DiskPressure);
+        let has_changed = sensors.disk.set_pressure(is_pressed);
+        if has_changed {
+            // Without a runtime no request rate can be raised.
+            let _no_runtime = actions.runtime.set_pressure(is_pressed);
+        }
+        if has_changed || !is_met {
+            decision.reset_renewal();
+        }
+        let demand = DiskDemand {
+            is_needed: sensors.pods.has_any() || is_disk_armed,
+            is_urgent: is_pressed && decision.renewal().is_urgent(),
+        };
+        sensors.steer_disk_measurement(demand, config.disk_usage.project_quotas, now);
     }
 }

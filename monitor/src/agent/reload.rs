@@ -10,6 +10,7 @@ use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{Loaded, Mode, MonitorConfig, Policy, Quirk};
+use crate::node::pool_choice::{self, PoolChoice};
 use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
 use crate::report::record::Record;
@@ -17,7 +18,6 @@ use crate::sensors::counter_error::CounterError;
 use crate::units::{Monotonic, split_degradation};
 
 use super::Agent;
-use super::pool::{self, PoolChoice};
 
 /// Name in the list of degraded capabilities.
 const CAPABILITY: &str = "configuration";
@@ -154,7 +154,7 @@ impl Agent {
         let shown = (self.reload.pool.has_pools() && is_known).then_some(name.unwrap_or_default());
         self.reporter.with_metrics(|metrics| metrics.configuration.set_pool(shown));
         let reason = "the API server has not told the labels of this node";
-        self.reporter.set_capability(pool::CAPABILITY, (!is_known).then_some(reason), pool::EFFECT, Monotonic::now());
+        self.reporter.set_capability(pool_choice::CAPABILITY, (!is_known).then_some(reason), pool_choice::EFFECT, Monotonic::now());
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived
@@ -193,7 +193,7 @@ impl Agent {
         if (&before.kubernetes.protect, before.policy.quirks)
             != (&self.config.kubernetes.protect, self.config.policy.quirks)
         {
-            self.join_pods();
+            self.sensors.join_pods(&self.config);
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
             self.actions.audits.request_all();

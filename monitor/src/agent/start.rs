@@ -3,12 +3,10 @@
 use std::io::Write as _;
 
 use crate::actions::self_protection;
-use crate::cluster::cached_pods;
 use crate::node::other_killers::OtherKiller;
 use crate::report::node_reporting::publication;
 use crate::report::record::{Record, Start};
 use crate::report::summary::render_page;
-
 use crate::units::Monotonic;
 
 use super::{Agent, Wakeup};
@@ -22,7 +20,7 @@ impl Agent {
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
         let pool = self.config.pool.clone();
         self.show_pool(pool.as_deref());
-        self.remember_pods();
+        self.sensors.remember_pods(&self.config);
         self.run_turn(Wakeup::Housekeeping);
         let (drifted, now) = (self.actions.audits.drifted() as u64, Monotonic::now());
         let (reporter, mut state) = self.reporting();
@@ -50,18 +48,5 @@ impl Agent {
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
         self.rehearse();
-    }
-
-    /// Joins the pods that an earlier agent has cached before the first decision: the thread of the API server may publish them too late.
-    fn remember_pods(&mut self) {
-        if !self.sensors.platform.cluster.is_there() {
-            return;
-        }
-        if let Some((pods, _)) = cached_pods(&self.config.lock_file) {
-            self.sensors.pods.remember(pods);
-        }
-        self.sensors.workloads.scan();
-        self.sensors.workloads.tree_mut().await_list(true);
-        self.join_pods();
     }
 }

@@ -33,10 +33,13 @@ pub mod record;
 mod register;
 pub mod reporter;
 pub mod runtime_metrics;
+mod score_reporting;
 pub mod series;
+mod source_reporting;
 pub mod stats;
 pub mod summary;
 mod summary_figures;
+mod turn_reporting;
 
 use std::borrow::Cow;
 
@@ -60,7 +63,9 @@ pub use loop_state::LoopState;
 pub use metrics::{EvictionOutcome, Metrics};
 pub use publications::Publications;
 pub use reporter::Reporter;
+pub use source_reporting::log_layout;
 pub use summary::{StartSummary, render_summary};
+pub use turn_reporting::Turn;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeReport {

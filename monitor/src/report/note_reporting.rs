@@ -118,19 +118,21 @@ impl Reporter {
         self.set_capability(ARMING, reason.as_deref(), "no workload is evicted for this threshold", now);
     }
 
-    pub fn report_action_note(&mut self, note: &ActionNote, now: Monotonic) {
-        let record = match note {
-            ActionNote::PodUnknown { pod_uid } => Record::PodUnknown { pod_uid },
-            ActionNote::Unreported { pod, pod_uid, reason } => Record::EvictionUnreported { pod, pod_uid, reason },
-            ActionNote::NotStarted { cause, workload, reason } => {
-                Record::EvictionNotStarted { cause: *cause, workload, reason }
-            }
-            ActionNote::ReclaimRefused { workload, reason } => {
-                Record::Reclaim(ReclaimRecord::Refused { workload, reason })
-            }
-            ActionNote::ReclaimEnded(attempt) => Record::Reclaim(ReclaimRecord::Ended(attempt)),
-        };
-        self.report(&record, now);
+    pub fn report_action_notes(&mut self, notes: &[ActionNote], now: Monotonic) {
+        for note in notes {
+            let record = match note {
+                ActionNote::PodUnknown { pod_uid } => Record::PodUnknown { pod_uid },
+                ActionNote::Unreported { pod, pod_uid, reason } => Record::EvictionUnreported { pod, pod_uid, reason },
+                ActionNote::NotStarted { cause, workload, reason } => {
+                    Record::EvictionNotStarted { cause: *cause, workload, reason }
+                }
+                ActionNote::ReclaimRefused { workload, reason } => {
+                    Record::Reclaim(ReclaimRecord::Refused { workload, reason })
+                }
+                ActionNote::ReclaimEnded(attempt) => Record::Reclaim(ReclaimRecord::Ended(attempt)),
+            };
+            self.report(&record, now);
+        }
     }
 }
 

@@ -18,6 +18,8 @@ use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
 use crate::incidents::writer;
 use crate::sensors::Sensors;
+use crate::sensors::control_plane::SoftEvictions;
+use crate::sensors::figure_report::DaemonsReport;
 use crate::units::{CapabilityChange, CgroupId, Monotonic, Resource, Signal, split_degradation};
 use crate::workloads::PodUid;
 
@@ -25,6 +27,9 @@ use crate::workloads::PodUid;
 pub const REPEAT_DRY_RUN: Duration = Duration::from_secs(60);
 /// Interval between events about the same resource being reclaimed.
 const REPEAT_RECLAIMING: Duration = Duration::from_secs(10);
+
+/// System daemons that have kept to their reservation for this long are reported again when they exceed it.
+const DAEMONS_WITHIN: Duration = Duration::from_secs(300);
 
 /// State that the sinks share with the HTTP server, and the log writer.
 #[derive(Debug)]
@@ -47,12 +52,14 @@ pub struct Reporter {
     /// Thresholds reported as met and not yet as recovered.
     met: Vec<Threshold>,
     reclaiming: Dedup<Resource>,
-    dry_runs: Dedup<(Signal, CgroupId)>,
+    pub(super) dry_runs: Dedup<(Signal, CgroupId)>,
     deferred: Dedup<usize>,
     pub(super) limit_dry_runs: Dedup<(Cause, CgroupId)>,
     pub(super) reclaim_dry_runs: Dedup<CgroupId>,
     /// Whether outdated facts about maintenance were reported.
     is_maintenance_outdated: bool,
+    /// When system daemons were found above their reservation.
+    daemons_above: Option<Monotonic>,
     /// Events for the API server; `None` without one.
     events: Option<EventSink>,
 }
@@ -74,6 +81,7 @@ impl Reporter {
             limit_dry_runs: Dedup::new(REPEAT_DRY_RUN),
             reclaim_dry_runs: Dedup::new(REPEAT_DRY_RUN),
             is_maintenance_outdated: false,
+            daemons_above: None,
             events: node_name.map(EventSink::new),
         }
     }
@@ -145,11 +153,6 @@ impl Reporter {
         }
     }
 
-    /// Whether a dry run with this signal and victim must be reported now.
-    pub fn is_dry_run_due(&mut self, signal: Signal, victim: CgroupId, now: Monotonic) -> bool {
-        self.dry_runs.is_due((signal, victim), now)
-    }
-
     pub fn forget_dry_runs(&mut self) {
         self.dry_runs.clear();
     }
@@ -165,16 +168,34 @@ impl Reporter {
         self.reclaim_dry_runs.clear();
     }
 
-    /// Reports once that the facts about the node's maintenance are too old to defer soft evictions.
-    pub fn report_outdated_maintenance(&mut self, age: Option<Duration>, now: Monotonic) {
+    /// Reports once that the facts about the node's maintenance are too old to defer the soft evictions that are due.
+    pub fn report_outdated_maintenance(&mut self, soft: &SoftEvictions, assessment: &Assessment, now: Monotonic) {
+        let age = match soft {
+            SoftEvictions::Outdated(age) if assessment.met.iter().any(|met| !met.is_hard()) => Some(*age),
+            SoftEvictions::Allowed | SoftEvictions::Outdated(_) => return,
+            SoftEvictions::Deferred => None,
+        };
         let was_reported = std::mem::replace(&mut self.is_maintenance_outdated, age.is_some());
         if let Some(age) = age.filter(|_| !was_reported) {
             self.report(&Record::MaintenanceOutdated { age }, now);
         }
     }
 
-    pub fn forget_deferred(&mut self) {
-        self.deferred.clear();
+    /// Reports the begin, a new reason, or the end of the node's maintenance. `defers`: soft evictions wait for its end.
+    pub fn report_maintenance(&mut self, reason: Option<&str>, defers: bool, now: Monotonic) {
+        if reason.is_none() {
+            self.deferred.clear();
+        }
+        self.report(&Record::Maintenance { reason, defers }, now);
+    }
+
+    /// Reports that system daemons exceed their reservation, once until they have kept to it for a while.
+    pub fn report_daemons(&mut self, daemons: Option<&DaemonsReport>, now: Monotonic) {
+        let Some(daemons) = daemons.filter(|daemons| !daemons.above.is_zero()) else { return };
+        let before = self.daemons_above.replace(now);
+        if before.is_none_or(|before| now.since(before) >= DAEMONS_WITHIN) {
+            self.report(&Record::DaemonsAboveReservation(daemons), now);
+        }
     }
 
     /// Sets the reason for a missing capability, or `None` if it is available. Only a change is logged; `/readyz` and the metrics show

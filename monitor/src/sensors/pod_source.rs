@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::cluster::cached_pods;
+use crate::config::MonitorConfig;
 use crate::workloads::{PodSpecs, PodsFile};
+
+use super::Sensors;
 
 #[derive(Debug)]
 pub struct PodSource {
@@ -32,28 +36,18 @@ impl PodSource {
         &self.specs
     }
 
-    /// Returns whether the API server has ever listed the pods.
-    pub const fn is_from_cluster(&self) -> bool {
-        self.is_from_cluster
-    }
-
     /// Returns whether the API server has listed the pods since the agent started.
     pub const fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// Notes that the API server has listed the pods.
-    pub fn note_listed(&mut self) {
-        self.is_listed = true;
-    }
-
     /// Takes the pods that an earlier agent knew, until the API server or a file supersedes them.
-    pub fn remember(&mut self, specs: PodSpecs) {
+    fn remember(&mut self, specs: PodSpecs) {
         self.specs = Arc::new(specs);
     }
 
     /// Takes the API server's pods, which permanently supersede a file.
-    pub fn learn(&mut self, specs: Arc<PodSpecs>) {
+    fn learn(&mut self, specs: Arc<PodSpecs>) {
         (self.specs, self.is_from_cluster) = (specs, true);
     }
 
@@ -62,8 +56,7 @@ impl PodSource {
         self.file.is_some() || !self.specs.pods().is_empty()
     }
 
-    /// Takes what the file's thread has read since the last call.
-    pub fn take_file(&mut self) -> Option<PodsRead> {
+    fn take_file(&mut self) -> Option<PodsRead> {
         let read = self.file.as_ref()?.take_update()?;
         Some(self.take(read))
     }
@@ -80,6 +73,49 @@ impl PodSource {
     }
 }
 
+impl Sensors {
+    /// Assigns the pod specs to their cgroups.
+    pub fn join_pods(&mut self, config: &MonitorConfig) {
+        let (specs, rules) = (Arc::clone(&self.pods.specs), config.kubernetes.protect.clone());
+        self.workloads.tree_mut().set_pods(specs, rules, config.policy.quirks);
+    }
+
+    /// Takes what the file's thread has read since the last call.
+    pub fn read_pods_file(&mut self, config: &MonitorConfig) -> Option<PodsRead> {
+        let read = self.pods.take_file()?;
+        if read == PodsRead::Replaced {
+            self.join_pods(config);
+        }
+        Some(read)
+    }
+
+    /// Takes the API server's pods. Returns whether they are the first.
+    pub fn take_pods_of_cluster(&mut self, config: &MonitorConfig) -> bool {
+        let view = self.platform.cluster.view();
+        let is_first = !self.pods.is_from_cluster;
+        self.pods.learn(Arc::clone(&view.pods));
+        if view.counts.lists > 0 && !self.pods.is_listed {
+            self.pods.is_listed = true;
+            self.workloads.tree_mut().await_list(false);
+        }
+        self.join_pods(config);
+        is_first
+    }
+
+    /// Joins the pods that an earlier agent has cached before the first decision: the thread of the API server may publish them too late.
+    pub fn remember_pods(&mut self, config: &MonitorConfig) {
+        if !self.platform.cluster.is_there() {
+            return;
+        }
+        if let Some((pods, _)) = cached_pods(&config.lock_file) {
+            self.pods.remember(pods);
+        }
+        self.workloads.scan();
+        self.workloads.tree_mut().await_list(true);
+        self.join_pods(config);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,11 +128,11 @@ mod tests {
         let specs = || PodSpecs::parse(text).unwrap();
         assert_eq!(pods.take(Err("EIO".to_owned())), PodsRead::Failed("EIO".to_owned()));
         assert_eq!(pods.take(Ok(specs())), PodsRead::Replaced);
-        assert!(pods.has_any() && !pods.is_from_cluster());
+        assert!(pods.has_any() && !pods.is_from_cluster);
         pods.remember(PodSpecs::parse(r#"{"kind": "List"}"#).unwrap());
-        assert!(!pods.has_any() && !pods.is_from_cluster() && !pods.is_listed());
+        assert!(!pods.has_any() && !pods.is_from_cluster && !pods.is_listed);
         pods.learn(Arc::default());
         assert_eq!(pods.take(Ok(specs())), PodsRead::Ignored);
-        assert!(!pods.has_any() && pods.is_from_cluster());
+        assert!(!pods.has_any() && pods.is_from_cluster);
     }
 }

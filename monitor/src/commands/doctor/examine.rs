@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
-use crate::agent::PoolChoice;
 use crate::cluster::{Access, own_permissions};
 use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
@@ -12,7 +11,7 @@ use crate::node::meminfo::{MemDetails, MemInfo};
 use crate::node::other_killers::{self, OtherKillerFact};
 use crate::node::pods_memory::PodsMemory;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, cpus, namespaces};
+use crate::node::{Hierarchy, MemoryReader, PoolChoice, cpus, namespaces};
 use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;

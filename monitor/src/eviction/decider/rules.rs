@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::kubernetes_options::EvictionMethods;
-use crate::config::{EvictionLimits, Mode, Policy};
+use crate::config::{EvictionLimits, Mode, MonitorConfig, Policy};
 
 /// The rules of a decision. They stay the same until the configuration changes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -48,7 +48,18 @@ impl OwnedRules {
     }
 }
 
-impl Rules<'_> {
+impl<'a> Rules<'a> {
+    /// Returns the rules by which the agent evicts.
+    pub fn of_agent(config: &'a MonitorConfig) -> Self {
+        let agent = AgentRules {
+            mode: config.mode,
+            limits: config.evictions,
+            methods: config.kubernetes.evictions,
+            defers_soft: config.kubernetes.defer_soft_in_maintenance,
+        };
+        Self { policy: &config.policy, pace: Pace::Agent(agent) }
+    }
+
     pub(super) fn agent(&self) -> Option<AgentRules> {
         match self.pace {
             Pace::Kubelet | Pace::Ranking => None,

@@ -1,52 +1,31 @@
 //! Rehearses the decision before it is needed. The agent locks a page in memory only once it was used (`MLOCK_ONFAULT`), so the first
 //! decision would load the pages of its code at the moment at which memory is short.
 
-use std::time::Duration;
-
 use crate::config::{EvictionLimits, Mode, MonitorConfig, Policy};
-use crate::eviction::decider::{AgentRules, Answer, Next, Pace, Rules, Snapshot};
+use crate::eviction::decider::{AgentRules, Answer, Decider, Next, Pace, Recording, Rules, Snapshot};
 use crate::eviction::{Observation, SignalValue};
 use crate::units::{Bytes, Monotonic, Signal};
 
-use super::Agent;
-use super::turn::Turn;
+use super::Sensors;
 
-/// After this time a rehearsal is repeated when a threshold is near.
-const EVERY: Duration = Duration::from_secs(60);
 /// A decision about one threshold takes fewer steps.
 const MOST_STEPS: usize = 32;
 
-impl Agent {
-    /// Rehearses the decision if that was not done for a while.
-    pub(super) fn rehearse_if_due(&mut self, now: Monotonic) {
-        if self.last.rehearsed.is_none_or(|last| now.since(last) >= EVERY) {
-            self.rehearse();
-        }
-    }
-
+impl Sensors {
     /// Decides about a memory threshold as if no memory were left, in observe mode and with a decider of its own. Measures what the decider
     /// asks for, and carries nothing out.
-    pub(super) fn rehearse(&mut self) {
-        let now = Monotonic::now();
-        self.last.rehearsed = Some(now);
-        let Some(capacity) = self.sensors.memory.sample().map(|sample| sample.meminfo.total) else { return };
+    pub fn rehearse(&mut self, config: &MonitorConfig, now: Monotonic) {
+        let Some(capacity) = self.memory.sample().map(|sample| sample.meminfo.total) else { return };
         let snapshot = snapshot(capacity, now);
-        let policy = policy(&self.config.policy);
-        let rules = Rules { policy: &policy, pace: Pace::Agent(agent_rules(&self.config)) };
-        let in_force = std::mem::take(&mut self.decision);
-        let mut turn = Turn::begin(&self.decision);
+        let policy = policy(&config.policy);
+        let rules = Rules { policy: &policy, pace: Pace::Agent(agent_rules(config)) };
+        let (mut decider, mut above) = (Decider::default(), Vec::new());
+        let mut recording = Recording::begin(&decider);
         let mut answer = Answer::Begin;
         for _ in 0..MOST_STEPS {
-            answer = match turn.recording.step(&mut self.decision, rules, &snapshot, answer) {
-                Next::Measure(what) => self.measure(what, &mut turn),
-                Next::Wait { .. }
-                | Next::CollectGarbage { .. }
-                | Next::Reclaim { .. }
-                | Next::EndReclaim { .. }
-                | Next::Evict(_) => break,
-            };
+            let Next::Measure(what) = recording.step(&mut decider, rules, &snapshot, answer) else { return };
+            answer = self.measure(what, config, &decider, &mut above);
         }
-        self.decision = in_force;
     }
 }
 
@@ -71,7 +50,7 @@ fn agent_rules(config: &MonitorConfig) -> AgentRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eviction::decider::{Decider, Measure, Standing};
+    use crate::eviction::decider::{Measure, Standing};
     use crate::workloads::fixtures;
 
     #[test]

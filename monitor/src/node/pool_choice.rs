@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Mode, MonitorConfig};
-use crate::node::replaced_file::replace;
 use crate::units::boot_id;
 
+use super::replaced_file::replace;
+
 /// Name among the missing capabilities.
-pub(super) const CAPABILITY: &str = "pool";
-pub(super) const EFFECT: &str = "the node only observes until its labels are known";
+pub const CAPABILITY: &str = "pool";
+pub const EFFECT: &str = "the node only observes until its labels are known";
 
 /// Chooses the configuration of this node from those of the file.
 #[derive(Debug)]
@@ -39,11 +40,11 @@ impl PoolChoice {
         Self { wanted, record, labels }
     }
 
-    pub(super) fn set_wanted(&mut self, wanted: MonitorConfig) {
+    pub fn set_wanted(&mut self, wanted: MonitorConfig) {
         self.wanted = wanted;
     }
 
-    pub(super) fn has_pools(&self) -> bool {
+    pub fn has_pools(&self) -> bool {
         !self.wanted.pools.is_empty()
     }
 
@@ -64,7 +65,7 @@ impl PoolChoice {
     }
 
     /// Takes in the labels of the node's object, and keeps them for the next agent. Without pools they do not matter.
-    pub(super) fn learn(&mut self, labels: &BTreeMap<String, String>) {
+    pub fn learn(&mut self, labels: &BTreeMap<String, String>) {
         if self.labels.as_ref() == Some(labels) || !self.has_pools() {
             return;
         }

@@ -1,0 +1,107 @@
+//! What the sensors tell the decider: their part of the snapshot, and the measurements that it asks for.
+
+use crate::config::{MonitorConfig, Semantics};
+use crate::eviction::Observation;
+use crate::eviction::decider::{Answer, Decider, EvictionStage, Measure, Place, PodList, Snapshot, UnderWay};
+use crate::units::{CgroupId, Monotonic};
+use crate::workloads::WorkloadUsage;
+
+use super::Sensors;
+use super::control_plane::SoftEvictions;
+use super::local_storage_limits::Above;
+
+impl Sensors {
+    /// Returns the snapshot with every fact that the sensors know. Reads the time in which tasks stalled only if `awaits_stalls`.
+    pub fn snapshot(
+        &mut self,
+        (sampled, observation): (Monotonic, Observation),
+        under_way: Vec<UnderWay>,
+        awaits_stalls: bool,
+        config: &MonitorConfig,
+    ) -> Snapshot {
+        for killed in under_way.iter().filter(|it| it.stage == EvictionStage::Dying) {
+            self.note_own_kill(killed.id, None, sampled);
+        }
+        self.note_oom_victims(sampled);
+        let mut snapshot = Snapshot { under_way, ..Snapshot::default() };
+        self.renew(&mut snapshot, (sampled, observation), config);
+        Snapshot {
+            protected_growth: self.protected_growth(),
+            workloads: self.workloads.tree().tracked().len(),
+            refaults: self.refaults(),
+            pod_list: match &self.platform.cluster {
+                _ if self.pods.is_listed() => PodList::Seen,
+                cluster if cluster.is_there() => PodList::Due { since: cluster.begun() },
+                _ => PodList::None,
+            },
+            memory_stalled: awaits_stalls.then(|| self.pressure.memory_stalled()).flatten(),
+            swap: self.swap_out(),
+            oom_killed: self.oom_kills.last_of_node(),
+            has_limits: self.pods.has_any(),
+            ..snapshot
+        }
+    }
+
+    /// Puts a later observation into the snapshot, with what is known about the memory of killed workloads.
+    pub fn renew(
+        &mut self,
+        snapshot: &mut Snapshot,
+        (sampled, observation): (Monotonic, Observation),
+        config: &MonitorConfig,
+    ) {
+        let is_dying = |id| snapshot.under_way.iter().any(|it| it.id == id && it.stage == EvictionStage::Dying);
+        snapshot.dying = self.dying_memory(is_dying, sampled);
+        // `MemAvailable` lacks these pages after a kill. The kubelet's figure does not.
+        let is_corrected = config.policy.semantics == Semantics::Corrected;
+        snapshot.on_cpu_lists = is_corrected.then(|| self.on_cpu_lists(sampled)).flatten();
+        snapshot.layout = self.signals.filesystems.layout();
+        (snapshot.now, snapshot.observation) = (sampled.into(), observation);
+    }
+
+    /// Returns whether the control plane lets soft evictions start.
+    pub fn soft_evictions(&self, config: &MonitorConfig, now: Monotonic) -> SoftEvictions {
+        let has_soft = config.policy.thresholds.iter().any(|threshold| !threshold.is_hard());
+        let may_wait = has_soft && config.kubernetes.defer_soft_in_maintenance && self.platform.cluster.is_there();
+        if may_wait { self.platform.cluster.soft_evictions(now) } else { SoftEvictions::Allowed }
+    }
+
+    /// Measures what the decider asks for. `above` are the pods above a limit of their own, in the order of the decider's places.
+    pub fn measure(
+        &mut self,
+        what: Measure,
+        config: &MonitorConfig,
+        decider: &Decider<WorkloadUsage>,
+        above: &mut Vec<Above>,
+    ) -> Answer<WorkloadUsage> {
+        let ranked = |place: usize| decider.ranking().get(place).map(|ranked| &ranked.candidate);
+        match what {
+            // The loop samples the signals, because it owns the snapshot.
+            Measure::Signals => Answer::Sampled,
+            Measure::Runtime => Answer::Runtime(self.runtime_facts()),
+            Measure::Candidates { signal, exact } => Answer::Candidates(self.candidates(signal, exact, config)),
+            Measure::Exact { place } => {
+                Answer::Exact(ranked(place).and_then(|usage| self.measure_candidate(usage.workload.id)))
+            }
+            Measure::Standing { place } => {
+                let id = cgroup_at(place, decider, above);
+                Answer::Standing(id.map(|id| self.standing(id, &config.proc_root)).unwrap_or_default())
+            }
+            Measure::Holding { place } => Answer::Holding(ranked(place).and_then(|usage| self.holding(usage))),
+            Measure::Disks { since, tolerated, renew } => {
+                Answer::DisksMeasured(self.is_disk_measured(since, tolerated, renew))
+            }
+            Measure::Limits => {
+                *above = self.above_limits(&config.policy);
+                Answer::Limits(self.exceeded(above, Monotonic::now()))
+            }
+        }
+    }
+}
+
+/// Returns the cgroup of a candidate in the ranking, or of a pod above a limit of its own.
+pub fn cgroup_at(place: Place, decider: &Decider<WorkloadUsage>, above: &[Above]) -> Option<CgroupId> {
+    match place {
+        Place::Ranked(place) => decider.ranking().get(place).map(|ranked| ranked.candidate.workload.id),
+        Place::Limit(place) => above.get(place).map(|above| above.id),
+    }
+}
