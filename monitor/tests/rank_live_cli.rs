@@ -144,7 +144,10 @@ fn the_owner_of_most_files_ranks_first() {
     let (answer, said) = node.rank(NO_RUNTIME, &["--signal", "nodefs.inodesFree"]);
     assert_eq!((names(&answer).first().copied(), &answer["first"]), (Some(hoarder.as_str()), &Value::Null));
     assert_eq!(of(&answer, &hoarder)["exempt"], "no container runtime removes what it has on a disk");
-    assert!(said.contains("switched off in the configuration") && said.contains("nobody would be evicted"), "{said}");
+    assert!(
+        said.contains("switched off in the configuration") && said.contains("no workload would be evicted"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let pool = PoolChoice::of(config, access.is_some());
     let config = pool.choose();
     thaw_left_frozen(&config);
-    restore_scores(&config, pool.mode_for_rests());
+    restore_scores(&config, pool.mode_for_leftovers());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
@@ -207,7 +207,7 @@ async fn serve(
         ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
     };
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
-    let ledger = ledger_of(&config, pool.mode_for_rests());
+    let ledger = ledger_of(&config, pool.mode_for_leftovers());
     let reload = Reload::of(file, config_state, pool);
     // Threads inherit the loop's priority, so this thread must start before the loop raises its own.
     let filesystems = FilesystemSignals::start(&config).context("cannot start the thread that asks the filesystems")?;

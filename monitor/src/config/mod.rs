@@ -30,9 +30,9 @@ pub use file_watch::{FileWatch, Stamp, read_limited};
 pub use kubernetes_options::KubernetesOptions;
 pub use patterns::{NamePattern, built_in_patterns};
 pub use policy::{
-    EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
+    EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Pool, Ranking, RankingKey, Reservations,
+    Sampling,
 };
-pub use pools::Pool;
 pub use pressure_conditions::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quirks::{Quirk, Quirks, Semantics};
 pub use runtime_options::{RuntimeEndpoint, RuntimeOptions};

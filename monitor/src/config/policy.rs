@@ -1,5 +1,6 @@
 //! The configuration as plain values, with the defaults of absent fields.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use super::candidate_options::CandidateOptions;
 use super::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use super::kubernetes_options::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
-use super::pools::Pool;
 use super::pressure_conditions::PressureCondition;
 use super::quirks::{Quirk, Quirks, Semantics};
 use super::runtime_options::RuntimeOptions;
@@ -115,7 +115,7 @@ impl Default for OomScores {
     }
 }
 
-/// What reduces node allocatable.
+/// The reservations that reduce node allocatable.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reservations {
     /// `systemReserved`: names of resources and amounts, in the order written.
@@ -156,6 +156,15 @@ pub struct MonitorConfig {
     pub lock_file: PathBuf,
     pub cgroup_root: PathBuf,
     pub proc_root: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    pub name: Arc<str>,
+    /// The labels that its nodes have, with these values.
+    pub(super) selector: BTreeMap<String, String>,
+    /// The configuration of its nodes.
+    pub config: MonitorConfig,
 }
 
 impl Default for MonitorConfig {
@@ -309,7 +318,7 @@ impl Default for EvictionLimits {
     }
 }
 
-/// What the eBPF programs stream.
+/// Options of the eBPF programs' stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelOptions {
     /// The size of the ring buffer, rounded up to a power-of-two number of pages when it is loaded.

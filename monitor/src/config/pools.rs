@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::document_walk::{Field, Fields, Walk};
-use super::policy::{Mode, MonitorConfig};
+use super::policy::{Mode, MonitorConfig, Pool};
 use super::yaml::{Node, Value};
 
 /// The fields of the file that a pool may have: those that need no restart, since an agent learns its pool while it runs.
@@ -16,17 +16,8 @@ pub const FIELDS: &str = "\
 /// Maps of options that are independent of each other: a pool replaces single ones. Any other field is replaced as a whole.
 const MERGED: [&str; 3] = ["sampling", "evictions", "kubernetes"];
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pool {
-    pub name: Arc<str>,
-    /// The labels that its nodes have, with these values.
-    selector: BTreeMap<String, String>,
-    /// The configuration of its nodes.
-    pub config: MonitorConfig,
-}
-
 impl MonitorConfig {
-    /// Tells whether a node may be in a pool that evicts.
+    /// Returns whether a node may be in a pool that evicts.
     pub fn strictest_mode(&self) -> Mode {
         let modes = self.pools.iter().map(|pool| pool.config.mode);
         if modes.chain([self.mode]).any(|mode| mode == Mode::Enforce) { Mode::Enforce } else { Mode::Observe }

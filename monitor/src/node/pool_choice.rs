@@ -1,5 +1,5 @@
-//! The pool of this node. Its fields are in force once the node's labels are known. An agent that starts while the API server is away
-//! goes on by the labels that the agent before it has seen.
+//! The pool of this node. Its fields are in force once the node's labels are known. An agent that starts while the API server does not
+//! answer uses the labels that the previous agent has recorded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,14 +48,14 @@ impl PoolChoice {
         !self.wanted.pools.is_empty()
     }
 
-    /// Tells whether it is known which pool the node is in.
+    /// Returns whether the node's pool is known.
     pub fn is_known(&self) -> bool {
         !self.has_pools() || self.labels.is_some()
     }
 
-    /// Returns the mode by which to judge what an earlier agent has left. An enforcing one's work is not given up because the pool is not
-    /// known yet.
-    pub fn mode_for_rests(&self) -> Mode {
+    /// Returns the mode for the leftovers of an earlier agent. While the pool is not known, the evictions of an enforcing agent are not
+    /// given up.
+    pub fn mode_for_leftovers(&self) -> Mode {
         if self.is_known() { self.choose().mode } else { self.wanted.strictest_mode() }
     }
 
@@ -64,7 +64,7 @@ impl PoolChoice {
         self.wanted.of_pool(self.labels.as_ref())
     }
 
-    /// Takes in the labels of the node's object, and keeps them for the next agent. Without pools they do not matter.
+    /// Takes the labels of the node's object, and records them for the next agent. Without pools they have no effect.
     pub fn learn(&mut self, labels: &BTreeMap<String, String>) {
         if self.labels.as_ref() == Some(labels) || !self.has_pools() {
             return;
@@ -73,7 +73,7 @@ impl PoolChoice {
         let record = Record { boot: boot_id(), labels: labels.clone() };
         let written = replace(&self.record, |file| Ok(serde_json::to_writer(file, &record)?));
         if let Err(error) = written {
-            // The next agent must not go by labels of before.
+            // The next agent must not use outdated labels.
             let _absent = fs::remove_file(&self.record);
             tracing::warn!(
                 event = "degraded",

@@ -6,24 +6,23 @@ use std::time::Duration;
 
 use super::RateLimiter;
 use super::afterwards::Afterwards;
+use super::eviction_model::eviction_model;
 use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
 use super::log_sink;
-use super::oom_kill_report::mark_of;
-use super::oom_kill_report::{KillPlace, OomKillRecord};
-use super::record::{MetFigures, Record};
-use crate::actions::ReclaimAttempt;
+use super::oom_kill_report::{KillPlace, OomKillRecord, mark_of};
+use super::record::Record;
 use crate::actions::{Ended, Outcome as Ending};
 use crate::cluster::Verdict;
 use crate::config::{IncidentOptions, Mode};
 use crate::eviction::SignalValue;
-use crate::incidents::model::{self, Eviction, OomKill, Outcome, Reclaim, SignalHistory, Step, SwapWait};
+use crate::incidents::model::{self, OomKill, Outcome, SignalHistory, Step, SwapWait};
 use crate::incidents::oom_assembly::{Assembled, Assembler};
 use crate::incidents::record_evidence::{self as evidence, Baselines};
 use crate::incidents::sample_ring::SampleRing;
 use crate::incidents::writer::JournalReport;
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::kernel::Event;
-use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
+use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
 /// Incidents that wait for further victims keep the evidence of their first record; the oldest beyond this number lose it.
 const INCOMPLETE: usize = 8;
@@ -47,7 +46,7 @@ pub struct IncidentReport {
 pub struct Evidence {
     pub at: Monotonic,
     pub took: Duration,
-    /// What a record says of them. Its other fields are empty.
+    /// The part of a record about them. Its other fields are empty.
     pub figures: Incident,
 }
 
@@ -214,7 +213,10 @@ impl Recorder {
             step("decided", trigger.decided);
         }
         step("acted", record.acted);
-        let signal = trigger.and_then(|trigger| self.put_ranking(&mut incident, trigger));
+        if let Some(trigger) = trigger {
+            put_ranking(&mut incident, trigger);
+        }
+        let signal = trigger.and_then(|_| self.eviction_history(&incident));
         if earlier.is_none() {
             self.count_and_log(&incident, now);
         }
@@ -222,19 +224,6 @@ impl Recorder {
             self.underway.insert(record.cgroup, incident.clone());
         }
         self.submit(incident, signal, now);
-    }
-
-    /// Replaces the evidence's ranking by that of the decision. Returns the history of the signal.
-    fn put_ranking(&self, incident: &mut Incident, trigger: &ThresholdTrigger<'_>) -> Option<SignalHistory> {
-        let ThresholdTrigger { met, victim, ranking, order, .. } = *trigger;
-        let resource = met.threshold.signal.resource();
-        let (mut places, omitted) = evidence::ranking(ranking, order, resource);
-        places.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
-        (incident.ranking, incident.ranking_omitted) = (places, omitted);
-        evidence::put_victim(&mut incident.top_consumers, &victim.candidate);
-        // The samples are those of memory.
-        let threshold = Some(met.quantity.bytes()).filter(|_| resource == Resource::Memory);
-        self.signal_history(threshold)
     }
 
     fn end_eviction(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>, now: Monotonic) {
@@ -285,9 +274,10 @@ impl Recorder {
 
     /// Returns the history of an eviction's signal, without samples.
     fn eviction_history(&self, incident: &Incident) -> Option<SignalHistory> {
+        // The samples are those of memory.
         let of_memory = [Signal::MemoryAvailable, Signal::AllocatableMemoryAvailable].map(Signal::as_str);
-        let is_of_memory = |eviction: &&Eviction| of_memory.contains(&eviction.signal.as_str());
-        let bytes = incident.eviction.as_ref().filter(is_of_memory).and_then(|eviction| eviction.threshold_bytes);
+        let eviction = incident.eviction.as_ref().filter(|it| of_memory.contains(&it.signal.as_str()));
+        let bytes = eviction.and_then(|eviction| eviction.threshold_bytes);
         self.signal_history(bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes))
     }
 
@@ -366,60 +356,11 @@ impl Recorder {
     }
 }
 
-fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
-    let mode = record.action.mode();
-    let enforcing = mode == Mode::Enforce;
-    let eviction = Eviction {
-        pod: record.pod.clone(),
-        pod_uid: record.pod_uid.map(|uid| uid.0.clone()),
-        labels: record.labels.clone(),
-        signal: record.trigger.cause().as_str().to_owned(),
-        mode: mode.as_str().to_owned(),
-        workload: record.workload.to_owned(),
-        cgroup_id: Some(record.cgroup.0),
-        action: record.action.as_str().to_owned(),
-        outcome: if enforcing { Outcome::Underway } else { Outcome::Observed },
-        processes: enforcing.then_some(record.processes),
-        policy: record.policy.clone(),
-        trace: record.trace.clone(),
-        ..Eviction::default()
-    };
-    match record.trigger {
-        Trigger::Limit { message, .. } => Eviction {
-            threshold: message.trim_end().trim_end_matches('.').to_owned(),
-            kind: "limit".to_owned(),
-            ..eviction
-        },
-        Trigger::Threshold(ThresholdTrigger { met, victim, reclaim, benefit, .. }) => {
-            let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
-            let candidate = &victim.candidate;
-            Eviction {
-                threshold: met.threshold.to_string(),
-                kind: met.threshold.kind().to_owned(),
-                qos_class: candidate.workload.qos.as_str().to_owned(),
-                working_set_bytes: Some(candidate.working_set.0),
-                used: candidate.other.and_then(|other| other.used).map(Amount::units),
-                available_bytes,
-                threshold_bytes,
-                available,
-                threshold_value,
-                reclaim: reclaim.map(reclaim_model),
-                benefit: benefit.victim.clone(),
-                passed_over: benefit.passed_over.clone(),
-                ..eviction
-            }
-        }
-    }
-}
-
-fn reclaim_model(attempt: &ReclaimAttempt) -> Reclaim {
-    Reclaim {
-        workload: attempt.workload.clone(),
-        requested_bytes: attempt.requested.0,
-        freed_bytes: Some(attempt.freed.0),
-        available_before_bytes: Some(attempt.available_before.0),
-        available_after_bytes: Some(attempt.available_after.0),
-        took_ms: attempt.took.as_secs_f64() * 1e3,
-        outcome: attempt.outcome.as_str().to_owned(),
-    }
+/// Replaces the evidence's ranking by that of the decision.
+fn put_ranking(incident: &mut Incident, trigger: &ThresholdTrigger<'_>) {
+    let ThresholdTrigger { met, victim, ranking, order, .. } = *trigger;
+    let (mut places, omitted) = evidence::ranking(ranking, order, met.threshold.signal.resource());
+    places.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
+    (incident.ranking, incident.ranking_omitted) = (places, omitted);
+    evidence::put_victim(&mut incident.top_consumers, &victim.candidate);
 }

@@ -8,6 +8,7 @@ pub mod configuration_state;
 pub mod disk_usage_metrics;
 pub mod event_sink;
 mod eviction_log;
+mod eviction_model;
 pub mod eviction_report;
 pub mod eviction_reporting;
 mod evidence_reporting;

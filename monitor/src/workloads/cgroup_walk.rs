@@ -14,26 +14,15 @@ use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value};
 use crate::units::{Bytes, CgroupId};
 
-use super::candidacy::{is_kubepods, is_user_manager};
-use super::cgroup_path::{QosClass, Role, role};
+use super::candidacy::is_kubepods;
+use super::cgroup_path::QosClass;
 use super::cgroup_processes::{self, DEPTH_LIMIT, MOST_IN_ALL, MOST_IN_WORKLOAD, has_processes, is_inhabited, names};
+use super::enclosing_workload::{Enclosing, kind, protection, trusted_role};
 use super::memory_limits;
 use super::oomd_marks::{self, Preference};
 use super::protection::Protection;
 use super::tracked_workload::Tracked;
 use super::workload::{Kind, Workload, qos_class};
-
-#[derive(Debug, Clone)]
-struct Enclosing {
-    name: Arc<str>,
-    /// Whether every cgroup inside is part of the workload, whatever its name.
-    is_whole: bool,
-    /// Whether the workload is the manager of a user's services. A cgroup without a name of its own inside is not part of it, because the
-    /// manager is exempt.
-    is_manager: bool,
-    /// Index into `Walk::found`; `None` when the workload contains no process.
-    index: Option<usize>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
@@ -42,8 +31,8 @@ pub(super) enum Extent {
     Workloads,
 }
 
-/// The outermost workload that is being walked, or the outermost cgroup that is not the root user's. Its owner may make as many cgroups in
-/// it as he likes, so the number of those visited is limited.
+/// The outermost workload that is being walked, or the outermost cgroup that is not the root user's. Its owner may make any
+/// number of cgroups in it, so the number of those visited is limited.
 struct Region {
     left: usize,
     is_cut: bool,
@@ -203,7 +192,7 @@ impl<'t> Walk<'t> {
         }
         let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
-        // A user could make a cgroup of that name below one of his own, or in a container.
+        // A user could make a cgroup of that name below a cgroup of that user, or in a container.
         let is_trusted = stat.st_uid == 0 && !within.is_some_and(|outer| outer.is_whole);
         self.has_kubepods |= is_trusted && is_kubepods(path);
         let kind = kind(trusted_role(path, stat.st_uid), within);
@@ -352,45 +341,6 @@ impl<'t> Walk<'t> {
         if !gone {
             self.unreadable.push(error.to_string());
         }
-    }
-}
-
-/// Returns the kind of workload that a directory of this role can be; `None` for a group, or for a part of another workload.
-fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass>)> {
-    match (role, within) {
-        // A directory without a name of its own inside another workload is also a part of it.
-        (_, Some(Enclosing { is_whole: true, .. })) | (Role::Group, _) => None,
-        (Role::Plain, Some(Enclosing { is_manager: true, .. }) | None) => Some((Kind::Cgroup, None)),
-        (Role::Plain, Some(_)) => None,
-        (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
-        (Role::Service, _) => Some((Kind::Service, None)),
-        (Role::Scope, _) => Some((Kind::Scope, None)),
-        (Role::Container(container), _) => Some((Kind::Container(container), None)),
-    }
-}
-
-/// Returns the protection of a static pod. The kubelet names static pods by a hash without dashes, and treats all of them as
-/// critical.
-fn protection(kind: &Kind) -> Option<Protection> {
-    matches!(kind, Kind::Pod(uid) if uid.is_static()).then_some(Protection::StaticPod)
-}
-
-impl Enclosing {
-    /// A pod or a container is evicted with all cgroups inside. So is a service or scope that belongs to a user: he could otherwise exempt
-    /// it as one that contains other workloads. The manager of his services is another matter.
-    fn of(kind: &Kind, name: Arc<str>, owner_uid: u32, index: Option<usize>) -> Self {
-        let is_manager = *kind == Kind::Service && is_user_manager(&name);
-        let is_of_user = owner_uid != 0 && matches!(kind, Kind::Service | Kind::Scope) && !is_manager;
-        let is_whole = is_of_user || matches!(kind, Kind::Pod(_) | Kind::Container(_));
-        Self { name, is_whole, is_manager, index }
-    }
-}
-
-/// Returns the role by name. The kubelet runs as root, so a user's cgroup with the name of a pod is not a pod.
-fn trusted_role(path: &str, owner_uid: u32) -> Role {
-    match role(path) {
-        Role::Pod(..) if owner_uid != 0 => Role::Plain,
-        role => role,
     }
 }
 

@@ -5,7 +5,8 @@ pub mod cgroup_path;
 pub mod cgroup_processes;
 mod cgroup_walk;
 pub mod container_memory;
-pub mod essential;
+pub mod enclosing_workload;
+mod essential;
 #[cfg(test)]
 pub mod fixtures;
 pub mod json_defaults;

@@ -18,12 +18,14 @@
 //! The mark comes before a deletion, so that the pod's owner sees the cause. The status Failed has the mark in it, and the Eviction API sets
 //! a mark of its own.
 
+mod after_removal;
+
 use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
 use super::exchange::{Answer, Life, Outcome, Step, Verdict, Wait};
-use super::failed_status::{FailedStatus, LOOK_EVERY, Next};
+use super::failed_status::{FailedStatus, LOOK_EVERY};
 use super::intent::{Intent, Progress};
 
 /// How long the API server is asked for an eviction that needs its consent.
@@ -45,11 +47,6 @@ const COMPARISONS: u32 = 20;
 const FIRST_MARKS: u32 = 2;
 /// Attempts to mark after the removal.
 const LATE_MARKS: u32 = 3;
-/// Attempts to send an event that is refused.
-const REFUSED_EVENTS: u32 = 5;
-/// Attempts to send an event that is not answered, where the decision does not grow too old first.
-const UNKNOWN_EVENTS: u32 = 120;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Mark,
@@ -207,7 +204,7 @@ impl Plan {
         self.go(then, None)
     }
 
-    /// The kubelet restarts what was killed, unless it learns of the eviction in time. What runs again is healthy and is left alone.
+    /// The kubelet restarts a killed container, unless it learns of the eviction in time. A container that runs again is healthy and is left alone.
     fn take_look(&mut self, answer: &Answer, age: Duration) -> Outcome {
         match answer {
             Answer::NotFound | Answer::Found { is_same: false, .. } => self.gone(),
@@ -305,73 +302,6 @@ impl Plan {
         }
     }
 
-    fn take_event(&mut self, answer: Answer) -> Outcome {
-        let failed = |reason: &str| Some(format!("the event could not be sent: {reason}"));
-        match answer {
-            Answer::Done | Answer::AlreadyExists | Answer::Conflict | Answer::Found { .. } => {}
-            Answer::NotFound => self.note = self.note.take().or(failed("the namespace does not exist")),
-            Answer::Refused(reason) | Answer::Budget(reason) if self.attempts >= REFUSED_EVENTS => {
-                self.note = failed(&reason);
-            }
-            Answer::Busy { ref reason, .. } | Answer::Unknown(ref reason) if self.attempts >= UNKNOWN_EVENTS => {
-                self.note = failed(reason);
-            }
-            _ => return retry(&answer),
-        }
-        self.finish()
-    }
-
-    fn take_watch(&mut self, answer: Answer, age: Duration) -> Outcome {
-        match answer {
-            Answer::Found { is_same: true, is_terminating: false, life } => {
-                match self.failed_status.take(life, age, self.grace) {
-                    Next::Look => {}
-                    Next::WriteAgain => return self.go(At::WriteAgain, None),
-                    Next::Over => return self.finish(),
-                    Next::Lost => return self.lost("its status is not Failed with the reason Evicted"),
-                }
-            }
-            // Deleted since.
-            Answer::Found { .. } | Answer::NotFound => return self.finish(),
-            Answer::Refused(reason) | Answer::NotPermitted(reason) => return self.lost(&reason),
-            _ if self.attempts >= UNKNOWN_EVENTS => return self.lost("the API server does not answer"),
-            _ => return retry(&answer),
-        }
-        self.attempts = 0;
-        Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
-    }
-
-    fn take_repeat(&mut self, answer: Answer) -> Outcome {
-        match answer {
-            Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(&answer),
-            Answer::Refused(reason) | Answer::NotPermitted(reason) => self.lost(&reason),
-            _ => {
-                let outcome = self.go(At::Watch, None);
-                Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome }
-            }
-        }
-    }
-
-    fn lost(&mut self, reason: &str) -> Outcome {
-        self.note = self.note.take().or(Some(format!("it may not be seen as evicted: {reason}")));
-        let note = self.note.take();
-        self.end(Verdict::Done(note))
-    }
-
-    /// Looks what becomes of the status Failed, or ends.
-    fn finish(&mut self) -> Outcome {
-        if self.at == At::SendEvent && self.watches() {
-            let outcome = self.go(At::Watch, None);
-            return Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome };
-        }
-        let note = self.note.take();
-        self.end(Verdict::Done(note))
-    }
-
-    fn watches(&self) -> bool {
-        self.method == EvictionMethod::Fail && !self.is_gone
-    }
-
     fn removed(&mut self) -> Outcome {
         self.progress.removed = true;
         self.progress.marked |= self.wants_mark && self.method == EvictionMethod::Fail;
@@ -389,18 +319,6 @@ impl Plan {
         let is_ours = self.is_certain || self.is_unsure;
         (self.progress.removed, self.is_gone) = (true, true);
         self.go(if is_ours { At::SendEvent } else { At::End }, Some(Verdict::Gone))
-    }
-
-    fn after_removal(&self) -> At {
-        if self.wants_mark && !self.progress.marked && self.marks_apart() {
-            At::MarkLate
-        } else if self.wants_event {
-            At::SendEvent
-        } else if self.watches() {
-            At::Watch
-        } else {
-            At::End
-        }
     }
 
     fn go(&mut self, at: At, verdict: Option<Verdict>) -> Outcome {

@@ -1,4 +1,4 @@
-//! What becomes of a status Failed that the agent has written. Pure.
+//! Watches a status Failed that the agent has written. Pure.
 //!
 //! The kubelet ends the pod because of it, and writes the status a few times meanwhile: once with an empty reason, and with the phase
 //! Running if it was about to restart a container (seen with kubelet 1.36). Therefore the status is read until it lasts, and written

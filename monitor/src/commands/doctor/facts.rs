@@ -132,7 +132,7 @@ pub struct Probes {
 pub struct MissingProbe {
     /// `category:event`.
     pub name: String,
-    /// What the program observes.
+    /// The events that the program observes.
     pub purpose: &'static str,
     /// The reason, and the fix.
     pub reason: String,

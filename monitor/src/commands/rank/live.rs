@@ -150,7 +150,7 @@ fn look_at_runtime(config: &MonitorConfig, is_of_disk: bool) -> View {
         State::Looking | State::Absent => "there is none",
     };
     let is_for_nothing = is_of_disk && !view.state.is_there();
-    let consequence = if is_for_nothing { "; nobody would be evicted for a disk" } else { "" };
+    let consequence = if is_for_nothing { "; no workload would be evicted for a disk" } else { "" };
     output::note(format_args!(
         "container runtime: {why}; pods that no pods: file names are called by their UID{consequence}"
     ));

@@ -93,6 +93,6 @@ mod tests {
         assert_eq!(judged(pids, Semantics::Kubelet, Some(&marks)), expected("a, c (mirror pod), b", "a"));
         let nothing = "a (it would give back too little), b (it would give back too little), c (mirror pod)";
         let disk = judged(Signal::NodeFsInodesFree, Semantics::Corrected, Some(&marks));
-        assert_eq!(disk, expected(nothing, ""), "nobody has anything there");
+        assert_eq!(disk, expected(nothing, ""), "no workload has anything there");
     }
 }

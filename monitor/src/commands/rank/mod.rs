@@ -1,5 +1,6 @@
 //! `node-pressure-monitor rank`: the eviction order of the pods, with every key that decides it.
 
+mod inputs;
 mod json;
 mod live;
 mod marks;
@@ -10,7 +11,6 @@ mod table;
 mod utilization;
 mod verdict;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ use crate::config::{MonitorConfig, Policy};
 use crate::eviction::Layout;
 use crate::sensors::counter_error::CounterError;
 use crate::units::{Moment, Signal};
-use crate::workloads::{Pod, Summary};
+use crate::workloads::Summary;
 
 use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
+use inputs::{Inputs, of_node};
 use live::Live;
 use preemption::PreemptionOptions;
 use utilization::UtilizationOptions;
@@ -65,16 +66,16 @@ pub struct Options {
     output: TableOrJson,
 }
 
-const HELP: &str = r#"Of this node, as root on it, whether or not the agent runs (it is not disturbed, and nothing is done to anybody):
+const HELP: &str = r#"Of this node, as root on it, whether or not the agent runs (the command does not disturb it, and evicts nothing):
 
   node-pressure-monitor rank
   node-pressure-monitor rank --signal nodefs.inodesFree
   node-pressure-monitor rank --config /etc/node-pressure-monitor/monitor.yaml --signal pid.available
 
 Memory and processes are read from the cgroups, what lies on the disks is measured, which may take minutes (five at most), and the container
-runtime tells which pod is whose. Priorities and requests are those of the pods: file that the configuration names, where it names one;
+runtime names the pod of each. Priorities and requests are those of the pods: file that the configuration names, where it names one;
 without it the priority is 0 and the request what the cgroup is promised. For a disk pods alone are ranked. Workloads that are protected are
-left out; exempt says why another would not be evicted, be it that it would give back too little. What could not be asked is told on stderr.
+left out; exempt says why another would not be evicted, be it that it would give back too little. Sources that did not answer are named on stderr.
 
 Of any node, from files:
 
@@ -150,6 +151,19 @@ impl From<LayoutOption> for Layout {
     }
 }
 
+impl Options {
+    fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            config: self.config.as_deref(),
+            pods: self.pods.as_deref(),
+            summary: self.summary.as_deref(),
+            node: self.node.as_deref(),
+            nodes: self.nodes.as_deref(),
+            output: self.output,
+        }
+    }
+}
+
 fn parse_signal(text: &str) -> Result<Signal, String> {
     text.parse().map_err(|error| {
         let all: Vec<&str> = Signal::ALL.iter().map(|signal| signal.as_str()).collect();
@@ -164,9 +178,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         return Err(CommandError::Usage(reason.to_owned()));
     }
     if options.utilization.utilization {
-        return utilization::run(options);
+        return utilization::run(&options.inputs(), &options.utilization);
     }
-    options.preemption.preemption_for.map_or_else(|| of_signal(options), |priority| preemption::run(options, priority))
+    let preemption = |priority| preemption::run(&options.inputs(), &options.preemption, priority);
+    options.preemption.preemption_for.map_or_else(|| of_signal(options), preemption)
 }
 
 fn of_signal(options: &Options) -> Result<(), CommandError> {
@@ -225,40 +240,6 @@ fn answer(
         TableOrJson::Json => json::write(out, verdict, node),
     };
     output::answer(write).map_err(CommandError::Output)
-}
-
-/// Keeps the pods of the node, and notes how many were left out.
-fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
-    if !summary.node.node_name.is_empty() && summary.node.node_name != node {
-        output::note(format_args!("the summary is of node {}, not of {node}", summary.node.node_name));
-    }
-    if node.is_empty() {
-        output::note("the summary names no node: all pods count; --node NAME chooses");
-        return pods;
-    }
-    let measured: BTreeSet<&str> = summary.pods.iter().map(|pod| pod.pod_ref.uid.as_str()).collect();
-    let nobody_says = pods.iter().all(|pod| pod.spec.node_name.is_empty());
-    let before = pods.len();
-    let mut elsewhere = BTreeSet::new();
-    pods.retain(|pod| {
-        let on = pod.spec.node_name.as_str();
-        let is_measured =
-            [Some(pod.metadata.uid.as_str()), pod.mirrored_uid()].iter().flatten().any(|uid| measured.contains(uid));
-        let is_here = on == node || on.is_empty() && (nobody_says || is_measured);
-        if !is_here {
-            elsewhere.insert(if on.is_empty() { "(no node)".to_owned() } else { on.to_owned() });
-        }
-        is_here
-    });
-    let left_out = before - pods.len();
-    if left_out > 0 {
-        let elsewhere: Vec<String> = elsewhere.into_iter().collect();
-        output::note(format_args!(
-            "{left_out} of {before} pods are not on {node} and left out: on {}",
-            output::few(&elsewhere, output::NAMES)
-        ));
-    }
-    pods
 }
 
 /// Statistics younger than this need no note: a kubelet measures every ten seconds.

@@ -41,7 +41,7 @@ fn observed(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::R
         }
     }
     if verdict.thresholds.is_empty() {
-        writeln!(writer, "  no threshold is set on it: nobody is evicted for it")?;
+        writeln!(writer, "  no threshold is set on it: no pod is evicted for it")?;
     }
     let texts = verdict.thresholds.iter().map(|judged| judged.threshold.to_string());
     let width = texts.map(|text| text.len()).max().unwrap_or(0);
@@ -127,7 +127,7 @@ fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
 fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
     writeln!(writer)?;
     let Some(row) = verdict.first.and_then(|first| verdict.ranking.get(first)) else {
-        return writeln!(writer, "nobody would be evicted: no active pod, or all are exempt");
+        return writeln!(writer, "no pod would be evicted: none is active, or all are exempt");
     };
     writeln!(writer, "first: {}", printable(&row.explanation))?;
     if let Some(ExpectedEviction { threshold, met, grace_period_seconds, message }) = &verdict.eviction {

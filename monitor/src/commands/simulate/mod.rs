@@ -37,7 +37,7 @@ pub struct Options {
     /// How to answer
     #[arg(long, value_enum, default_value_t = TableOrJson::Json)]
     output: TableOrJson,
-    /// Tell the number of lines and the time they took on stderr, also when that is no terminal
+    /// Print the number of lines and the time they took on stderr, also when that is no terminal
     #[arg(long)]
     stats: bool,
     /// The trace; standard input when it is - or not given
@@ -63,7 +63,7 @@ not change in mid-trace. Without node.capacity.memory the answer has no oomScore
 The answer has one JSON object a line, in the same order: time, signals, thresholdsMet, conditions, garbageCollection, ranking,
 evict, localStorageEvictions, pods. With --output table it has a row for each line on which something changes or is evicted.
 
-Exit status: 0 the whole trace was answered, or whoever read the answer went away; 1 the policy or the trace is wrong (every line
+Exit status: 0 the whole trace was answered, or the reader of the answer went away; 1 the policy or the trace is wrong (every line
 before the one at fault is answered), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
 
 pub fn run(options: &Options) -> Result<(), CommandError> {

@@ -160,7 +160,7 @@ fn decision_words(answer: &Answer<'_>) -> String {
             let _ = write!(words, "evicts {name} within {grace} s for {}", met.threshold);
         }
         (None, Some(met)) if !decision.collection_sufficed => {
-            let _ = write!(words, "finds nobody to evict for {}", met.threshold);
+            let _ = write!(words, "finds no pod to evict for {}", met.threshold);
         }
         _ if local > 0 => {
             let pods = if local == 1 { "pod" } else { "pods" };

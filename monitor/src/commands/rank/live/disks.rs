@@ -104,7 +104,7 @@ mod tests {
         }
         assert!(
             measure_within(LONGEST, &options, roots.clone(), Vec::new()).unwrap().is_over,
-            "nobody is to be measured"
+            "no workload is to be measured"
         );
         assert!(!measure_within(Duration::ZERO, &options, roots, places).unwrap().is_over);
     }

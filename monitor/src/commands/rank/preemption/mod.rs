@@ -8,8 +8,9 @@ use std::path::Path;
 
 use super::super::input::{self, CommandError};
 use super::super::output::{self, TableOrJson};
+use super::inputs::{Inputs, of_node};
 use super::nodes::Node;
-use super::{Options, live, of_node, read};
+use super::{live, read};
 use crate::config::MonitorConfig;
 use crate::node::name;
 use crate::units::Quantity;
@@ -24,7 +25,7 @@ pub struct PreemptionOptions {
     /// Show the pods that the scheduler would preempt for a pending pod of this priority: a number, system-cluster-critical or system-node-critical
     #[arg(long, value_name = "PRIORITY", value_parser = parse_priority, allow_negative_numbers = true, conflicts_with_all = ["signal", "layout"])]
     pub preemption_for: Option<i32>,
-    /// Requests of the pending pod, to tell which pods are preempted, e.g. cpu=500m,memory=1Gi
+    /// Requests of the pending pod, to show which pods are preempted, e.g. cpu=500m,memory=1Gi
     #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_parser = parse_requests, group = "of_nodes", requires_all = ["preemption_for", "nodes"])]
     requests: Option<Requests>,
 }
@@ -52,21 +53,21 @@ const UNKNOWN: &str = "PodDisruptionBudgets, affinity, host ports and volumes ar
 const PODS_FIX: &str = "it counts as 0, and their requests are not known either; name a file in pods: of the configuration, written with: \
                         kubectl get pods -A -o json --field-selector spec.nodeName=NODE";
 
-pub fn run(options: &Options, priority: i32) -> Result<(), CommandError> {
-    let (pods, name) = match &options.pods {
-        Some(path) => of_file(options, path)?,
-        None => of_this_node(options)?,
+pub fn run(inputs: &Inputs<'_>, options: &PreemptionOptions, priority: i32) -> Result<(), CommandError> {
+    let (pods, name) = match inputs.pods {
+        Some(path) => of_file(inputs, path)?,
+        None => of_this_node(inputs)?,
     };
-    note_unknown_priorities(&pods, options.pods.is_some());
-    let node = options.nodes.as_deref().map(|path| find(path, &name)).transpose()?;
+    note_unknown_priorities(&pods, inputs.pods.is_some());
+    let node = inputs.nodes.map(|path| find(path, &name)).transpose()?;
     node.iter().filter_map(show::cordon_note).for_each(output::note);
     output::note(UNKNOWN);
-    let requests = options.preemption.requests.as_ref().map_or(&[][..], |Requests(requests)| requests);
+    let requests = options.requests.as_ref().map_or(&[][..], |Requests(requests)| requests);
     // The requests of a pod on this node that is not described are not known.
-    let are_known = options.pods.is_some() || pods.iter().all(|pod| pod.spec.priority.is_some());
+    let are_known = inputs.pods.is_some() || pods.iter().all(|pod| pod.spec.priority.is_some());
     let pending = node.as_ref().filter(|_| are_known).map(|node| Pending { requests, node });
     let answer = Answer { node: &name, priority, requests, victims: select(&pods, priority, pending) };
-    let write = |out: &mut _| match options.output {
+    let write = |out: &mut _| match inputs.output {
         TableOrJson::Table => show::table(out, &answer),
         TableOrJson::Json => show::json(out, &answer),
     };
@@ -74,15 +75,15 @@ pub fn run(options: &Options, priority: i32) -> Result<(), CommandError> {
 }
 
 /// Returns the pods of one node that have not ended, and the node's name.
-fn of_file(options: &Options, path: &Path) -> Result<(Vec<Pod>, String), CommandError> {
-    if options.config.is_some() {
+fn of_file(inputs: &Inputs<'_>, path: &Path) -> Result<(Vec<Pod>, String), CommandError> {
+    if inputs.config.is_some() {
         let reason = "--config describes this node; with --pods it has no use: leave it out";
         return Err(CommandError::Usage(reason.to_owned()));
     }
-    let summary = options.summary.as_deref().map_or_else(|| Ok(Summary::default()), read::summary)?;
+    let summary = inputs.summary.map_or_else(|| Ok(Summary::default()), read::summary)?;
     let mut pods = read::pods(path)?;
-    let named = options.node.as_ref().or(Some(&summary.node.node_name)).filter(|name| !name.is_empty());
-    let node = named.map_or_else(|| only_node(&pods), |name| Ok(name.clone()))?;
+    let named = inputs.node.or(Some(&summary.node.node_name)).filter(|name| !name.is_empty());
+    let node = named.map_or_else(|| only_node(&pods), |name| Ok(name.to_owned()))?;
     if !node.is_empty() {
         pods = of_node(pods, &node, &summary);
     }
@@ -105,13 +106,13 @@ fn only_node(pods: &[Pod]) -> Result<String, CommandError> {
     }
 }
 
-fn of_this_node(options: &Options) -> Result<(Vec<Pod>, String), CommandError> {
-    if options.summary.is_some() {
+fn of_this_node(inputs: &Inputs<'_>) -> Result<(Vec<Pod>, String), CommandError> {
+    if inputs.summary.is_some() {
         let reason = "--pods is missing: --summary names the node of a file with pods";
         return Err(CommandError::Usage(reason.to_owned()));
     }
-    let config = options.config.as_deref().map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
-    let node = options.node.clone().unwrap_or_else(|| name::of(config.kubernetes.node_name.as_deref()));
+    let config = inputs.config.map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
+    let node = inputs.node.map_or_else(|| name::of(config.kubernetes.node_name.as_deref()), str::to_owned);
     Ok((live::pods_here(&config)?, node))
 }
 

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use super::super::input::{self, CommandError};
 use super::super::output::{self, TableOrJson};
+use super::inputs::Inputs;
 use super::nodes::{Node, RESOURCES};
-use super::{Options, read};
+use super::read;
 use crate::workloads::Pod;
 use classify::{Thresholds, rows};
 
@@ -42,16 +43,16 @@ fn parse_threshold(text: &str) -> Result<(String, f64), String> {
     in_range.ok_or_else(|| format!("{text:?}: write cpu, memory or pods with a percentage from 0 to 100, e.g. cpu=20"))
 }
 
-pub fn run(options: &Options) -> Result<(), CommandError> {
-    let UtilizationOptions { utilization: _, thresholds, target_thresholds: targets } = &options.utilization;
+pub fn run(inputs: &Inputs<'_>, options: &UtilizationOptions) -> Result<(), CommandError> {
+    let UtilizationOptions { utilization: _, thresholds, target_thresholds: targets } = options;
     check(thresholds, targets).map_err(CommandError::Usage)?;
-    let (Some(pods), Some(nodes)) = (&options.pods, &options.nodes) else {
+    let (Some(pods), Some(nodes)) = (inputs.pods, inputs.nodes) else {
         return Err(CommandError::Usage("--utilization needs --pods and --nodes".to_owned()));
     };
     let (pods, nodes) = (read::pods(pods)?, read::nodes(nodes)?);
     note_elsewhere(&pods, &nodes);
     let rows = rows(&nodes, &pods, thresholds, targets);
-    let write = |out: &mut _| match options.output {
+    let write = |out: &mut _| match inputs.output {
         TableOrJson::Table => show::table(out, &rows, thresholds, targets),
         TableOrJson::Json => show::json(out, &rows, thresholds, targets),
     };

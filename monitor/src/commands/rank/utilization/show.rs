@@ -33,7 +33,7 @@ fn percentages(Thresholds(thresholds): &Thresholds) -> String {
     thresholds.iter().map(|(resource, percent)| format!("{resource} {percent}%")).collect::<Vec<_>>().join(", ")
 }
 
-/// Tells what `LowNodeUtilization` would do with these nodes if its numberOfNodes is 0, the default.
+/// Returns what `LowNodeUtilization` would do with these nodes if its numberOfNodes is 0, the default.
 fn conclusion(rows: &[Row<'_>]) -> String {
     let of = |verdict| -> Vec<String> {
         rows.iter().filter(|row| row.verdict == Some(verdict)).map(|row| row.node.name().to_owned()).collect()

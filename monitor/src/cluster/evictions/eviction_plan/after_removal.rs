@@ -1,0 +1,96 @@
+//! The steps after a removal: its event, and the watch over the status Failed.
+
+use std::time::Duration;
+
+use crate::cluster::evictions::exchange::{Answer, Outcome, Verdict, Wait};
+use crate::cluster::evictions::failed_status::{LOOK_EVERY, Next};
+use crate::config::kubernetes_options::EvictionMethod;
+
+use super::{At, LATE_MARKS, Plan, retry};
+
+/// Attempts to send an event that is refused.
+const REFUSED_EVENTS: u32 = 5;
+/// Attempts to send an event that is not answered, where the decision does not grow too old first.
+const UNKNOWN_EVENTS: u32 = 120;
+
+impl Plan {
+    /// Returns the next state once the pod is removed.
+    pub(super) fn after_removal(&self) -> At {
+        if self.wants_mark && !self.progress.marked && self.marks_apart() {
+            At::MarkLate
+        } else if self.wants_event {
+            At::SendEvent
+        } else if self.watches() {
+            At::Watch
+        } else {
+            At::End
+        }
+    }
+
+    pub(super) fn take_event(&mut self, answer: Answer) -> Outcome {
+        let failed = |reason: &str| Some(format!("the event could not be sent: {reason}"));
+        match answer {
+            Answer::Done | Answer::AlreadyExists | Answer::Conflict | Answer::Found { .. } => {}
+            Answer::NotFound => self.note = self.note.take().or(failed("the namespace does not exist")),
+            Answer::Refused(reason) | Answer::Budget(reason) if self.attempts >= REFUSED_EVENTS => {
+                self.note = failed(&reason);
+            }
+            Answer::Busy { ref reason, .. } | Answer::Unknown(ref reason) if self.attempts >= UNKNOWN_EVENTS => {
+                self.note = failed(reason);
+            }
+            _ => return retry(&answer),
+        }
+        self.finish()
+    }
+
+    pub(super) fn take_watch(&mut self, answer: Answer, age: Duration) -> Outcome {
+        match answer {
+            Answer::Found { is_same: true, is_terminating: false, life } => {
+                match self.failed_status.take(life, age, self.grace) {
+                    Next::Look => {}
+                    Next::WriteAgain => return self.go(At::WriteAgain, None),
+                    Next::Over => return self.finish(),
+                    Next::Lost => return self.lost("its status is not Failed with the reason Evicted"),
+                }
+            }
+            // Deleted since.
+            Answer::Found { .. } | Answer::NotFound => return self.finish(),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => return self.lost(&reason),
+            _ if self.attempts >= UNKNOWN_EVENTS => return self.lost("the API server does not answer"),
+            _ => return retry(&answer),
+        }
+        self.attempts = 0;
+        Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
+    }
+
+    pub(super) fn take_repeat(&mut self, answer: Answer) -> Outcome {
+        match answer {
+            Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(&answer),
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => self.lost(&reason),
+            _ => {
+                let outcome = self.go(At::Watch, None);
+                Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome }
+            }
+        }
+    }
+
+    fn lost(&mut self, reason: &str) -> Outcome {
+        self.note = self.note.take().or(Some(format!("it may not be seen as evicted: {reason}")));
+        let note = self.note.take();
+        self.end(Verdict::Done(note))
+    }
+
+    /// Watches whether the status Failed lasts, or ends.
+    fn finish(&mut self) -> Outcome {
+        if self.at == At::SendEvent && self.watches() {
+            let outcome = self.go(At::Watch, None);
+            return Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome };
+        }
+        let note = self.note.take();
+        self.end(Verdict::Done(note))
+    }
+
+    fn watches(&self) -> bool {
+        self.method == EvictionMethod::Fail && !self.is_gone
+    }
+}
