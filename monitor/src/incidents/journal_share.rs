@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use serde::Deserialize;
-
 use super::journal::Segment;
-use super::model::{Eviction, Incident, OomKill, StoredVictim, StoredVictims};
+use super::model::{Eviction, Incident, OomKill, StoredHead};
 
 /// The records of one workload take at most this part of the journal.
 const PART_OF_WORKLOAD: u64 = 4;
@@ -46,17 +44,10 @@ impl Account {
         }
     }
 
-    /// Returns the accounts of a record in the journal, of which it reads only what it needs.
-    pub fn of_json(json: &[u8]) -> Vec<Self> {
-        #[derive(Deserialize, Default)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Charged {
-            eviction: Option<StoredVictim>,
-            oom_kill: Option<StoredVictims>,
-        }
-        let Charged { eviction, oom_kill } = serde_json::from_slice(json).unwrap_or_default();
-        let named = eviction.or_else(|| oom_kill?.victims.into_iter().next());
-        named.map_or_else(Vec::new, |named| Self::named(named.workload.as_deref(), named.pod.as_deref()))
+    /// Returns the accounts of a record in the journal.
+    pub fn of_stored(record: &StoredHead) -> Vec<Self> {
+        let victim = record.eviction.as_ref().or_else(|| record.oom_kill.as_ref()?.victims.first());
+        victim.map_or_else(Vec::new, |victim| Self::named(victim.workload.as_deref(), victim.pod.as_deref()))
     }
 
     /// `pod` is `namespace/name`.
@@ -210,7 +201,10 @@ mod tests {
     /// of the record if one is written.
     fn write(shares: &mut Shares, incident: &Incident, bytes: u64, segment: u64) -> Result<(), Option<String>> {
         let accounts = Account::of(incident);
-        assert_eq!(Account::of_json(&serde_json::to_vec(incident).unwrap()), accounts);
+        assert_eq!(
+            Account::of_stored(&serde_json::from_value(serde_json::to_value(incident).unwrap()).unwrap()),
+            accounts
+        );
         match shares.admit(incident, bytes, |_| (0, false)) {
             Admission::Whole => {
                 shares.add(&accounts, Segment(segment), bytes);

@@ -52,7 +52,7 @@ pub struct Incident {
     pub monotonic_ns: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// What happened, in one line.
+    /// The event in one line.
     pub summary: String,
     /// `enforce` or `observe`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -140,7 +140,7 @@ pub struct Head {
 /// The same fields of a whole record, without the cost of reading the rest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StoredHead {
+pub(super) struct StoredHead {
     id: String,
     kind: Kind,
     time: Timestamp,
@@ -149,8 +149,8 @@ struct StoredHead {
     mode: String,
     #[serde(default)]
     repeated: u64,
-    eviction: Option<StoredVictim>,
-    oom_kill: Option<StoredVictims>,
+    pub(super) eviction: Option<StoredVictim>,
+    pub(super) oom_kill: Option<StoredVictims>,
 }
 
 /// The names of a victim in a record.

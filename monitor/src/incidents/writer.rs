@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::incident_index::{Body, IncidentIndex};
 use super::journal::Journal;
 use super::journal_share::{Account, Admission, Shares};
-use super::model::{Head, Incident};
+use super::model::{Head, Incident, StoredHead};
 use super::reader::Reader;
 use super::sample_ring::Sample;
 use crate::units::{Bytes, lock};
@@ -38,7 +38,7 @@ const TRACE_SHARE: u64 = 16;
 /// Sample buffers allocated at the start.
 const SPARES: usize = 2;
 
-/// What the thread and the loop know of the journal.
+/// The state of the journal that the thread and the loop share.
 #[derive(Debug, Default)]
 struct Shared(Mutex<Standing>);
 
@@ -243,9 +243,9 @@ impl Worker {
         let (index, shares) = (Arc::clone(&self.index), &mut self.shares);
         shares.clear();
         let read = Reader::new(&self.directory).poll(|entry| {
-            shares.add(&Account::of_json(&entry.json), entry.location.segment, entry.location.length);
-            if let Ok(head) = serde_json::from_slice::<Head>(&entry.json) {
-                index.put(head, Body::Stored(entry.location));
+            if let Ok(record) = serde_json::from_slice::<StoredHead>(&entry.json) {
+                shares.add(&Account::of_stored(&record), entry.location.segment, entry.location.length);
+                index.put(record.into(), Body::Stored(entry.location));
             }
         });
         let Ok(found) = read else { return };
