@@ -51,7 +51,7 @@ const EXITED: u32 = 1;
 /// The OOM kill has been reported. A group kill (`memory.oom.group`) marks its first victim twice.
 const REPORTED: u32 = 2;
 
-/// What can be read only in the context of the exiting task.
+/// The facts that can be read only in the context of the exiting task.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct ExitFacts {

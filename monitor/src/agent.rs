@@ -19,7 +19,7 @@ use crate::eviction::decider::Decider;
 use crate::node::timer::Timer;
 use crate::report::publications::LONGEST_PAUSE;
 use crate::report::record::Record;
-use crate::report::{LoopState, Metrics, Reporter};
+use crate::report::{LoopState, Reporter};
 use crate::sensors::Sensors;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
@@ -45,8 +45,8 @@ pub struct Agent {
 struct LastTimes {
     first_sample: Option<Monotonic>,
     housekeeping: Option<Monotonic>,
-    /// When the counters of removed cgroups were dropped.
-    let_go: Option<Monotonic>,
+    /// The last full report after which the counters of removed cgroups were dropped.
+    full_report: Option<Monotonic>,
     published: Option<Monotonic>,
     /// When the decision was last rehearsed.
     rehearsed: Option<Monotonic>,
@@ -66,9 +66,6 @@ impl Agent {
         loop {
             let (wait, reason) = self.next_wakeup();
             let may_publish = self.may_publish();
-            let mut received = None;
-            let mut from_cluster = None;
-            let mut configuration = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
@@ -85,37 +82,28 @@ impl Agent {
                 () = self.actions.reclaim.answered() => Wakeup::Reclaim,
                 () = self.sensors.signals.filesystems.changed() => Wakeup::Filesystems,
                 _ = hang_up.recv() => {
-                    self.ask_for_configuration();
+                    self.request_reload();
                     Wakeup::Configuration
                 }
                 news = self.reload.news() => {
-                    configuration = Some(news);
+                    self.take_configuration(news);
                     Wakeup::Configuration
                 }
                 event = self.actions.runtime.event() => {
-                    received = Some(event);
+                    self.handle_runtime_event(&event);
                     Wakeup::Runtime
                 }
                 event = self.actions.cluster.event() => {
-                    from_cluster = Some(event);
+                    self.handle_cluster_event(event);
                     Wakeup::Cluster
                 }
                 () = self.reporter.outlets.publications.asked(), if may_publish => {
                     // A scrape is not a turn: nothing is decided.
-                    self.with_metrics(|metrics| metrics.wakeup(Wakeup::Scrape.as_str()));
+                    self.reporter.outlets.metrics.wakeup(Wakeup::Scrape.as_str());
                     self.publish();
                     continue;
                 }
             };
-            if let Some(event) = &received {
-                self.handle_runtime_event(event);
-            }
-            if let Some(event) = from_cluster {
-                self.handle_cluster_event(event);
-            }
-            if let Some(news) = configuration {
-                self.take_configuration(news);
-            }
             self.run_turn(wakeup);
             if self.sensors.events.has_more() {
                 // A ring buffer that never runs dry must not delay signals and requests.
@@ -141,7 +129,7 @@ impl Agent {
 
     pub fn run_turn(&mut self, wakeup: Wakeup) {
         let now = Monotonic::now();
-        self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
+        self.reporter.outlets.metrics.wakeup(wakeup.as_str());
         self.reporter.outlets.health.beat(Instant::now());
         self.sensors.events.drain();
         self.decide(wakeup, now);
@@ -225,10 +213,8 @@ impl Agent {
         sooner(self.actions.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.sensors.oom_kills.until_due(now), Wakeup::KernelLog);
         sooner(self.actions.reclaim.next_check(now), Wakeup::Reclaim);
-        sooner(
-            self.sensors.signals.pids.until_due(&self.config.policy, self.config.sampling.ceiling, now),
-            Wakeup::Deadline,
-        );
+        let pids = &self.sensors.signals.pids;
+        sooner(pids.until_due(&self.config.policy, self.config.sampling.ceiling, now), Wakeup::Deadline);
         sooner(self.decision.retry().map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.reporter.recorder.next_due(now), Wakeup::Deadline);
         sooner(self.sensors.pressure.until_due(now), Wakeup::Pressure);
@@ -239,9 +225,5 @@ impl Agent {
         sooner(self.reporter.status().until_taint(&self.config.kubernetes, now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
-    }
-
-    fn with_metrics(&self, act: impl FnOnce(&Metrics)) {
-        self.reporter.with_metrics(act);
     }
 }

@@ -1,4 +1,4 @@
-//! The node pressure monitor: hears the kernel, computes what is left, decides whom to evict, acts, and tells.
+//! The node pressure monitor: observes the kernel, computes the resources that are left, decides which workload to evict, acts, and reports.
 //!
 //! One room per step, in the order in which data flows; a room depends only on those above it.
 

@@ -85,7 +85,7 @@ fn begin(step: &str) -> Instant {
     Instant::now()
 }
 
-/// Prints the duration of a step: otherwise nobody notices that the suite becomes slower.
+/// Prints the duration of a step, which shows that the suite becomes slower.
 fn end(step: &str, start: Instant) {
     println!("== {step}: took {:.0} s", start.elapsed().as_secs_f64());
 }

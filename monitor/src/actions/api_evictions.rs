@@ -15,8 +15,9 @@ use crate::units::{Bytes, Monotonic, Resource, signed};
 use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
 use crate::workloads::{Pod, PodUid, WorkloadUsage, container_memory};
 
+use super::carried_out::Reason;
 use super::stop::{Asked, NotDone, question};
-use super::{ActionNote, Actions, Reason};
+use super::{ActionNote, Actions};
 
 impl Actions {
     /// Writes the intent to the ledger. Returns false if the ledger is full or has the intent already.
@@ -64,6 +65,14 @@ impl Actions {
 
     fn note_unreported(&mut self, pod: String, pod_uid: String, reason: String) {
         self.notes.push(ActionNote::Unreported { pod, pod_uid, reason });
+    }
+
+    /// Drops the evictions that are not settled at the API server. Returns those whose pod has not ended there.
+    pub fn call_off(&self, is_meant: impl Fn(&Intent) -> bool) -> Vec<Intent> {
+        let mut unfinished = self.cluster.ledger().unfinished();
+        unfinished.retain(|unfinished| is_meant(&unfinished.intent));
+        unfinished.iter().for_each(|unfinished| self.cluster.ledger().end(&unfinished.intent));
+        unfinished.into_iter().filter(|it| !it.progress.removed).map(|it| it.intent).collect()
     }
 
     /// Takes in the outcome of an eviction at the API server. Returns whether it is to be reported: a refusal that an

@@ -6,7 +6,7 @@ use crate::eviction::decider::Choice;
 use crate::eviction::evicted::Cause;
 use crate::eviction::rank::Ranked;
 use crate::sensors::local_storage_limits::Above;
-use crate::units::{CgroupId, Monotonic};
+use crate::units::{CgroupId, Monotonic, named_enum};
 use crate::workloads::WorkloadUsage;
 
 use super::ReclaimAttempt;
@@ -59,31 +59,20 @@ pub enum ActionNote {
     ReclaimEnded(ReclaimAttempt),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// SIGKILL, without a grace period.
-    Kill,
-    /// SIGTERM, or a stop by the container runtime; SIGKILL follows after the grace period.
-    Term,
-    /// Eviction request to the API server; the kubelet stops the pod.
-    Ask,
-    /// Observe mode: no signal is sent.
-    DryRun,
+named_enum! {
+    pub enum Action {
+        /// SIGKILL, without a grace period.
+        Kill = "kill",
+        /// SIGTERM, or a stop by the container runtime; SIGKILL follows after the grace period.
+        Term = "term",
+        /// Eviction request to the API server; the kubelet stops the pod.
+        Ask = "ask",
+        /// Observe mode: no signal is sent.
+        DryRun = "would_kill",
+    }
 }
 
 impl Action {
-    pub const ALL: [Self; 4] = [Self::Kill, Self::Term, Self::Ask, Self::DryRun];
-
-    /// The value of the field `action` in logs and incidents.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Term => "term",
-            Self::Ask => "ask",
-            Self::DryRun => "would_kill",
-        }
-    }
-
     pub const fn mode(self) -> Mode {
         match self {
             Self::Kill | Self::Term | Self::Ask => Mode::Enforce,

@@ -11,8 +11,8 @@ use crate::units::Monotonic;
 use crate::workloads::{PodUid, Workload, WorkloadUsage};
 
 use super::api_evictions::intent;
-use super::carried_out::EvictionOrder;
-use super::{Action, ActionError, ActionNote, Actions, FreezeRecord, Reason, Started, Target};
+use super::carried_out::{EvictionOrder, Reason};
+use super::{Action, ActionError, ActionNote, Actions, FreezeRecord, Started, Target};
 
 impl Actions {
     /// Starts the chosen eviction; in observe mode only records it. `above` are the pods above a limit of their own.

@@ -1,4 +1,4 @@
-//! What the runtime collects as garbage for each signal.
+//! The garbage that the runtime collects for each signal.
 
 use crate::config::Policy;
 use crate::eviction::garbage::{Collector, collectors, is_enough};

@@ -33,7 +33,6 @@ use crate::sensors::Sensors;
 use crate::units::{Amount, Bytes, Monotonic, Signal};
 use crate::workloads::WorkloadUsage;
 
-use carried_out::Reason;
 use pending_removals::PendingRemovals;
 use reclaim::ReclaimFirst;
 use waiters::{ApiEvictions, RuntimeOrders};

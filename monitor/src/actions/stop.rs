@@ -62,7 +62,7 @@ impl Asked {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(Err(NotDone::Failed("whoever was asked has gone without an answer".to_owned())))
+                Some(Err(NotDone::Failed("the thread that was asked has ended without an answer".to_owned())))
             }
         }
     }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(asked.answer(), Some(failed("no")));
         let (answer, asked) = question();
         drop(answer);
-        assert_eq!(asked.answer(), Some(failed("whoever was asked has gone without an answer")));
+        assert_eq!(asked.answer(), Some(failed("the thread that was asked has ended without an answer")));
         let (answer, asked) = question();
         drop(asked);
         answer.give(Ok(()));

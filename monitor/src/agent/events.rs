@@ -1,4 +1,4 @@
-//! What the loop does with the events of other threads: the container runtime's and the API server's.
+//! Handles the events of other threads: the container runtime's and the API server's.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use crate::units::Monotonic;
 use super::Agent;
 
 /// Interval of full reports that no client requested.
-const LET_GO_EVERY: Duration = Duration::from_secs(60);
+const FULL_REPORT_EVERY: Duration = Duration::from_secs(60);
 
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
@@ -23,7 +23,7 @@ impl Agent {
     pub(super) fn do_housekeeping(&mut self) {
         let started = Monotonic::now();
         self.last.housekeeping = Some(started);
-        if self.last.let_go.is_some_and(|last| started.since(last) >= LET_GO_EVERY) && !self.is_near() {
+        if self.last.full_report.is_some_and(|last| started.since(last) >= FULL_REPORT_EVERY) && !self.is_near() {
             self.sensors.workloads.tree_mut().recheck_essentials();
         }
         self.sensors.workloads.scan();
@@ -42,13 +42,13 @@ impl Agent {
         // The kernel reports every write, but not a process that never had the right value.
         self.actions.audits.request_all();
         self.audit_if_due();
-        if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
+        if self.last.full_report.is_none_or(|last| now.since(last) >= FULL_REPORT_EVERY) {
             // Diagnostics of the programs: rare, and slow to fetch.
             self.sensors.events.flush_logs();
             self.publish_digest();
             // The counters of removed cgroups must be in a publication before they are dropped.
             if self.publish() {
-                self.last.let_go = Some(now);
+                self.last.full_report = Some(now);
                 self.actions.audits.forget(&self.sensors.drop_removed());
             }
         }

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use crate::actions::self_protection;
 use crate::cluster::Intent;
-use crate::cluster::ledger::Unfinished;
 use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
 use crate::config::kubernetes_options::EvictionMethod;
@@ -56,14 +55,14 @@ impl Reload {
 }
 
 pub(super) fn for_the_loop(mut config: MonitorConfig) -> MonitorConfig {
-    // The kubelet's one good sample stands for ten seconds. One of a thousand samples per second does not.
+    // The kubelet samples every ten seconds, so one good sample counts. The agent may sample a thousand times per second.
     config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
     config
 }
 
 impl Agent {
     /// Requests a reload on SIGHUP.
-    pub(super) fn ask_for_configuration(&mut self) {
+    pub(super) fn request_reload(&mut self) {
         match &self.reload.file {
             Some(file) => file.request(),
             None => {
@@ -81,7 +80,7 @@ impl Agent {
         let outcome = match news.read {
             Err(reason) => {
                 self.reporter.report(&Record::ConfigurationRefused { file: &file, reason: &reason }, now);
-                self.reload.state.refused = Some(reason);
+                (self.reload.state.refused, self.reload.state.since) = (Some(reason), SystemTime::now());
                 ReloadOutcome::Refused
             }
             Ok(wanted) => {
@@ -98,14 +97,11 @@ impl Agent {
                 if is_changed { ReloadOutcome::Applied } else { ReloadOutcome::Unchanged }
             }
         };
-        if outcome == ReloadOutcome::Refused {
-            self.reload.state.since = SystemTime::now();
-        }
         let state = &self.reload.state;
         let (reason, message) = state.words();
         let trouble = (reason != "InForce").then_some(message);
         self.reporter.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
-        self.reporter.with_metrics(|metrics| metrics.configuration.observe(state, Some(outcome)));
+        self.reporter.outlets.metrics.configuration.observe(state, Some(outcome));
     }
 
     /// Compares what the file asks for on this node with what is in force.
@@ -152,9 +148,14 @@ impl Agent {
     pub(super) fn show_pool(&mut self, name: Option<&str>) {
         let is_known = self.reload.pool.is_known();
         let shown = (self.reload.pool.has_pools() && is_known).then_some(name.unwrap_or_default());
-        self.reporter.with_metrics(|metrics| metrics.configuration.set_pool(shown));
-        let reason = "the API server has not told the labels of this node";
-        self.reporter.set_capability(pool_choice::CAPABILITY, (!is_known).then_some(reason), pool_choice::EFFECT, Monotonic::now());
+        self.reporter.outlets.metrics.configuration.set_pool(shown);
+        let reason = "the API server has not sent the labels of this node";
+        self.reporter.set_capability(
+            pool_choice::CAPABILITY,
+            (!is_known).then_some(reason),
+            pool_choice::EFFECT,
+            Monotonic::now(),
+        );
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived
@@ -239,15 +240,7 @@ impl Agent {
     /// Cancels the evictions that are not settled at the API server: its answer may come in hours, and would then evict
     /// the pod.
     fn call_off(&mut self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
-        for Unfinished { intent, progress, .. } in self.actions.cluster.ledger().unfinished() {
-            if !is_meant(&intent) {
-                continue;
-            }
-            self.actions.cluster.ledger().end(&intent);
-            // The pod has ended at the API server; only its event or a look at its status was left.
-            if progress.removed {
-                continue;
-            }
+        for intent in self.actions.call_off(is_meant) {
             let record = Record::EvictionAbandoned { pod: &intent.pod(), pod_uid: &intent.uid, reason };
             self.reporter.report(&record, Monotonic::now());
         }

@@ -17,7 +17,7 @@ impl Agent {
     pub fn start(&mut self, text: bool, degradations: &[String], others: &[OtherKiller]) {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
-        self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
+        self.reporter.outlets.metrics.configuration.observe(self.reload.state(), None);
         let pool = self.config.pool.clone();
         self.show_pool(pool.as_deref());
         self.sensors.remember_pods(&self.config);

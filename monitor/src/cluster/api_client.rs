@@ -166,7 +166,7 @@ impl Access {
     }
 }
 
-/// What every task of the API threads needs.
+/// The context that every task of the API threads needs.
 #[derive(Clone)]
 pub(super) struct Context {
     /// Stays valid when certificates and tokens change.

@@ -17,7 +17,7 @@ pub struct ConfigError {
     pub field: String,
     pub value: Option<String>,
     pub reason: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub fix: Option<String>,
 }
 

@@ -75,7 +75,7 @@ impl ConfigWatch {
     }
 }
 
-/// What a poll found at the path.
+/// The file that a poll found at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Unknown,

@@ -1,4 +1,4 @@
-//! What the agent measures and keeps on disks: `diskUsage`, `incidents` and `filesystems` of a `MonitorConfiguration`.
+//! Options of measurements on disks and of files that the agent keeps there: `diskUsage`, `incidents` and `filesystems` of a `MonitorConfiguration`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ const SMALLEST_SHARE: f64 = 0.001;
 /// In a smaller journal a few large records would displace each other.
 const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 
-/// What measuring the disk usage of workloads may cost.
+/// The cost that measuring the disk usage of workloads may have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskUsageOptions {
     /// The share of one CPU during a measurement. On an idle node the average is a thousandth.
@@ -21,7 +21,7 @@ pub struct DiskUsageOptions {
 }
 
 named_enum! {
-    /// Whose project quotas count as measurements. The owner of a file may change its project, except from inside a user namespace
+    /// The workloads whose project quotas count as measurements. The owner of a file may change its project, except from inside a user namespace
     /// (`fileattr_set_prepare`): a pod could hide its usage or charge it to another pod. The kubelet therefore measures by quota only
     /// pods with `hostUsers: false` (Kubernetes 1.31).
     #[derive(Default)]

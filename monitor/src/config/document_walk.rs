@@ -8,7 +8,7 @@ use super::config_error::{ConfigError, ConfigWarning};
 use super::yaml::{Node, Value};
 use crate::units::Signal;
 
-/// Further errors are only counted: nobody reads more, and a file made to be wrong everywhere must not fill the memory.
+/// Further errors are only counted, because a file that is wrong everywhere must not fill the memory.
 const MOST_ERRORS: usize = 200;
 /// Characters of a value that an error repeats.
 const LONGEST_VALUE: usize = 120;

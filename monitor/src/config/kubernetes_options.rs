@@ -33,7 +33,7 @@ named_enum! {
         Delete = "delete",
         /// Asks the Eviction API, which refuses what would violate a disruption budget.
         Evict = "evict",
-        /// Does not tell the API server: the kubelet restarts the pod's containers.
+        /// Does not report to the API server: the kubelet restarts the pod's containers.
         Off = "off",
     }
 }

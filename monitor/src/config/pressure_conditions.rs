@@ -13,7 +13,7 @@ const NAME_FIX: &str = "write e.g. SystemMemoryContentionPressure";
 const LEVEL_FIX: &str = "write e.g. {level: 10%, for: 30s}";
 
 named_enum! {
-    /// Whose tasks wait.
+    /// The tasks that wait.
     pub enum PressureScope {
         System = "system",
         /// The tasks of all pods together. Needs cgroup v2.
@@ -22,7 +22,7 @@ named_enum! {
 }
 
 named_enum! {
-    /// What the tasks wait for, named as the kernel's pressure files.
+    /// The resource that the tasks wait for, named as the kernel's pressure files.
     pub enum PressureResource {
         Memory = "memory",
         Io = "io",

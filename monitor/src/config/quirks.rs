@@ -1,15 +1,15 @@
-//! Whose rules apply, and the kubelet's quirks (`eviction-semantics.md` §18 and addenda), each with a name that switches it.
+//! The semantics that apply, and the kubelet's quirks (`eviction-semantics.md` §18 and addenda), each with a name that switches it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::named_enum;
 
 named_enum! {
-    /// Whose rules apply. Decides, where the file does not, which figure is `memory.available`, which quirks apply, and how percentages
+    /// The rules that apply. They decide, where the file does not, which figure is `memory.available`, which quirks apply, and how percentages
     /// are computed.
     #[derive(Default, Serialize, Deserialize)]
     pub enum Semantics {
-        /// What the kernel can hand out (`MemAvailable`), and the kubelet's rules without its quirks.
+        /// The memory that the kernel can hand out (`MemAvailable`), and the kubelet's rules without its quirks.
         #[default]
         Corrected = "corrected",
         /// Capacity minus working set, and the kubelet's rules with its quirks.

@@ -1,4 +1,4 @@
-//! Who may read the metrics, and over which connection: `metrics` of a `MonitorConfiguration`.
+//! The clients that may read the metrics, and the connection that they use: `metrics` of a `MonitorConfiguration`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -2,19 +2,21 @@
 //! filesystems requires.
 
 use crate::config::{Policy, Quirk, Threshold};
-use crate::units::Signal;
+use crate::units::{Signal, named_enum};
 use serde::{Deserialize, Serialize};
 
-/// The layout of the node's filesystems.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Layout {
-    /// Images, writable layers, logs and volumes share one filesystem.
-    #[default]
-    Single,
-    /// Images and writable layers share a filesystem of their own.
-    DedicatedImageFs,
-    /// Images have a filesystem of their own. Writable layers share the node's.
-    SplitImageFs,
+named_enum! {
+    /// The layout of the node's filesystems.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum Layout {
+        /// Images, writable layers, logs and volumes share one filesystem.
+        #[default]
+        Single = "single",
+        /// Images and writable layers share a filesystem of their own.
+        DedicatedImageFs = "dedicated_imagefs",
+        /// Images have a filesystem of their own. Writable layers share the node's.
+        SplitImageFs = "split_imagefs",
+    }
 }
 
 impl Layout {
@@ -37,15 +39,6 @@ impl Layout {
         let image = image.or(node);
         Self::of(&node, &image, &container.or(image))
     }
-
-    /// Returns the name used in logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::DedicatedImageFs => "dedicated_imagefs",
-            Self::SplitImageFs => "split_imagefs",
-        }
-    }
 }
 
 /// The passes on which a threshold counts.
@@ -67,7 +60,7 @@ pub struct Armed {
 }
 
 impl Armed {
-    /// Tells whether the threshold counts on the first pass, or on a later one if `first` is false.
+    /// Returns whether the threshold counts on the first pass, or on a later one if `first` is false.
     pub fn counts(&self, first: bool) -> bool {
         match self.passes {
             Passes::All => true,

@@ -48,13 +48,13 @@ impl Benefit {
         }
     }
 
-    /// Tells whether evicting a workload with this usage helps.
+    /// Returns whether evicting a workload with this usage helps.
     pub fn admits(&self, used: Option<Amount>) -> bool {
         is_beneficial(self.resource, used, self.largest, self.missing)
     }
 }
 
-/// Tells whether evicting a workload that uses `used` of `resource` helps, if the largest candidate uses `largest` and the amount
+/// Returns whether evicting a workload that uses `used` of `resource` helps, if the largest candidate uses `largest` and the amount
 /// `missing` has to be freed. For memory every eviction counts as helpful, because the ranking already takes usage into account. For
 /// other resources the eviction of a workload with no usage, or with unknown usage, never helps.
 fn is_beneficial(resource: Resource, used: Option<Amount>, largest: Amount, missing: Amount) -> bool {

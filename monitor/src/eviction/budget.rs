@@ -5,30 +5,21 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::config::EvictionLimits;
-use crate::units::{CgroupId, Monotonic, Resource, Signal};
+use crate::units::{CgroupId, Monotonic, Resource, Signal, named_enum};
 
-/// The class of causes that share a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Class {
-    HardMemory,
-    OtherHard,
-    Soft,
-    /// A limit of a pod's own.
-    Limit,
+named_enum! {
+    /// The class of causes that share a budget.
+    #[derive(Serialize, Deserialize)]
+    pub enum Class {
+        HardMemory = "hard thresholds on memory",
+        OtherHard = "other hard thresholds",
+        Soft = "soft thresholds",
+        /// A limit of a pod's own.
+        Limit = "limits of a pod's own",
+    }
 }
 
 impl Class {
-    pub const ALL: [Self; 4] = [Self::HardMemory, Self::OtherHard, Self::Soft, Self::Limit];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::HardMemory => "hard thresholds on memory",
-            Self::OtherHard => "other hard thresholds",
-            Self::Soft => "soft thresholds",
-            Self::Limit => "limits of a pod's own",
-        }
-    }
-
     pub fn of(signal: Signal, is_hard: bool) -> Self {
         match (is_hard, signal.resource()) {
             (false, _) => Self::Soft,
@@ -123,7 +114,7 @@ impl Budget {
         self.effects.push((class, now));
     }
 
-    /// Tells whether an eviction of this workload was charged to `class` in the last minute.
+    /// Returns whether an eviction of this workload was charged to `class` in the last minute.
     pub fn has_charged(&self, class: Class, id: CgroupId, now: Monotonic) -> bool {
         let is_of_it = |charge: &&Charge| charge.class == class && charge.id == id;
         self.charges.iter().filter(is_of_it).any(|charge| left(charge.at, MINUTE, now).is_some())

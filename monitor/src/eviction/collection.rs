@@ -29,7 +29,7 @@ pub enum RuntimeFacts {
     Up,
 }
 
-/// What an eviction does about garbage first.
+/// The step about garbage that precedes an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// Wait: a collection is under way and may suffice, or the runtime may come back.
@@ -52,7 +52,7 @@ pub enum CollectionEnd {
     Listed,
 }
 
-/// What is remembered of garbage collection. One collection runs at a time, and a cool-down separates collections that freed nothing.
+/// The state of garbage collection. One collection runs at a time, and a cool-down separates collections that freed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionMemory {

@@ -17,9 +17,6 @@ pub struct ConditionText {
 }
 
 impl NodeCondition {
-    /// Every condition that eviction thresholds raise.
-    pub const ALL: [Self; 3] = [Self::MemoryPressure, Self::DiskPressure, Self::PidPressure];
-
     /// Returns the texts for a status of the condition (`eviction-semantics.md` §10).
     pub const fn text(self, status: bool) -> ConditionText {
         let (reason, message, event, event_beside_kubelet) = match (self, status) {

@@ -52,7 +52,7 @@ impl Cause {
         }
     }
 
-    /// Tells whether the eviction is to free space or inodes of a disk. Ending the processes does not free them: the files have to be
+    /// Returns whether the eviction is to free space or inodes of a disk. Ending the processes does not free them: the files have to be
     /// removed as well.
     pub const fn is_for_disk(self) -> bool {
         matches!(self.resource(), Resource::EphemeralStorage | Resource::Inodes)

@@ -1,4 +1,4 @@
-//! What a workload stores on the node's filesystems, and how much of that counts for a signal.
+//! The disk usage of a workload on the node's filesystems, and the part that counts for a signal.
 
 use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
@@ -13,7 +13,7 @@ pub struct Taken {
     pub inodes: u64,
 }
 
-/// What a workload stores on the disks of the node.
+/// The disk usage of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {
     /// The usage of the writable layers of its containers.

@@ -1,27 +1,19 @@
 //! Garbage collection of the node: which garbage is removed before a pod is evicted.
 
 use crate::config::{Policy, Quirk};
-use crate::units::Signal;
+use crate::units::{Signal, named_enum};
 use serde::{Deserialize, Serialize};
 
 use super::{Armed, Layout, NodeCondition, Observation, is_below};
 
-/// A kind of garbage, and what removes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Collector {
-    /// Removes dead containers.
-    Containers,
-    /// Removes images that no container uses.
-    Images,
-}
-
-impl Collector {
-    /// Returns the name used in output.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Containers => "containers",
-            Self::Images => "images",
-        }
+named_enum! {
+    /// A kind of garbage, and what removes it.
+    #[derive(Serialize, Deserialize)]
+    pub enum Collector {
+        /// Removes dead containers.
+        Containers = "containers",
+        /// Removes images that no container uses.
+        Images = "images",
     }
 }
 
@@ -41,7 +33,7 @@ pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] 
     }
 }
 
-/// Tells whether garbage collection sufficed, so that no pod is evicted: every signal is above its threshold plus minimum reclaim.
+/// Returns whether garbage collection sufficed, so that no pod is evicted: every signal is above its threshold plus minimum reclaim.
 /// Grace periods do not count. The copies for containerfs count here even on the first pass.
 pub fn is_enough(policy: &Policy, armed: &[Armed], after: &Observation) -> bool {
     let all = policy.quirks.has(Quirk::EveryThresholdAfterGarbageCollection);

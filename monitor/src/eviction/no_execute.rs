@@ -19,7 +19,7 @@ const NAMES: usize = 5;
 /// A taint that was refused is judged again after this time.
 const JUDGED_AGAIN: Duration = Duration::from_secs(10);
 
-/// What is known about the pods of the node.
+/// The known facts about the pods of the node.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownPods<'p> {
     pub pods: &'p PodSpecs,
@@ -99,7 +99,7 @@ impl Held {
         }
     }
 
-    /// Tells whether the taint is to be set. Once set, it stays for as long as the condition holds.
+    /// Returns whether the taint is to be set. Once set, it stays for as long as the condition holds.
     pub const fn is_set(&self) -> bool {
         self.is_set
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::rank::{Candidate, Facts, Ranked};
 use crate::config::{Policy, Semantics};
-use crate::units::{Amount, Bytes};
+use crate::units::{Amount, Bytes, named_enum};
 
 use super::MetThreshold;
 
@@ -27,53 +27,30 @@ pub struct Holding {
     pub swappable: Bytes,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Futile {
-    NobodyAboveRequest,
-    /// File memory counts as available already, and the workload has no room in swap for the rest.
-    NoSwap,
-    /// The candidate furthest above its request could not give back all that is missing.
-    TooLittle,
-}
-
-impl Futile {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NobodyAboveRequest => "no workload is above its request",
-            Self::NoSwap => {
-                "file memory counts as available already, and the workload has no room in swap for the rest"
-            }
-            Self::TooLittle => "the workload furthest above its request could not give back what is missing",
-        }
+named_enum! {
+    #[derive(Serialize, Deserialize)]
+    pub enum Futile {
+        NobodyAboveRequest = "no workload is above its request",
+        /// File memory counts as available already, and the workload has no room in swap for the rest.
+        NoSwap = "file memory counts as available already, and the workload has no room in swap for the rest",
+        /// The candidate furthest above its request could not give back all that is missing.
+        TooLittle = "the workload furthest above its request could not give back what is missing",
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ReclaimOutcome {
-    /// The threshold is no longer met.
-    Sufficed,
-    /// The threshold is still met.
-    Insufficient,
-    /// The threshold is still met, and the deadline is over.
-    TimedOut,
-    /// The kernel refused the request.
-    Refused,
-    /// Reclaim was not tried, because it was futile or because of observe mode.
-    Skipped,
-}
-
-impl ReclaimOutcome {
-    pub const ALL: [Self; 5] = [Self::Sufficed, Self::Insufficient, Self::TimedOut, Self::Refused, Self::Skipped];
-
-    /// Returns the name in metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Sufficed => "sufficed",
-            Self::Insufficient => "insufficient",
-            Self::TimedOut => "timed_out",
-            Self::Refused => "refused",
-            Self::Skipped => "skipped",
-        }
+named_enum! {
+    #[derive(Serialize, Deserialize)]
+    pub enum ReclaimOutcome {
+        /// The threshold is no longer met.
+        Sufficed = "sufficed",
+        /// The threshold is still met.
+        Insufficient = "insufficient",
+        /// The threshold is still met, and the deadline is over.
+        TimedOut = "timed_out",
+        /// The kernel refused the request.
+        Refused = "refused",
+        /// Reclaim was not tried, because it was futile or because of observe mode.
+        Skipped = "skipped",
     }
 }
 
@@ -132,7 +109,7 @@ pub fn ask(semantics: Semantics, missing: Bytes, holding: &Holding) -> Result<By
     Ok(missing.saturating_add(margin).saturating_add(in_vain))
 }
 
-/// Tells whether to go on waiting for the kernel. Returns false once less than half of the memory that was available is left.
+/// Returns whether to go on waiting for the kernel. Returns false once less than half of the memory that was available is left.
 pub fn is_worth_waiting(available_before: Bytes, available: Bytes) -> bool {
     available >= Bytes(available_before.0 / 2)
 }
@@ -149,7 +126,7 @@ pub fn outcome(answer: Answer, is_met: bool, is_late: bool, is_worth_waiting: bo
     }
 }
 
-/// Tells whether another attempt before the deadline is worthwhile: the last one sufficed, or the kernel finished it and freed memory.
+/// Returns whether another attempt before the deadline is worthwhile: the last one sufficed, or the kernel finished it and freed memory.
 pub fn goes_on(outcome: ReclaimOutcome, answer: Answer, freed: Bytes) -> bool {
     match outcome {
         ReclaimOutcome::Sufficed => true,

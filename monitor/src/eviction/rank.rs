@@ -42,7 +42,7 @@ pub trait Candidate {
     fn cgroup(&self) -> CgroupId {
         CgroupId(0)
     }
-    /// Tells whether the usage is exact. Otherwise it is an upper bound.
+    /// Returns whether the usage is exact. Otherwise it is an upper bound.
     fn is_exact(&self) -> bool {
         true
     }
@@ -50,7 +50,7 @@ pub trait Candidate {
     fn outlook(&self) -> Outlook {
         Outlook::default()
     }
-    /// Tells whether the API server's list of pods is awaited, and the pod is not known. It goes last: it may be critical.
+    /// Returns whether the API server's list of pods is awaited, and the pod is not known. It goes last: it may be critical.
     fn is_unlisted(&self) -> bool {
         false
     }

@@ -25,7 +25,7 @@ pub struct Input<'a> {
     pub pods: &'a [Pod],
 }
 
-/// What one synchronization decided, with the facts behind the decision.
+/// The decision of one synchronization, with the facts behind it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Synchronized<'a> {
     /// The signals before garbage collection.

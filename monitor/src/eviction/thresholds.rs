@@ -4,18 +4,20 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::config::{Policy, Quirk, Quirks, Threshold};
-use crate::units::{Amount, Moment, Signal};
+use crate::units::{Amount, Moment, Signal, named_enum};
 
 use super::{Armed, Observation, SignalValue};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum NodeCondition {
-    /// `memory.available` or `allocatableMemory.available`.
-    MemoryPressure,
-    /// Any filesystem signal.
-    DiskPressure,
-    /// `pid.available`.
-    PidPressure,
+named_enum! {
+    #[derive(Serialize, Deserialize)]
+    pub enum NodeCondition {
+        /// `memory.available` or `allocatableMemory.available`.
+        MemoryPressure = "MemoryPressure",
+        /// Any filesystem signal.
+        DiskPressure = "DiskPressure",
+        /// `pid.available`.
+        PidPressure = "PIDPressure",
+    }
 }
 
 impl NodeCondition {
@@ -29,15 +31,6 @@ impl NodeCondition {
             | Signal::ImageFsInodesFree
             | Signal::ContainerFsAvailable
             | Signal::ContainerFsInodesFree => Self::DiskPressure,
-        }
-    }
-
-    /// Returns the type of the condition in Kubernetes.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MemoryPressure => "MemoryPressure",
-            Self::DiskPressure => "DiskPressure",
-            Self::PidPressure => "PIDPressure",
         }
     }
 }
@@ -58,7 +51,7 @@ pub struct State {
 }
 
 impl State {
-    /// Tells whether no pass has been made yet.
+    /// Returns whether no pass has been made yet.
     pub fn is_first_pass(&self) -> bool {
         !self.has_passed
     }
@@ -99,7 +92,7 @@ impl Span {
         Self { interrupted: self.interrupted.or(Some(now)), ..self }
     }
 
-    /// Tells whether the threshold has been unmet for so long that its grace period starts anew.
+    /// Returns whether the threshold has been unmet for so long that its grace period starts anew.
     fn is_over(self, now: Moment) -> bool {
         self.interrupted.is_some_and(|since| now.nanos_since(since) >= nanos(RECOVERED_AFTER))
     }
@@ -119,7 +112,7 @@ pub struct MetThreshold {
 }
 
 impl MetThreshold {
-    /// Tells whether the threshold is hard, which means that it has no grace period.
+    /// Returns whether the threshold is hard, which means that it has no grace period.
     pub fn is_hard(&self) -> bool {
         self.threshold.is_hard()
     }
@@ -200,7 +193,7 @@ fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observ
     armed.iter().enumerate().map(is_met).collect()
 }
 
-/// Tells whether the signal of `threshold` is below its quantity, plus its minimum reclaim if `with_min_reclaim` is set. Returns false if
+/// Returns whether the signal of `threshold` is below its quantity, plus its minimum reclaim if `with_min_reclaim` is set. Returns false if
 /// the signal is not observed.
 pub fn is_below(policy: &Policy, threshold: &Threshold, observation: &Observation, with_min_reclaim: bool) -> bool {
     let Some(value) = observation.get(threshold.signal) else { return false };
@@ -278,7 +271,7 @@ fn met(
     armed.iter().zip(past_grace).enumerate().filter(|(_, (_, past_grace))| **past_grace).filter_map(met).collect()
 }
 
-/// Tells whether the statistics are newer than those of the pass before. Returns true if either time is unknown.
+/// Returns whether the statistics are newer than those of the pass before. Returns true if either time is unknown.
 fn is_fresh(state: &State, value: SignalValue) -> bool {
     let before = state.statistics.iter().find(|(signal, _)| *signal == value.signal).map(|(_, at)| *at);
     before.zip(value.at).is_none_or(|(before, at)| at > before)

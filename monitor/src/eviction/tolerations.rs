@@ -93,7 +93,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         }
 }
 
-/// What taints do to a running pod.
+/// The effect of taints on a running pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// The pod is evicted as soon as the taints are set.
@@ -103,10 +103,10 @@ pub enum Fate {
     Stays,
 }
 
-/// What taints do to one pod.
+/// The effect of taints on one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<'t> {
-    /// What becomes of the pod if it runs on the node.
+    /// The effect on the pod if it runs on the node.
     pub fate: Fate,
     /// The taint that evicts the pod, if any: the first that it does not tolerate, or the one that it tolerates for the shortest time.
     pub because: Option<&'t Taint>,
@@ -147,7 +147,7 @@ pub struct Going<'p> {
     pub fate: Fate,
 }
 
-/// What taints would do to the pods of a node.
+/// The effect that taints would have on the pods of a node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Toll<'p> {
     /// The pods that would be evicted, soonest first, then by name.

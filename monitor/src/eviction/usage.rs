@@ -18,7 +18,7 @@ use super::standing::Standing;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ActivePod<'a> {
     pub pod: &'a Pod,
-    /// What is known about its usage.
+    /// The known part of its usage.
     pub stats: Option<&'a PodStats>,
 }
 
@@ -39,7 +39,7 @@ pub struct PodCandidate<'a> {
     pub pod: &'a Pod,
     /// The facts that the ranking keys use.
     pub facts: Facts,
-    /// What is known about its usage.
+    /// The known part of its usage.
     pub stats: Option<&'a PodStats>,
     /// Why the pod must not be evicted, if its node says so and not the pod itself.
     pub exempt: Option<&'static str>,
@@ -184,7 +184,7 @@ fn disk(
     sum
 }
 
-/// Tells whether the content of the volume lies on the node's own filesystem.
+/// Returns whether the content of the volume lies on the node's own filesystem.
 fn is_local(volume: &Volume) -> bool {
     let is_directory = volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium.is_empty());
     is_directory || volume.host_path || volume.config_map || volume.git_repo

@@ -45,7 +45,7 @@ pub struct Kill {
     pub marked: Monotonic,
     pub invoked: Option<Monotonic>,
     pub victim: Victim,
-    /// What all victims of the invocation share. Its `victims` are ignored.
+    /// The facts that all victims of the invocation share. Its `victims` are ignored.
     pub kill: OomKill,
 }
 

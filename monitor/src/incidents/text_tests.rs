@@ -411,7 +411,9 @@ fn statements_need_a_reason_in_the_record() {
     assert!(!says(&incident, "for swap") && !says(&incident, "API server"));
     let eviction = incident.eviction.as_mut().unwrap();
     eviction.swap_wait = Some(SwapWait { waited_ms: 3000.0, limit: "tasks wait for memory".to_owned() });
-    eviction.afterwards = Some("The API server was told late: it was down.".to_owned());
+    eviction.afterwards = Some("The eviction was reported late to the API server: it was down.".to_owned());
     assert!(says(&incident, "had waited 3.0 s while the kernel swapped out"), "{}", render(&incident));
-    assert!(says(&incident, "because tasks wait for memory.") && says(&incident, "told late: it was down."));
+    assert!(
+        says(&incident, "because tasks wait for memory.") && says(&incident, "late to the API server: it was down.")
+    );
 }

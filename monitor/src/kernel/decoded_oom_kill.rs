@@ -8,7 +8,7 @@ use super::shared_map;
 use crate::config::config_error::is_unprintable;
 use crate::units::{Bytes, CgroupId, Pid, named_enum};
 
-/// An OOM kill with its victim and its trigger. What this kernel does not report is `None`.
+/// An OOM kill with its victim and its trigger. A fact that this kernel does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomKill {
     pub at_ns: u64,

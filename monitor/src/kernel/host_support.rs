@@ -1,4 +1,4 @@
-//! What this host offers to the loader: tracefs, permissions, type information.
+//! The facilities of this host for the loader: tracefs, permissions, type information.
 
 use std::{
     fs, io,

@@ -97,7 +97,7 @@ impl Maps {
         })
     }
 
-    /// Tells the program `mark_victim` that every SIGKILL is now seen before its mark.
+    /// Notes for the program `mark_victim` that every SIGKILL is now seen before its mark.
     pub fn sigkills_are_seen(&mut self) -> Result<(), MapError> {
         self.sigkills_seen.set(0, 1, 0)
     }

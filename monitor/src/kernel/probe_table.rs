@@ -27,7 +27,7 @@ pub(super) struct Probe {
     pub target: Target,
     pub category: &'static str,
     pub event: &'static str,
-    /// What is missing without it.
+    /// The effect of its absence.
     pub purpose: &'static str,
     /// The program's global for the offsets; `None` when the program reads no field.
     pub layout: Option<&'static str>,

@@ -66,7 +66,7 @@ fn words(verdict: &Verdict) -> Option<String> {
             "The pod could not be removed at the API server ({reason}), so the kubelet starts it again."
         )),
         Verdict::Refused(reason) => Some(format!("The API server refused to remove the pod: {reason}.")),
-        Verdict::Delayed(reason) => Some(format!("The API server was told late: {reason}.")),
+        Verdict::Delayed(reason) => Some(format!("The eviction was reported late to the API server: {reason}.")),
         Verdict::NoAnswer(reason) => Some(format!("The API server did not answer in time: {reason}.")),
         Verdict::Done(Some(note)) => Some(format!("The pod was evicted with a deviation: {note}.")),
         Verdict::Accepted | Verdict::Gone | Verdict::Done(None) => None,
@@ -106,7 +106,7 @@ mod tests {
         let mut afterwards = Afterwards::default();
         let mut underway = [incident("i", "u")];
         assert_eq!(afterwards.settle("u", &Verdict::Delayed("down".to_owned()), underway.iter_mut()), None);
-        assert_eq!(afterwards_of(&underway[0]), Some("The API server was told late: down."));
+        assert_eq!(afterwards_of(&underway[0]), Some("The eviction was reported late to the API server: down."));
     }
 
     #[test]

@@ -88,7 +88,7 @@ metrics! {
         maintenance: IntGaugeVec = "node_in_maintenance"{},
         /// Times that all pods of this node were listed at the API server.
         lists: IntCounter = "pods_listed_total",
-        /// Changes of pods that the API server told of.
+        /// Changes of pods that the API server reported.
         changes: IntCounter = "pod_changes_total",
     }
 }

@@ -177,7 +177,7 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             pod_uid,
             reason,
             suppressed,
-            "the API server cannot be told of this eviction now: the kubelet may start the pod again"
+            "this eviction cannot be reported to the API server now: the kubelet may start the pod again"
         ),
         Record::PodUnknown { pod_uid } => tracing::warn!(
             event = "pod_unknown",
@@ -202,7 +202,7 @@ fn settled(pod_uid: &str, verdict: &Verdict) {
             event = "eviction_delayed",
             pod_uid,
             reason,
-            "the API server has not been told yet that this pod is evicted: the agent retries"
+            "the eviction of this pod is not reported to the API server yet: the agent retries"
         ),
         Verdict::Done(Some(note)) => {
             tracing::warn!(event = "eviction_note", pod_uid, note, "the pod was evicted, with a deviation");

@@ -40,9 +40,9 @@ metrics! {
         inode_growth: GaugeVec = "inode_growth_per_second"{device},
         /// Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.
         inodes_exhaustion: GaugeVec = "inodes_exhaustion_seconds"{device},
-        /// What is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.
+        /// Amount that is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.
         available: GaugeVec = "signal_available"{signal},
-        /// What percentages of thresholds on the signal are relative to, in the same unit.
+        /// Capacity that percentages of thresholds on the signal are relative to, in the same unit.
         capacity: GaugeVec = "signal_capacity"{signal},
         /// By how much the memory outside of pods exceeds systemReserved plus kubeReserved, in bytes; 0 when it does not, absent without a
         /// reservation.

@@ -104,7 +104,7 @@ impl Reporter {
     fn count_kill(&self, sensors: &mut Sensors, workload: Option<&str>) {
         sensors.oom_kills.count(workload.is_some());
         if sensors.oom_kills.is_by_log() {
-            self.with_metrics(|metrics| metrics.oom_kills_of(workload.unwrap_or(NO_WORKLOAD), 1));
+            self.outlets.metrics.oom_kills_of(workload.unwrap_or(NO_WORKLOAD), 1);
         }
     }
 
@@ -114,7 +114,7 @@ impl Reporter {
             self.report(&Record::OomKillsCounted { workload: &workload, kills }, now);
         }
         if let Some(OomBalance { unattributed, log_lost }) = sensors.balance_oom_kills(now) {
-            self.with_metrics(|metrics| metrics.unaccounted(unattributed, log_lost));
+            self.outlets.metrics.unaccounted(unattributed, log_lost);
         }
     }
 }

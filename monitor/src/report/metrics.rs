@@ -88,11 +88,11 @@ metrics! {
         probe_attached: IntGaugeVec = "probe_attached"{probe},
         /// 1 for each capability that is missing; absent once it is restored. `/readyz` and the log say why.
         capability_missing: IntGaugeVec = "capability_missing"{capability},
-        /// Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.
+        /// Always 1; the label has the source of the signal: ebpf, psi, kmsg, polling or none.
         signal_source: IntGaugeVec = "signal_source"{signal, source},
         /// Times that the agent woke up, by cause.
         wakeups: IntCounterVec = "wakeups_total"{cause},
-        /// What the kernel side could not count because a map was full, by what it was.
+        /// Objects that the kernel side could not count because a map was full, by their kind.
         untracked: IntCounterVec = "untracked_total"{what},
         /// Times that kswapd was woken, all NUMA nodes together.
         kswapd_wakes: IntCounter = "kswapd_wakes_total",
@@ -100,16 +100,16 @@ metrics! {
         kswapd_seconds: Counter = "kswapd_active_seconds_total",
         /// Pages of the inactive lists that kswapd freed, all NUMA nodes together.
         kswapd_reclaimed: IntCounter = "kswapd_pages_reclaimed_total",
-        /// Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.
+        /// Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not report it.
         kswapd_scanned: IntCounter = "kswapd_pages_scanned_total",
         /// Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg:
         /// a cgroup's limit).
         oom_kills_by_constraint: IntCounterVec = "oom_kills_by_constraint_total"{
             constraint: OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT])
         },
-        /// Log lines dropped because whoever reads them is too slow.
+        /// Log lines dropped because their reader is too slow.
         log_lines_dropped: IntCounter = "log_lines_dropped_total",
-        /// Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.
+        /// Soft evictions deferred because the node is in maintenance, counted at most once a minute.
         deferred: IntCounterVec = "soft_evictions_deferred_total"{signal},
         /// Workloads asked to give memory back before one is evicted, by outcome (sufficed, insufficient, timed_out, refused; skipped: it
         /// could not help, or observe mode).
@@ -124,8 +124,8 @@ metrics! {
         repaired: IntCounter = "oom_score_adj_repaired_total",
         /// OOM kills that the kernel counted and of which the agent knows no workload.
         unattributed: IntCounter = "oom_kills_unattributed_total",
-        /// Records of the kernel's log that were overwritten before the agent read them; it reads them only where eBPF does not tell all of
-        /// an OOM kill.
+        /// Records of the kernel's log that were overwritten before the agent read them; it reads them only where eBPF does not report
+        /// all of an OOM kill.
         log_records_lost: IntCounter = "kernel_log_records_lost_total",
         /// Incidents recorded, by kind: OomKill (one for each invocation of the kernel's OOM killer), Eviction.
         incidents: IntCounterVec = "incidents_total"{kind: Kind::ALL.map(Kind::as_str)},

@@ -20,7 +20,7 @@ metrics! {
         /// Pages that tasks of a workload reclaimed while they stalled, by kind (direct, memcg).
         reclaimed: IntCounterVec = "reclaim_pages_reclaimed_total"{workload, kind},
         /// Pages of the inactive lists that tasks of a workload looked at while they stalled, by kind (direct, memcg); stays 0 where the
-        /// kernel does not tell.
+        /// kernel does not report it.
         scanned: IntCounterVec = "reclaim_pages_scanned_total"{workload, kind},
         /// Times that tasks of a workload were put to sleep inside a reclaim stall.
         throttled: IntCounterVec = "reclaim_throttled_total"{workload},

@@ -47,9 +47,9 @@ pub enum Record<'r> {
     EvictionPutOff { signal: Signal, workload: &'r str, reason: &'r str },
     // A soft eviction waits for the end of the node's maintenance.
     EvictionDeferred { met: &'r MetThreshold, reason: &'r str },
-    // What evicted pods still have on a disk suffices.
     // The first eviction waits for the API server's list of pods.
     PodsAwaited { met: &'r MetThreshold },
+    // The space on a disk that evicted pods still occupy suffices.
     EvictionWaits { met: &'r MetThreshold, pods: usize, expected: Amount },
     // Observe mode was switched on within the grace period.
     EvictionCalledOff { workload: &'r str },

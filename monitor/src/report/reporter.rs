@@ -277,7 +277,7 @@ impl Reporter {
         }
     }
 
-    /// Publishes what the node's next heartbeat tells about it.
+    /// Publishes the digest of the node that its next heartbeat carries.
     pub fn publish_digest(&self, state: &LoopState<'_>, configuration: &ConfigState, cluster: &Cluster) {
         if cluster.is_there() {
             let now = jiff::Timestamp::now();
@@ -317,10 +317,6 @@ impl Reporter {
 
     pub(super) fn take_events(&mut self) -> Vec<EventDraft> {
         self.events.as_mut().map(EventSink::take).unwrap_or_default()
-    }
-
-    pub fn with_metrics(&self, act: impl FnOnce(&Metrics)) {
-        act(&self.outlets.metrics);
     }
 }
 

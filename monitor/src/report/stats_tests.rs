@@ -197,7 +197,7 @@ fn the_document_has_the_kubelets_fields() {
     }
     // Unknown is absent, not null and not zero.
     assert!(json.pointer("/node/memory/rssBytes").is_none() && json.pointer("/node/runtime").is_none());
-    assert!(json.pointer("/node/cpu/usageNanoCores").is_none(), "nobody has asked before");
+    assert!(json.pointer("/node/cpu/usageNanoCores").is_none(), "no client has asked before");
     assert!(!json.to_string().contains("null"), "{json}");
 }
 

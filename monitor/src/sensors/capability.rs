@@ -6,7 +6,7 @@ use crate::units::Signal;
 pub struct Capability {
     /// The unique name in logs, `/readyz` and metrics.
     pub name: &'static str,
-    /// What the agent does without the capability.
+    /// The agent's behaviour without the capability.
     pub effect: &'static str,
 }
 

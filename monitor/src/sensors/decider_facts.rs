@@ -1,4 +1,4 @@
-//! What the sensors tell the decider: their part of the snapshot, and the measurements that it asks for.
+//! The facts for the decider: the sensors' part of the snapshot, and the measurements that the decider asks for.
 
 use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::Observation;
@@ -50,7 +50,7 @@ impl Sensors {
         config: &MonitorConfig,
     ) {
         let is_dying = |id| snapshot.under_way.iter().any(|it| it.id == id && it.stage == EvictionStage::Dying);
-        snapshot.dying = self.dying_memory(is_dying, sampled);
+        snapshot.dying = self.dying.read(is_dying, sampled);
         // `MemAvailable` lacks these pages after a kill. The kubelet's figure does not.
         let is_corrected = config.policy.semantics == Semantics::Corrected;
         snapshot.on_cpu_lists = is_corrected.then(|| self.on_cpu_lists(sampled)).flatten();
@@ -88,7 +88,7 @@ impl Sensors {
             }
             Measure::Holding { place } => Answer::Holding(ranked(place).and_then(|usage| self.holding(usage))),
             Measure::Disks { since, tolerated, renew } => {
-                Answer::DisksMeasured(self.is_disk_measured(since, tolerated, renew))
+                Answer::DisksMeasured(self.disk.is_measured(since, tolerated, renew, self.workloads.tree()))
             }
             Measure::Limits => {
                 *above = self.above_limits(&config.policy);

@@ -1,4 +1,4 @@
-//! Tells the thread that measures disk usage which workloads to measure, in which order, and how urgently.
+//! Orders the thread that measures disk usage which workloads to measure, in which order, and how urgently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const LIMITS_EVERY: Duration = Duration::from_secs(10);
 /// How long evictions are remembered. Within this time every workload gets a new measurement.
 const EVICTED_KEPT: Duration = Duration::from_secs(600);
 
-/// What the decision needs from the measurement.
+/// The decision's demand for measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskDemand {
     /// A threshold or a limit of local storage is decided by disk usage.

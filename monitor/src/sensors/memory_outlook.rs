@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::eviction::decider::{DyingMemory, Refaults};
+use crate::eviction::decider::Refaults;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{Protection, Tracked, WorkloadUsage, killed_processes};
 
@@ -106,10 +106,5 @@ impl Sensors {
     pub fn on_cpu_lists(&mut self, now: Monotonic) -> Option<Bytes> {
         let lists = self.cpu_lists.as_mut().filter(|_| self.dying.is_recent(now))?;
         Some(lists.read())
-    }
-
-    /// Returns the memory of killed workloads that has not come back. `is_dying` tells which own victims have processes.
-    pub fn dying_memory(&mut self, is_dying: impl Fn(CgroupId) -> bool, now: Monotonic) -> Vec<DyingMemory> {
-        self.dying.read(is_dying, now)
     }
 }

@@ -19,6 +19,7 @@ mod filesystem_thread;
 mod growth;
 pub mod inode_counts;
 mod inode_thread;
+mod joined_pods;
 pub mod kernel_counts;
 pub mod local_storage_limits;
 mod memory_outlook;
@@ -305,12 +306,6 @@ impl Sensors {
         let roles = Roles::at(|role| self.signals.filesystems.place(role));
         self.disk.steer(demand.is_urgent, roles, now);
         self.disk.want(demand.is_needed, self.workloads.tree(), (self.pods.specs(), quotas), now);
-    }
-
-    /// Returns whether the disk usage of every candidate is at most `tolerated` older than `since`. `renew` has all candidates
-    /// measured again.
-    pub fn is_disk_measured(&self, since: Monotonic, tolerated: Duration, renew: bool) -> bool {
-        self.disk.is_measured(since, tolerated, renew, self.workloads.tree())
     }
 
     /// Drops the descriptor of the PSI trigger, which has become useless.

@@ -68,9 +68,9 @@ impl OomKills {
         let (sends, sends_all) = (probes.has("oom:mark_victim"), probes.has("kprobe:oom_kill_process"));
         let origin = match (sends, sends_all) {
             (true, true) => Origin::Programs,
-            (true, false) => open_log(degradations, "whose limit was hit is not told")
+            (true, false) => open_log(degradations, "the cgroup whose limit was hit is not known")
                 .map_or(Origin::Programs, Origin::ProgramsAndLog),
-            (false, _) => open_log(degradations, "OOM kills are counted from files, and not told one by one")
+            (false, _) => open_log(degradations, "OOM kills are counted from files, and not reported one by one")
                 .map_or(Origin::Counters, Origin::Log),
         };
         Self {

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::cluster::cached_pods;
-use crate::config::MonitorConfig;
 use crate::workloads::{PodSpecs, PodsFile};
-
-use super::Sensors;
 
 #[derive(Debug)]
 pub struct PodSource {
     file: Option<PodsFile>,
     specs: Arc<PodSpecs>,
-    is_from_cluster: bool,
+    pub(super) is_from_cluster: bool,
     /// The API server has listed the pods since the agent started.
-    is_listed: bool,
+    pub(super) is_listed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,12 +38,12 @@ impl PodSource {
     }
 
     /// Takes the pods that an earlier agent knew, until the API server or a file supersedes them.
-    fn remember(&mut self, specs: PodSpecs) {
+    pub(super) fn remember(&mut self, specs: PodSpecs) {
         self.specs = Arc::new(specs);
     }
 
     /// Takes the API server's pods, which permanently supersede a file.
-    fn learn(&mut self, specs: Arc<PodSpecs>) {
+    pub(super) fn learn(&mut self, specs: Arc<PodSpecs>) {
         (self.specs, self.is_from_cluster) = (specs, true);
     }
 
@@ -56,7 +52,7 @@ impl PodSource {
         self.file.is_some() || !self.specs.pods().is_empty()
     }
 
-    fn take_file(&mut self) -> Option<PodsRead> {
+    pub(super) fn take_file(&mut self) -> Option<PodsRead> {
         let read = self.file.as_ref()?.take_update()?;
         Some(self.take(read))
     }
@@ -70,49 +66,6 @@ impl PodSource {
             }
             Err(reason) => PodsRead::Failed(reason),
         }
-    }
-}
-
-impl Sensors {
-    /// Assigns the pod specs to their cgroups.
-    pub fn join_pods(&mut self, config: &MonitorConfig) {
-        let (specs, rules) = (Arc::clone(&self.pods.specs), config.kubernetes.protect.clone());
-        self.workloads.tree_mut().set_pods(specs, rules, config.policy.quirks);
-    }
-
-    /// Takes what the file's thread has read since the last call.
-    pub fn read_pods_file(&mut self, config: &MonitorConfig) -> Option<PodsRead> {
-        let read = self.pods.take_file()?;
-        if read == PodsRead::Replaced {
-            self.join_pods(config);
-        }
-        Some(read)
-    }
-
-    /// Takes the API server's pods. Returns whether they are the first.
-    pub fn take_pods_of_cluster(&mut self, config: &MonitorConfig) -> bool {
-        let view = self.platform.cluster.view();
-        let is_first = !self.pods.is_from_cluster;
-        self.pods.learn(Arc::clone(&view.pods));
-        if view.counts.lists > 0 && !self.pods.is_listed {
-            self.pods.is_listed = true;
-            self.workloads.tree_mut().await_list(false);
-        }
-        self.join_pods(config);
-        is_first
-    }
-
-    /// Joins the pods that an earlier agent has cached before the first decision: the thread of the API server may publish them too late.
-    pub fn remember_pods(&mut self, config: &MonitorConfig) {
-        if !self.platform.cluster.is_there() {
-            return;
-        }
-        if let Some((pods, _)) = cached_pods(&config.lock_file) {
-            self.pods.remember(pods);
-        }
-        self.workloads.scan();
-        self.workloads.tree_mut().await_list(true);
-        self.join_pods(config);
     }
 }
 

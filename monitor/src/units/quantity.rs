@@ -168,7 +168,7 @@ impl Quantity {
         self.unscaled == 0
     }
 
-    /// Tells whether the quantity is written with a binary suffix, such as `Mi`.
+    /// Returns whether the quantity is written with a binary suffix, such as `Mi`.
     pub fn is_binary(&self) -> bool {
         self.format == Format::BinarySi
     }

@@ -35,8 +35,8 @@ pub fn is_kubepods(path: &str) -> bool {
     matches!(name, "kubepods" | "kubepods.slice") || name.ends_with("-kubepods.slice")
 }
 
-/// Returns whether the cgroup is a login session, or manages them. The whole path counts, because below his own manager a user may give
-/// cgroups any name.
+/// Returns whether the cgroup is a login session, or manages them. The whole path counts, because a user may give any name to cgroups below
+/// the manager of that user.
 pub fn is_of_sessions(path: &str) -> bool {
     let mut parts = path.split('/');
     let (Some("user.slice"), Some(user), Some(unit)) = (parts.next(), parts.next(), parts.next()) else {

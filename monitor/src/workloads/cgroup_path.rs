@@ -47,7 +47,7 @@ impl fmt::Display for QosClass {
     }
 }
 
-/// What a directory of the cgroup tree stands for.
+/// The role of a directory of the cgroup tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     /// A slice or another directory that only groups other cgroups.

@@ -1,4 +1,4 @@
-//! Tells whether a workload is dying: its processes have received SIGKILL, from whomever, or are exiting.
+//! Finds out whether a workload is dying: its processes have received SIGKILL, from any sender, or are exiting.
 
 use std::os::fd::AsFd;
 use std::path::Path;

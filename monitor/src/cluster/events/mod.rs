@@ -71,7 +71,7 @@ pub(super) async fn send(
             }
         }
     }
-    // What was under way, what was not received yet, and what was counted but not written.
+    // Events that were under way, not received yet, or counted but not written.
     while let Ok((at, request)) = requests.try_recv() {
         if options.borrow().events {
             last.extend(sender.aggregator.take(request, at, Instant::now()));

@@ -31,7 +31,7 @@ pub struct WantedTaint {
 }
 
 named_enum! {
-    /// What a taint does to pods that do not tolerate it, by its name in the API.
+    /// The effect of a taint on pods that do not tolerate it, by its name in the API.
     pub enum Effect {
         NoSchedule = "NoSchedule",
         PreferNoSchedule = "PreferNoSchedule",

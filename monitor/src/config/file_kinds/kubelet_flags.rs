@@ -77,7 +77,7 @@ fn name(word: &str) -> Option<&str> {
     flag.starts_with(|first: char| first.is_ascii_lowercase()).then_some(flag)
 }
 
-/// Tells whether the word begins with a threshold, such as `memory.available<500Mi`.
+/// Returns whether the word begins with a threshold, such as `memory.available<500Mi`.
 fn is_threshold(word: &str) -> bool {
     word.split_once('<').is_some_and(|(signal, _)| signal.parse::<Signal>().is_ok())
 }

@@ -1,5 +1,5 @@
 //! Arming: a threshold that is met when it arrives does not evict at once, because its value may be a mistake. It evicts after a sign that
-//! the shortage is real. What was armed stays armed, also over a restart of the agent in the same boot.
+//! the shortage is real. A threshold that was armed stays armed, also over a restart of the agent in the same boot.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Policy, Quirks, Threshold};
 use crate::eviction::{Armed, NodeCondition, Observation, SignalValue, is_below};
-use crate::units::{Amount, Monotonic};
+use crate::units::{Amount, Monotonic, named_enum};
 
 use super::snapshot::Snapshot;
 
@@ -69,33 +69,23 @@ impl Unarmed {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ArmedBy {
-    /// The threshold is not met.
-    Unmet,
-    /// The signal fell below 75 % of its value at the threshold's arrival, or nothing is left.
-    Fell,
-    /// All tasks waited for memory for more than a tenth of the last second.
-    Stalls,
-    /// The kernel's OOM killer acted for the whole node.
-    OomKill,
-    /// The configuration has `evictions.actOnPresentPressure`, or an armed threshold would act as well.
-    Told,
-}
-
-impl ArmedBy {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unmet => "unmet",
-            Self::Fell => "signal_fell",
-            Self::Stalls => "memory_stalls",
-            Self::OomKill => "oom_kill",
-            Self::Told => "configuration",
-        }
+named_enum! {
+    #[derive(Serialize, Deserialize)]
+    pub enum ArmedBy {
+        /// The threshold is not met.
+        Unmet = "unmet",
+        /// The signal fell below 75 % of its value at the threshold's arrival, or nothing is left.
+        Fell = "signal_fell",
+        /// All tasks waited for memory for more than a tenth of the last second.
+        Stalls = "memory_stalls",
+        /// The kernel's OOM killer acted for the whole node.
+        OomKill = "oom_kill",
+        /// The configuration has `evictions.actOnPresentPressure`, or an armed threshold would act as well.
+        Told = "configuration",
     }
 }
 
-/// Tells whether a threshold can be meant for a node on which the signal has this capacity.
+/// Returns whether a threshold can be meant for a node on which the signal has this capacity.
 pub fn is_plausible(threshold: &Threshold, capacity: i64, quirks: Quirks) -> bool {
     let all = Amount::from_units(capacity);
     let quantity = threshold.value.resolve(capacity, quirks);
@@ -116,7 +106,7 @@ fn reclaim(threshold: &Threshold, capacity: i64, quirks: Quirks) -> Amount {
 }
 
 impl ArmedThreshold {
-    /// Tells whether this threshold, which is armed, acts no later and for no less than `new`. The capacity of some filesystems varies with
+    /// Returns whether this threshold, which is armed, acts no later and for no less than `new`. The capacity of some filesystems varies with
     /// their usage: a percentage may stand for up to a quarter more than when it was armed.
     fn covers(&self, new: &Threshold, capacity: i64, quirks: Quirks) -> bool {
         let Self { threshold: own, capacity: then } = self;
@@ -177,7 +167,7 @@ impl Arming {
         Some(by.ok_or(Unarmed::Present { available: at_arrival }))
     }
 
-    /// Tells whether an agent that goes on from here acts on the threshold when it arrives.
+    /// Returns whether an agent that goes on from here acts on the threshold when it arrives.
     pub(super) fn covers(&self, threshold: &Threshold, capacity: i64, quirks: Quirks) -> bool {
         self.armed.iter().any(|armed| armed.covers(threshold, capacity, quirks))
     }
@@ -290,7 +280,7 @@ impl Verdicts {
         self.unarmed.iter().all(|(unarmed, ..)| *unarmed != place)
     }
 
-    /// Tells whether a threshold on memory waits for a sign that the shortage is real.
+    /// Returns whether a threshold on memory waits for a sign that the shortage is real.
     pub(super) fn awaits_stalls(&self) -> bool {
         let is_memory = |threshold: &Threshold| NodeCondition::of(threshold.signal) == NodeCondition::MemoryPressure;
         self.unarmed.iter().any(|(_, threshold, why)| is_memory(threshold) && matches!(why, Unarmed::Present { .. }))

@@ -34,7 +34,7 @@ impl<C> Decider<C> {
         &self.verdicts.unarmed
     }
 
-    /// Tells whether the snapshot is to have the stalls for memory: a threshold that is not armed waits for them.
+    /// Returns whether the snapshot is to have the stalls for memory: a threshold that is not armed waits for them.
     pub fn awaits_stalls(&self) -> bool {
         self.verdicts.awaits_stalls()
     }
@@ -71,7 +71,7 @@ impl<C> Decider<C> {
         self.memory.renewal
     }
 
-    /// Tells whether the last turn has put off the evictions for the threshold at this place until a maintenance ends.
+    /// Returns whether the last turn has put off the evictions for the threshold at this place until a maintenance ends.
     pub fn defers(&self, place: usize) -> bool {
         self.turn.notes.iter().any(|note| matches!(note, Note::Deferred { threshold } if *threshold == place))
     }

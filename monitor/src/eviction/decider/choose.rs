@@ -169,7 +169,7 @@ impl<C: Candidate> Decider<C> {
         pick.map(|(place, _)| place)
     }
 
-    /// Tells whether a candidate may be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
+    /// Returns whether a candidate may be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
     /// named again and again.
     fn can_be_evicted(
         &self,
@@ -186,7 +186,7 @@ impl<C: Candidate> Decider<C> {
         !is_exempt && (is_observing || self.is_candidate(snapshot, candidate.cgroup(), hard))
     }
 
-    /// Tells whether the candidate has at least half of the processes of all candidates.
+    /// Returns whether the candidate has at least half of the processes of all candidates.
     fn is_fork_bomb(&self, signal: Signal, candidate: &C) -> bool {
         if signal.resource() != Resource::Pids {
             return false;
@@ -221,7 +221,7 @@ impl<C: Candidate> Decider<C> {
         self.turn.ranking.iter().map(|ranked| reason(&ranked.candidate)).collect()
     }
 
-    /// Tells whether the workload may be evicted now. It may not after it was killed, and not for a while after an attempt on it failed or
+    /// Returns whether the workload may be evicted now. It may not after it was killed, and not for a while after an attempt on it failed or
     /// was refused. For a soft threshold it also may not while its eviction is under way; a hard threshold cuts the grace period short.
     pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
         let mut of_it = snapshot.under_way.iter().filter(|under_way| under_way.id == id);

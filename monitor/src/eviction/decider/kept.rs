@@ -25,7 +25,7 @@ macro_rules! kept {
                 Self { $($field: memory.$field.clone(),)+ }
             }
 
-            /// Tells whether this is what `memory` would give now.
+            /// Returns whether this is what `memory` would give now.
             pub fn is_of(&self, memory: &Memory) -> bool {
                 $(self.$field == memory.$field)&&+
             }
@@ -46,7 +46,7 @@ kept! {
 }
 
 impl Kept {
-    /// Tells whether an agent that goes on from here acts on the threshold when it arrives.
+    /// Returns whether an agent that goes on from here acts on the threshold when it arrives.
     pub fn is_armed(&self, threshold: &Threshold, capacity: i64, quirks: Quirks) -> bool {
         self.arming.covers(threshold, capacity, quirks)
     }

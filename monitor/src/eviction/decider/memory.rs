@@ -232,7 +232,7 @@ impl Renewal {
         FRESH.saturating_mul(1 << self.in_vain.min(IN_VAIN)).min(LONGEST_FRESH)
     }
 
-    /// Tells whether measuring disk usage deserves a larger share of the CPU.
+    /// Returns whether measuring disk usage deserves a larger share of the CPU.
     pub fn is_urgent(&self) -> bool {
         self.in_vain < IN_VAIN
     }

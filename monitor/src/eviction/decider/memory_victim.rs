@@ -39,7 +39,7 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// Tells whether the first eviction for memory waits until the agent has seen what leaks.
+    /// Returns whether the first eviction for memory waits until the agent has seen what leaks.
     pub(super) fn awaits_first_fall(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         if !Self::weighs_memory(rules, met.threshold.signal) {
             return false;
@@ -54,7 +54,7 @@ impl<C: Candidate> Decider<C> {
         waits
     }
 
-    /// Tells whether the next eviction waits for the memory of workloads that were killed.
+    /// Returns whether the next eviction waits for the memory of workloads that were killed.
     pub(super) fn awaits_memory(&mut self, snapshot: &Snapshot) -> bool {
         let Some(&MetThreshold { place, quantity, value, .. }) = self.acted_on() else { return false };
         if value.signal.resource() != Resource::Memory {
@@ -78,7 +78,7 @@ impl<C: Candidate> Decider<C> {
         true
     }
 
-    /// Tells whether the eviction waits because the kernel swaps out as fast as available memory falls.
+    /// Returns whether the eviction waits because the kernel swaps out as fast as available memory falls.
     pub(super) fn awaits_swap(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let Some(agent) = rules.agent() else { return false };
         let is_in_force = agent.limits.wait_for_swap
@@ -105,7 +105,7 @@ impl<C: Candidate> Decider<C> {
         verdict.is_ok()
     }
 
-    /// Tells whether the victim is picked by what its end buys.
+    /// Returns whether the victim is picked by what its end buys.
     pub(super) fn weighs_memory(rules: Rules<'_>, signal: Signal) -> bool {
         rules.weighs_benefit()
             && rules.policy.semantics == Semantics::Corrected
@@ -209,7 +209,7 @@ impl<C: Candidate> Decider<C> {
         self.memory.shortages.protected_leak()
     }
 
-    /// Tells whether a threshold on memory is met, or would be within `horizon` at the present fall.
+    /// Returns whether a threshold on memory is met, or would be within `horizon` at the present fall.
     pub fn is_memory_near(&self, policy: &Policy, horizon: Duration, now: Monotonic) -> bool {
         self.armed.iter().any(|armed| {
             let value = self.turn.observation.get(armed.threshold.signal);

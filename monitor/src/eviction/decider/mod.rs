@@ -55,7 +55,7 @@ pub use snapshot::{
 pub use start::PodList;
 pub use timing::blocks;
 
-/// What the decider expects from the next step.
+/// The answer that the decider expects in the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 enum Phase {
     /// The next step begins a turn.
@@ -73,7 +73,7 @@ enum Phase {
     ReclaimCandidates,
     /// The standing of that candidate.
     ReclaimStanding,
-    /// What reclaim could take from that candidate.
+    /// The memory that reclaim could take from that candidate.
     ReclaimHolding,
     /// Whether the kernel was asked to reclaim.
     ReclaimStarting,

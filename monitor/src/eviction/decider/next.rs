@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::garbage::Collector;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
-use crate::units::{Amount, Bytes, CgroupId, Monotonic, Signal};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Signal, named_enum};
 
 use super::arming::{ArmedBy, Unarmed};
 
-/// What to do now. After everything but [`Next::Wait`] the driver calls the decider again with the result.
+/// The thing to do now. After everything but [`Next::Wait`] the driver calls the decider again with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Next {
     /// Wait until something changes or one of these times comes. The turn is over.
@@ -43,7 +43,7 @@ pub enum Next {
     Evict(Choice),
 }
 
-/// What to measure.
+/// The thing to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// The signals, sampled anew.
@@ -62,7 +62,7 @@ pub enum Measure {
     Standing {
         place: Place,
     },
-    /// What reclaim could take from one candidate.
+    /// The memory that reclaim could take from one candidate.
     Holding {
         place: usize,
     },
@@ -214,36 +214,24 @@ pub enum Note {
     },
 }
 
-/// Why swap-out does not delay an eviction, or not any longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SwapLimit {
-    /// There is no swap that counts, no PSI, or no recent figure.
-    Unknown,
-    /// Half of the threshold is left, or will be in half a second.
-    HalfLeft,
-    /// Available memory falls faster than the kernel swaps out, or nothing is swapped out.
-    TooSlow,
-    /// Available memory falls, and no workload is known to grow.
-    NoGrower,
-    /// The free swap, or what a growing workload may use of it, would not last.
-    NoRoom,
-    /// Tasks wait for memory.
-    Stalls,
-    /// The kernel's OOM killer has acted.
-    OomKill,
-}
-
-impl SwapLimit {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "swap-out or stalls cannot be observed",
-            Self::HalfLeft => "less than half of the threshold is left, or soon will be",
-            Self::TooSlow => "memory falls faster than the kernel swaps out, or nothing is swapped out",
-            Self::NoGrower => "memory falls, and no workload is known to grow",
-            Self::NoRoom => "the swap that the growing workloads may use would not last",
-            Self::Stalls => "tasks wait for memory",
-            Self::OomKill => "the kernel's OOM killer has acted",
-        }
+named_enum! {
+    /// Why swap-out does not delay an eviction, or not any longer.
+    #[derive(Serialize, Deserialize)]
+    pub enum SwapLimit {
+        /// There is no swap that counts, no PSI, or no recent figure.
+        Unknown = "swap-out or stalls cannot be observed",
+        /// Half of the threshold is left, or will be in half a second.
+        HalfLeft = "less than half of the threshold is left, or soon will be",
+        /// Available memory falls faster than the kernel swaps out, or nothing is swapped out.
+        TooSlow = "memory falls faster than the kernel swaps out, or nothing is swapped out",
+        /// Available memory falls, and no workload is known to grow.
+        NoGrower = "memory falls, and no workload is known to grow",
+        /// The free swap, or what a growing workload may use of it, would not last.
+        NoRoom = "the swap that the growing workloads may use would not last",
+        /// Tasks wait for memory.
+        Stalls = "tasks wait for memory",
+        /// The kernel's OOM killer has acted.
+        OomKill = "the kernel's OOM killer has acted",
     }
 }
 

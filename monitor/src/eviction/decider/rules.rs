@@ -67,7 +67,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Tells whether candidates that would free too little are passed over. A kubelet evicts the first of its ranking in any case.
+    /// Returns whether candidates that would free too little are passed over. A kubelet evicts the first of its ranking in any case.
     pub(super) fn weighs_benefit(&self) -> bool {
         self.pace != Pace::Kubelet
     }

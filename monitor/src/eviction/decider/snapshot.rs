@@ -178,7 +178,7 @@ pub enum Answer<C> {
     /// One candidate with its exact usage, or `None` if it no longer exists.
     Exact(Option<C>),
     Standing(Standing),
-    /// What reclaim could take from one candidate, or `None` if that cannot be read.
+    /// The memory that reclaim could take from one candidate; `None` if it cannot be read.
     Holding(Option<Holding>),
     /// Whether every candidate's disk usage is measured anew.
     DisksMeasured(bool),
@@ -192,7 +192,7 @@ pub enum Answer<C> {
     ReclaimStarted(bool),
     /// The number of bytes by which the usage of the workload fell.
     Reclaimed(Bytes),
-    /// What became of an eviction attempt.
+    /// The outcome of an eviction attempt.
     Attempt(Attempt),
 }
 

@@ -42,7 +42,7 @@ pub(super) fn looked_at_again(list: PodList, met: &MetThreshold, quirks: Quirks,
     (met.is_hard() && is_half_left && now < end).then(|| end.min(now.after(LOOKED_AT)))
 }
 
-/// Tells whether the agent has not sampled for long enough to know what leaks, and can wait for it: half of the threshold is far.
+/// Returns whether the agent has not sampled for long enough to know what leaks, and can wait for it: half of the threshold is far.
 pub(super) fn knows_no_fall(first_sample: Option<Monotonic>, level: Level, now: Monotonic) -> bool {
     let is_new = first_sample.is_some_and(|first| now.since(first) < SAMPLED_FOR);
     is_new && !reaches_half(level.available, level.threshold, level.fall)

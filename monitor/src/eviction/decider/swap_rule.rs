@@ -53,7 +53,7 @@ impl SwapOut {
         self.room.map_or(self.free, |room| room.min(self.free))
     }
 
-    /// Tells whether the kernel swaps out as fast as available memory falls.
+    /// Returns whether the kernel swaps out as fast as available memory falls.
     fn keeps_up(&self, level: SwapLevel, now: Monotonic) -> Result<(), SwapLimit> {
         let (Some(stalled), Some(fall)) = (self.stalled, level.fall) else { return Err(SwapLimit::Unknown) };
         if now.since(self.at) > FRESH {
@@ -81,7 +81,7 @@ impl SwapOut {
 }
 
 impl SwapWait {
-    /// Tells whether an eviction waits.
+    /// Returns whether an eviction waits.
     pub(super) fn is_waiting(&self) -> bool {
         self.began.is_some()
     }

@@ -86,7 +86,7 @@ impl<C: Candidate> Decider<C> {
         self.turn.retry = Some(self.turn.retry.map_or(at, |retry| retry.min(at)));
     }
 
-    /// Tells whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
+    /// Returns whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
     /// available at first is left.
     fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let signal = met.threshold.signal;
@@ -114,7 +114,7 @@ impl<C: Candidate> Decider<C> {
     }
 }
 
-/// Tells whether the evictions under way delay another one. An eviction for a hard threshold waits only for processes that were killed
+/// Returns whether the evictions under way delay another one. An eviction for a hard threshold waits only for processes that were killed
 /// already, because their memory is being freed. For a disk it also waits for urgent evictions in their grace period, and for those
 /// whose files are being removed.
 pub fn blocks(under_way: impl IntoIterator<Item = UnderWay>, is_on_disk: bool, hard: bool) -> bool {

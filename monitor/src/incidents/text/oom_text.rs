@@ -144,7 +144,7 @@ pub fn parties(page: &mut Page, kill: &OomKill) {
     trigger_items(page, kill);
 }
 
-/// Lists a victim. What it shares with the victim `before` is not repeated.
+/// Lists a victim. Facts that it shares with the victim `before` are not repeated.
 fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     let label = if before.is_none() { "killed" } else { "and" };
     let is_elsewhere = before.is_none_or(|before| before.cgroup != of.cgroup || before.workload != of.workload);

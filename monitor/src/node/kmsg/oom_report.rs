@@ -35,7 +35,7 @@ pub struct OomReport {
     pub of_group: bool,
 }
 
-/// What one invocation has written so far.
+/// The lines of one invocation so far.
 #[derive(Debug, Clone, Default)]
 struct Invocation {
     trigger_tid: Option<Pid>,

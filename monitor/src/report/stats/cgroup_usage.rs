@@ -155,9 +155,9 @@ mod tests {
         assert_eq!((again.nanos, again.rate), (1_000, None), "too soon");
         let second = again.next(1_000_001_000, at(2.0));
         assert_eq!(second.rate, Some(500_000_000), "half a core");
-        assert_eq!(second.next(1_100_000_000, at(2.1)).rate, Some(500_000_000), "told again");
+        assert_eq!(second.next(1_100_000_000, at(2.1)).rate, Some(500_000_000), "computed again");
         assert_eq!(second.next(5, at(4.0)).rate, None, "another cgroup of that name");
-        assert_eq!(second.next(2_000_000_000, at(4000.0)).rate, None, "nobody has asked for an hour");
+        assert_eq!(second.next(2_000_000_000, at(4000.0)).rate, None, "no client has asked for an hour");
     }
 
     #[test]
