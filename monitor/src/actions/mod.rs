@@ -25,12 +25,12 @@ use crate::cluster::Cluster;
 use crate::config::{EvictionLimits, MonitorConfig};
 use crate::eviction::Observation;
 use crate::eviction::collection::CollectionEnd;
-use crate::eviction::decider::{Decider, EndedEviction, ReclaimFacts, UnderWay};
+use crate::eviction::decider::{Decider, EndedEviction, Snapshot};
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::runtime::Runtime;
 use crate::sensors::Sensors;
-use crate::units::{Amount, Bytes, Monotonic, Signal};
+use crate::units::{Bytes, Monotonic};
 use crate::workloads::WorkloadUsage;
 
 use pending_removals::PendingRemovals;
@@ -67,17 +67,6 @@ pub struct Actions {
     notes: Vec<ActionNote>,
 }
 
-/// The state of the actions, for the decider's snapshot.
-#[derive(Debug)]
-pub struct ActionFacts {
-    pub under_way: Vec<UnderWay>,
-    pub ended: Vec<EndedEviction>,
-    pub collected: Option<CollectionEnd>,
-    /// Usage of evicted pods that is about to be freed, by signal.
-    pub expected: Vec<(Signal, Amount)>,
-    pub reclaim: ReclaimFacts,
-}
-
 impl Actions {
     /// `queue` leads from the evictor to the runtime.
     pub fn new(
@@ -102,14 +91,15 @@ impl Actions {
         }
     }
 
-    /// Takes the facts since the last turn.
-    pub fn take_facts(&mut self, sensors: &Sensors, now: Monotonic) -> ActionFacts {
-        ActionFacts {
+    /// Returns a snapshot with the state of the actions, and with what has ended since the last turn.
+    pub fn snapshot(&mut self, sensors: &Sensors, now: Monotonic) -> Snapshot {
+        Snapshot {
             under_way: self.evictor.under_way().collect(),
             ended: std::mem::take(&mut self.ended),
             collected: self.collected.take(),
             expected: self.pending.expected(sensors, now),
             reclaim: self.reclaim.facts(),
+            ..Snapshot::default()
         }
     }
 

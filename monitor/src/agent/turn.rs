@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::actions::ActionFacts;
 use crate::eviction::Observation;
 use crate::eviction::decider::{Answer, Attempt, Measure, Next, Rules, Snapshot};
 use crate::report::Turn;
@@ -82,18 +81,14 @@ impl Agent {
 
     fn snapshot(&mut self, (sampled, observation): (Monotonic, Observation)) -> Snapshot {
         let Self { config, sensors, decision, actions, reporter, last, .. } = self;
-        let ActionFacts { under_way, ended, collected, expected, reclaim } = actions.take_facts(sensors, sampled);
         let soft = sensors.soft_evictions(config, sampled);
         reporter.report_outdated_maintenance(&soft, decision.assessment(), sampled);
         let first = *last.first_sample.get_or_insert(sampled);
+        let snapshot = actions.snapshot(sensors, sampled);
         Snapshot {
-            ended,
-            collected,
-            expected,
-            reclaim,
             in_maintenance: soft == SoftEvictions::Deferred,
             first_sample: (sampled.since(first) < Duration::from_secs(1)).then_some(first),
-            ..sensors.snapshot((sampled, observation), under_way, decision.awaits_stalls(), config)
+            ..sensors.complete(snapshot, (sampled, observation), decision.awaits_stalls(), config)
         }
     }
 }

@@ -1,19 +1,20 @@
 //! The log lines about evictions and OOM kills.
 
-use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
 use super::oom_kill_report::OomKillRecord;
 use super::record::{MetFigures, Record};
 use crate::actions::Action;
 use crate::actions::{Ended, Outcome};
 use crate::cluster::Verdict;
 use crate::eviction::SignalValue;
+use crate::eviction::rank::Order;
 use crate::kernel::OomConstraint;
 use crate::units::{Amount, Monotonic, Resource};
 
 pub(super) fn write(record: &Record<'_>, suppressed: u64) {
     match *record {
         Record::Eviction(eviction) => match eviction.trigger {
-            Trigger::Threshold(trigger) => for_threshold(eviction, trigger),
+            Trigger::Threshold(started, order) => for_threshold(eviction, started, order),
             Trigger::Limit { .. } => for_limit(eviction),
         },
         Record::EvictionEnded { ended, at, available } => ended_at(ended, at, available),
@@ -231,8 +232,9 @@ const fn message(action: Action) -> &'static str {
     }
 }
 
-fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &ThresholdTrigger<'_>) {
-    let ThresholdTrigger { met, victim, order, reclaim, .. } = *trigger;
+fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order: Order<'_>) {
+    let StartedEviction { met, victim, .. } = trigger;
+    let reclaim = trigger.reclaim.as_ref();
     let workload = &victim.candidate.workload;
     let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
     tracing::warn!(

@@ -5,7 +5,7 @@ use crate::config::Mode;
 use crate::incidents::model::{Eviction, Outcome, Reclaim};
 use crate::units::Amount;
 
-use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
 use super::record::MetFigures;
 
 pub(super) fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
@@ -32,7 +32,7 @@ pub(super) fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
             kind: "limit".to_owned(),
             ..eviction
         },
-        Trigger::Threshold(ThresholdTrigger { met, victim, reclaim, benefit, .. }) => {
+        Trigger::Threshold(StartedEviction { met, victim, reclaim, benefit, .. }, _) => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             let candidate = &victim.candidate;
             Eviction {
@@ -45,7 +45,7 @@ pub(super) fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
                 threshold_bytes,
                 available,
                 threshold_value,
-                reclaim: reclaim.map(reclaim_model),
+                reclaim: reclaim.as_ref().map(reclaim_model),
                 benefit: benefit.victim.clone(),
                 passed_over: benefit.passed_over.clone(),
                 ..eviction

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::actions::{Action, ReclaimAttempt};
+use crate::actions::{Action, ReclaimAttempt, Started};
 use crate::eviction::MetThreshold;
-use crate::eviction::decider::Decider;
+use crate::eviction::decider::{Decider, RecordedTurn};
 use crate::eviction::evicted::Cause;
 use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::{Order, Ranked};
@@ -39,7 +39,7 @@ pub struct EvictionRecord<'r> {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Trigger<'r> {
-    Threshold(&'r ThresholdTrigger<'r>),
+    Threshold(&'r StartedEviction, Order<'r>),
     // A local-storage limit of the pod. The message is the excess in words.
     Limit { cause: Cause, message: &'r str, measured: Monotonic },
 }
@@ -47,7 +47,7 @@ pub enum Trigger<'r> {
 impl Trigger<'_> {
     pub const fn cause(&self) -> Cause {
         match self {
-            Self::Threshold(trigger) => Cause::Signal(trigger.met.threshold.signal),
+            Self::Threshold(eviction, _) => Cause::Signal(eviction.met.threshold.signal),
             Self::Limit { cause, .. } => *cause,
         }
     }
@@ -78,25 +78,29 @@ impl BenefitReport {
     }
 }
 
+/// An eviction for a threshold that has started, or a dry run, with the time of each step.
 #[derive(Debug)]
-pub struct ThresholdTrigger<'r> {
-    pub met: &'r MetThreshold,
-    pub victim: &'r Ranked<WorkloadUsage>,
+pub struct StartedEviction {
+    pub met: MetThreshold,
+    pub victim: Ranked<WorkloadUsage>,
     /// Every candidate, in the order of eviction.
-    pub ranking: &'r [Ranked<WorkloadUsage>],
-    pub benefit: &'r BenefitReport,
-    pub order: Order<'r>,
-    /// The proactive reclaim that failed before.
-    pub reclaim: Option<&'r ReclaimAttempt>,
+    pub ranking: Vec<Ranked<WorkloadUsage>>,
+    pub benefit: BenefitReport,
+    /// The reclaim attempt that failed before the eviction.
+    pub reclaim: Option<ReclaimAttempt>,
+    pub started: Started,
     pub wakeup: &'static str,
+    pub woken: Monotonic,
+    /// When the first sample was taken.
     pub sampled: Monotonic,
     /// When the candidates were ranked.
     pub ordered: Monotonic,
     /// When a sample taken after the ranking still called for the eviction.
     pub decided: Monotonic,
+    pub turn: RecordedTurn,
 }
 
-impl ThresholdTrigger<'_> {
+impl StartedEviction {
     /// The names of the first candidates.
     pub fn ranking_head(&self) -> String {
         let head = self.ranking.iter().take(RANKING_SHOWN);

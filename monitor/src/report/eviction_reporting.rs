@@ -1,37 +1,16 @@
 //! Reports evictions: the start, with all facts that explain it, and the end.
 
-use crate::actions::{Action, Ended, ReclaimAttempt, Started};
+use crate::actions::{Action, Ended, Started};
 use crate::eviction::decider::{RecordedLine, RecordedRules, RecordedTurn, Rules};
-use crate::eviction::rank::{Order, Ranked};
-use crate::eviction::{MetThreshold, Observation, SignalValue};
+use crate::eviction::rank::Order;
+use crate::eviction::{Observation, SignalValue};
 use crate::incidents::model::RawJson;
 use crate::sensors::local_storage_limits::Above;
 use crate::units::Monotonic;
-use crate::workloads::WorkloadUsage;
 
-use super::eviction_report::{BenefitReport, EvictionRecord, ThresholdTrigger, Trigger};
+use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
 use super::record::Record;
 use super::{LoopState, Reporter};
-
-/// An eviction for a threshold that has started, or a dry run, with the time of each step.
-#[derive(Debug)]
-pub struct StartedEviction {
-    pub met: MetThreshold,
-    pub ranked: Ranked<WorkloadUsage>,
-    pub candidates: Vec<Ranked<WorkloadUsage>>,
-    pub benefit: BenefitReport,
-    pub started: Started,
-    pub wakeup: &'static str,
-    pub woken: Monotonic,
-    /// When the first sample was taken.
-    pub sampled: Monotonic,
-    pub ordered: Monotonic,
-    /// When the confirming second sample was taken.
-    pub decided: Monotonic,
-    /// The reclaim attempt that failed before the eviction.
-    pub reclaimed: Option<ReclaimAttempt>,
-    pub turn: RecordedTurn,
-}
 
 impl Reporter {
     /// Reports an eviction for a threshold. `rules` are those of the turn, for a replay.
@@ -42,23 +21,11 @@ impl Reporter {
         eviction: &StartedEviction,
         now: Monotonic,
     ) {
-        let StartedEviction { met, ranked, candidates, started, .. } = eviction;
-        let workload = &ranked.candidate.workload;
+        let StartedEviction { met, victim, started, .. } = eviction;
+        let workload = &victim.candidate.workload;
         let order = Order::of(&state.config.policy, met.threshold.signal.resource());
         self.renew_evidence(state, now);
         let (pod, labels) = state.sensors.pod_named(workload.kind.pod_uid());
-        let trigger = ThresholdTrigger {
-            met,
-            victim: ranked,
-            ranking: candidates,
-            benefit: &eviction.benefit,
-            order,
-            reclaim: eviction.reclaimed.as_ref(),
-            wakeup: eviction.wakeup,
-            sampled: eviction.sampled,
-            ordered: eviction.ordered,
-            decided: eviction.decided,
-        };
         // Numbers and texts always serialize.
         let policy = RawJson::of(&RecordedRules::of(rules)).ok();
         let record = EvictionRecord {
@@ -69,7 +36,7 @@ impl Reporter {
             labels,
             action: started.action,
             processes: started.processes,
-            trigger: Trigger::Threshold(&trigger),
+            trigger: Trigger::Threshold(eviction, order),
             woken: eviction.woken,
             acted: started.at,
             policy,
@@ -132,8 +99,8 @@ fn replayed_line(eviction: &StartedEviction, order: Order<'_>) -> RecordedLine {
     RecordedLine {
         time: eviction.decided.wall().to_string(),
         turn: eviction.turn.clone(),
-        victim: eviction.ranked.candidate.workload.name.clone(),
+        victim: eviction.victim.candidate.workload.name.clone(),
         above_limit: None,
-        explanation: eviction.ranked.explanation(order),
+        explanation: eviction.victim.explanation(order),
     }
 }

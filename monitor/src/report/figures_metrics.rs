@@ -112,8 +112,9 @@ mod tests {
 
     use super::*;
     use crate::config::{PressureKind, PressureResource, PressureScope};
+    use crate::eviction::SignalValue;
     use crate::report::register::Registry;
-    use crate::report::{DaemonsReport, DiskUsageReport, RoleReport, SignalReport};
+    use crate::report::{DaemonsReport, DiskUsageReport, RoleReport};
     use crate::units::{Bytes, Signal};
 
     fn report() -> FiguresReport {
@@ -158,7 +159,7 @@ mod tests {
                     makers: Vec::new(),
                 },
             ],
-            signals: vec![SignalReport { signal: Signal::NodeFsInodesFree, available: 250, capacity: 1000 }],
+            signals: vec![SignalValue { signal: Signal::NodeFsInodesFree, available: 250, capacity: 1000, at: None }],
             roles: vec![RoleReport {
                 role: "imagefs",
                 device: "8:1".to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::RateLimiter;
 use super::afterwards::Afterwards;
 use super::eviction_model::eviction_model;
-use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
 use super::log_sink;
 use super::oom_kill_report::{KillPlace, OomKillRecord, mark_of};
 use super::record::Record;
@@ -15,6 +15,7 @@ use crate::actions::{Ended, Outcome as Ending};
 use crate::cluster::Verdict;
 use crate::config::{IncidentOptions, Mode};
 use crate::eviction::SignalValue;
+use crate::eviction::rank::Order;
 use crate::incidents::model::{self, OomKill, Outcome, SignalHistory, Step, SwapWait};
 use crate::incidents::oom_assembly::{Assembled, Assembler};
 use crate::incidents::record_evidence::{self as evidence, Baselines};
@@ -182,11 +183,11 @@ impl Recorder {
         // A hard threshold may cut the grace period of a running eviction short: that is one incident, not two.
         let earlier = self.underway.remove(&record.cgroup);
         let trigger = match record.trigger {
-            Trigger::Threshold(trigger) => Some(trigger),
+            Trigger::Threshold(trigger, order) => Some((trigger, order)),
             Trigger::Limit { .. } => None,
         };
         let continued = earlier.as_ref().filter(|_| trigger.is_some());
-        let named = trigger.map_or(record.woken, |trigger| trigger.decided);
+        let named = trigger.map_or(record.woken, |(trigger, _)| trigger.decided);
         let new_id = || model::name(Kind::Eviction, named.wall(), record.cgroup);
         let id = continued.map_or_else(new_id, |earlier| earlier.id.clone());
         let begun = continued.map_or(record.woken, |earlier| Monotonic(earlier.monotonic_ns));
@@ -206,15 +207,15 @@ impl Recorder {
         let mut step = |name, at: Monotonic| {
             incident.steps.push(Step::at(name, model::millis(at.0.saturating_sub(begun.0))));
         };
-        if let Some(trigger) = trigger {
+        if let Some((trigger, _)) = trigger {
             step("woken", record.woken);
             step("sampled", trigger.sampled);
             step("ordered", trigger.ordered);
             step("decided", trigger.decided);
         }
         step("acted", record.acted);
-        if let Some(trigger) = trigger {
-            put_ranking(&mut incident, trigger);
+        if let Some((trigger, order)) = trigger {
+            put_ranking(&mut incident, trigger, order);
         }
         let signal = trigger.and_then(|_| self.eviction_history(&incident));
         if earlier.is_none() {
@@ -357,8 +358,8 @@ impl Recorder {
 }
 
 /// Replaces the evidence's ranking by that of the decision.
-fn put_ranking(incident: &mut Incident, trigger: &ThresholdTrigger<'_>) {
-    let ThresholdTrigger { met, victim, ranking, order, .. } = *trigger;
+fn put_ranking(incident: &mut Incident, trigger: &StartedEviction, order: Order<'_>) {
+    let StartedEviction { met, victim, ranking, .. } = trigger;
     let (mut places, omitted) = evidence::ranking(ranking, order, met.threshold.signal.resource());
     places.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
     (incident.ranking, incident.ranking_omitted) = (places, omitted);

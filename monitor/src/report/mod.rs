@@ -51,7 +51,7 @@ use crate::units::{Bytes, CgroupId};
 
 pub use crate::sensors::figure_report::{
     DaemonsReport, DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport,
-    PressureReport, RoleReport, SignalReport, SourceReport, SwapReport,
+    PressureReport, RoleReport, SourceReport, SwapReport,
 };
 pub use cluster_metrics::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};

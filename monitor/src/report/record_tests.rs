@@ -7,12 +7,12 @@ use tracing::span::{Attributes, Id};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
-use crate::actions::{Action, ReclaimAttempt};
-use crate::eviction::decider::{ArmedBy, EvictionEnd, SwapLimit, Unarmed};
+use crate::actions::{Action, ReclaimAttempt, Started};
+use crate::eviction::decider::{ArmedBy, EvictionEnd, RecordedTurn, SwapLimit, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::{OomKill, Victim};
 use crate::node::other_killers::{Acts, Killer, OtherKiller};
-use crate::report::eviction_report::{BenefitReport, ThresholdTrigger, Trigger};
+use crate::report::eviction_report::{BenefitReport, StartedEviction, Trigger};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, Publications, Recorder, Reporter, logging};
@@ -270,18 +270,22 @@ fn log_metric_and_incident_of_an_eviction_agree() {
         let order = Order::of(&policy, met.threshold.signal.resource());
         let benefit =
             BenefitReport { victim: Some("leaks".to_owned()), passed_over: Some("a would buy 0.6 s".to_owned()) };
-        let trigger = ThresholdTrigger {
-            met: &met,
-            victim: &victim,
-            ranking: std::slice::from_ref(&victim),
-            benefit: &benefit,
-            order,
+        let started = Started { processes: 2, action, at: Monotonic(5) };
+        let eviction = StartedEviction {
+            ranking: vec![victim.clone()],
+            met,
+            victim,
+            benefit,
             reclaim: None,
+            started,
             wakeup: "psi",
+            woken: Monotonic(1),
             sampled: Monotonic(2),
             ordered: Monotonic(3),
             decided: Monotonic(4),
+            turn: RecordedTurn::default(),
         };
+        let met = &eviction.met;
         let record = EvictionRecord {
             workload: "w",
             cgroup: crate::units::CgroupId(7),
@@ -290,7 +294,7 @@ fn log_metric_and_incident_of_an_eviction_agree() {
             labels: BTreeMap::new(),
             action,
             processes: 2,
-            trigger: Trigger::Threshold(&trigger),
+            trigger: Trigger::Threshold(&eviction, order),
             woken: Monotonic(1),
             acted: Monotonic(5),
             policy: None,

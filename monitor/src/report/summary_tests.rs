@@ -3,10 +3,11 @@ use std::time::Duration;
 use super::*;
 use crate::config::{Percentage, Policy, ThresholdValue};
 use crate::config::{PressureKind, PressureResource, PressureScope};
+use crate::eviction::SignalValue;
 use crate::kernel::ProbeStatus;
 use crate::report::{
-    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport,
-    SourceReport, SwapReport,
+    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SourceReport,
+    SwapReport,
 };
 use crate::units::Signal;
 
@@ -303,7 +304,7 @@ fn disks_and_process_ids_in_their_own_units() {
         met,
         unarmed: None,
     };
-    let signal = |signal, available| SignalReport { signal, available, capacity: 4096 };
+    let signal = |signal, available| SignalValue { signal, available, capacity: 4096, at: None };
     let role = |role, device: &str| RoleReport {
         role,
         device: device.to_owned(),

@@ -8,8 +8,7 @@ use crate::sensors::local_storage_limits::Above;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
-use super::eviction_report::BenefitReport;
-use super::eviction_reporting::StartedEviction;
+use super::eviction_report::{BenefitReport, StartedEviction};
 use super::{LoopState, Reporter};
 
 /// The observation, the decider's steps and the evictions of one turn.
@@ -71,26 +70,26 @@ impl Reporter {
         let threshold = &decider.armed().get(choice.threshold?)?.threshold;
         let met: MetThreshold = decider.acted_on().filter(|met| met.threshold == *threshold)?.clone();
         let Place::Ranked(place) = choice.place else { return None };
-        let candidates = decider.take_ranking();
-        let ranked = candidates.get(place)?.clone();
-        let benefit = BenefitReport::of(decider, place, &candidates);
-        let victim = ranked.candidate.workload.id;
-        if choice.is_dry_run && !self.dry_runs.is_due((met.threshold.signal, victim), turn.decided) {
+        let ranking = decider.take_ranking();
+        let victim = ranking.get(place)?.clone();
+        let benefit = BenefitReport::of(decider, place, &ranking);
+        let key = (met.threshold.signal, victim.candidate.workload.id);
+        if choice.is_dry_run && !self.dry_runs.is_due(key, turn.decided) {
             return None;
         }
         Some(StartedEviction {
-            turn: turn.recording.recorded(),
-            candidates,
+            met,
+            victim,
+            ranking,
             benefit,
+            reclaim: actions.reclaim.take_in_vain(turn.decided),
             started,
             wakeup: turn.wakeup,
             woken: turn.woken,
             sampled: turn.sampled,
             ordered: turn.ordered,
             decided: turn.decided,
-            reclaimed: actions.reclaim.take_in_vain(turn.decided),
-            met,
-            ranked,
+            turn: turn.recording.recorded(),
         })
     }
 

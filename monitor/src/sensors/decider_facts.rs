@@ -2,7 +2,7 @@
 
 use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::Observation;
-use crate::eviction::decider::{Answer, Decider, EvictionStage, Measure, Place, PodList, Snapshot, UnderWay};
+use crate::eviction::decider::{Answer, Decider, EvictionStage, Measure, Place, PodList, Snapshot};
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;
 
@@ -11,19 +11,18 @@ use super::control_plane::SoftEvictions;
 use super::local_storage_limits::Above;
 
 impl Sensors {
-    /// Returns the snapshot with every fact that the sensors know. Reads the time in which tasks stalled only if `awaits_stalls`.
-    pub fn snapshot(
+    /// Adds every fact that the sensors know to a snapshot of the actions. Reads the time in which tasks stalled only if `awaits_stalls`.
+    pub fn complete(
         &mut self,
+        mut snapshot: Snapshot,
         (sampled, observation): (Monotonic, Observation),
-        under_way: Vec<UnderWay>,
         awaits_stalls: bool,
         config: &MonitorConfig,
     ) -> Snapshot {
-        for killed in under_way.iter().filter(|it| it.stage == EvictionStage::Dying) {
+        for killed in snapshot.under_way.iter().filter(|it| it.stage == EvictionStage::Dying) {
             self.note_own_kill(killed.id, None, sampled);
         }
         self.note_oom_victims(sampled);
-        let mut snapshot = Snapshot { under_way, ..Snapshot::default() };
         self.renew(&mut snapshot, (sampled, observation), config);
         Snapshot {
             protected_growth: self.protected_growth(),

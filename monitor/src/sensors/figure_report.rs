@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{PressureKind, PressureResource, PressureScope, Semantics};
-use crate::units::{Bytes, Signal};
+use crate::eviction::SignalValue;
+use crate::units::Bytes;
 
 /// The figures of a report, except the states of thresholds. A figure that cannot be read is absent.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -14,20 +15,12 @@ pub struct FiguresReport {
     pub pressure: Vec<PressureReport>,
     pub exhaustion: Vec<ExhaustionReport>,
     pub filesystems: Vec<FilesystemReport>,
-    pub signals: Vec<SignalReport>,
+    /// The values that thresholds are compared with.
+    pub signals: Vec<SignalValue>,
     pub roles: Vec<RoleReport>,
     pub disk_usage: DiskUsageReport,
     /// `None` without a reservation.
     pub daemons: Option<DaemonsReport>,
-}
-
-/// A signal with the value that thresholds are compared with, in the signal's unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SignalReport {
-    pub signal: Signal,
-    pub available: i64,
-    /// The value that percentages refer to.
-    pub capacity: i64,
 }
 
 /// The memory outside of pods, compared with what is reserved for it.

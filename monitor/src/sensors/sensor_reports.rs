@@ -1,11 +1,11 @@
 //! The figures, the sources and the missing capabilities of the sensors, for reports.
 
-use crate::config::{Policy, Semantics};
+use crate::config::Policy;
 use crate::eviction::{Armed, SignalValue};
 use crate::units::{Monotonic, Signal};
 
 use super::capability::{ALLOCATABLE, CUT, Capability, DISK_USAGE, INODES, PIDS, PRESSURE, SWAP, VMSTAT, WORKLOADS};
-use super::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SignalReport, SourceReport};
+use super::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SourceReport};
 use super::signal_slopes::exhaustion;
 use super::{Sensors, sources};
 
@@ -26,7 +26,7 @@ impl Sensors {
             pressure: self.pressure.reports(),
             exhaustion: self.exhaustion(policy, armed),
             filesystems: self.filesystems(now),
-            signals: self.signal_reports(policy.semantics),
+            signals: self.values(policy.semantics).collect(),
             roles: self.signals.filesystems.roles(),
             disk_usage: self.disk.report(now),
             daemons: self.daemons(policy),
@@ -48,15 +48,6 @@ impl Sensors {
             Some(exhaustion(value, -slope.per_second()?, armed, policy.quirks))
         };
         self.observation(policy.semantics).iter().flat_map(|it| it.signals.iter().copied()).filter_map(report).collect()
-    }
-
-    fn signal_reports(&self, semantics: Semantics) -> Vec<SignalReport> {
-        let report = |value: SignalValue| SignalReport {
-            signal: value.signal,
-            available: value.available,
-            capacity: value.capacity,
-        };
-        self.values(semantics).map(report).collect()
     }
 
     /// Passes each capability of the sensors to `set`. A missing capability has a reason.
