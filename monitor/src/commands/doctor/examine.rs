@@ -142,7 +142,7 @@ async fn of_this_node(config: &MonitorConfig) -> (MonitorConfig, Option<String>)
         Err(reason) => {
             let recorded = PoolChoice::of(config.clone(), true);
             let effect = match recorded.is_known() {
-                true => "an agent goes on by those that the last one has seen",
+                true => "an agent uses those that the last one has recorded",
                 false => "an agent only observes",
             };
             let text = format!("pool: the labels of node {} cannot be read: {reason}; {effect}", access.node_name());

@@ -66,28 +66,28 @@ pub struct Options {
     output: TableOrJson,
 }
 
-const HELP: &str = r#"Of this node, as root on it, whether or not the agent runs (the command does not disturb it, and evicts nothing):
+const HELP: &str = r#"To rank the workloads of this node, run the command as root on it. It evicts nothing, and does not disturb a running agent:
 
   node-pressure-monitor rank
   node-pressure-monitor rank --signal nodefs.inodesFree
   node-pressure-monitor rank --config /etc/node-pressure-monitor/monitor.yaml --signal pid.available
 
-Memory and processes are read from the cgroups, what lies on the disks is measured, which may take minutes (five at most), and the container
-runtime names the pod of each. Priorities and requests are those of the pods: file that the configuration names, where it names one;
-without it the priority is 0 and the request what the cgroup is promised. For a disk pods alone are ranked. Workloads that are protected are
-left out; exempt says why another would not be evicted, be it that it would give back too little. Sources that did not answer are named on stderr.
+The command reads memory and processes from the cgroups, and measures disk usage, which may take up to five minutes. The container runtime
+names the pod of each cgroup. Priorities and requests come from the pods: file of the configuration; without that file the priority is 0, and
+the request is the memory that the cgroup guarantees. For a disk only pods are ranked. Protected workloads are left out. exempt says why a
+workload would not be evicted, for example because it would give back too little. Sources that did not answer are named on stderr.
 
-Of any node, from files:
+To rank the pods of any node, from files:
 
   node-pressure-monitor rank --pods pods.json --summary summary.json
 
   kubectl get pods -A -o json > pods.json
   kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary > summary.json
 
-Of the pods only those count that are on the summary's node and have not ended; a pod that names no node counts when the summary has
-statistics of it, or no pod names one. Critical pods are ranked, but never evicted: exempt says why.
+Only the pods on the summary's node that have not ended count. A pod that names no node counts when the summary has statistics of it, or
+when no pod names a node. Critical pods are ranked, but never evicted: exempt says why.
 
-What the scheduler and the descheduler would do, from files:
+To show what the scheduler and the descheduler would do, from files:
 
   node-pressure-monitor rank --pods pods.json --preemption-for 1000 --requests cpu=500m,memory=1Gi --nodes nodes.json
   node-pressure-monitor rank --pods pods.json --utilization --nodes nodes.json
@@ -96,7 +96,7 @@ What the scheduler and the descheduler would do, from files:
 
 --preemption-for lists the pods of a node that kube-scheduler may preempt for a pending pod of that priority: those of lower priority, the
 lowest priority first, of equal priority the pod that started last first. With --requests and --nodes the answer says which of them are
-preempted. The scheduler takes all of them away, then gives back as many as fit beside the pending pod, the most important first; a pod of
+preempted. The scheduler removes all of them, then keeps as many as fit beside the pending pod, the most important first; a pod of
 low priority may therefore stay. Without --pods the pods of this node are listed, with the priorities in the pods: file.
 
 --utilization lists the nodes, the node with the highest share first. A share is the sum of the requests of the node's pods that have not
@@ -124,8 +124,8 @@ with --utilization:
    "nodes": [{"node", "ready", "unschedulable", "utilization": {by resource: {"requested", "allocatable", "percent"}},
               "verdict": "underutilized"|"overutilized"|"appropriately utilized"|null}]}
 
-Amounts of the ranking are in bytes, inodes or processes; the other two have quantities as Kubernetes writes them. What is not known, or not
-there, is null. A workload of this node that is no pod has the path of its cgroup for a name and a uid; a pod without a known name is called
+Amounts of the ranking are in bytes, inodes or processes; the other two have quantities as Kubernetes writes them. Unknown and missing
+values are null. A workload of this node that is not a pod has the path of its cgroup as name and uid; a pod without a known name is called
 ?/UID.
 
 Exit status: 0 answered; 1 the policy, the pods, the nodes or the summary are wrong, this node cannot be measured (not root, no cgroups), or
