@@ -3,7 +3,6 @@
 mod events;
 mod housekeeping;
 mod observe;
-mod parts;
 mod reload;
 mod start;
 mod turn;
@@ -24,7 +23,6 @@ use crate::sensors::Sensors;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
-pub use self::parts::Parts;
 pub use self::reload::Reload;
 pub use self::wakeup::Wakeup;
 

@@ -1,17 +1,33 @@
-//! The first turn and its report.
+//! Builds the agent, and takes the first turn.
 
-use std::io::Write as _;
-
-use crate::actions::self_protection;
+use crate::actions::{Actions, KeptState, self_protection};
+use crate::config::MonitorConfig;
+use crate::eviction::Layout;
+use crate::eviction::decider::{Decider, Memory, Pace, Rules};
 use crate::node::other_killers::OtherKiller;
-use crate::report::node_reporting::publication;
-use crate::report::record::{Record, Start};
-use crate::report::summary::render_page;
+use crate::report::Reporter;
+use crate::sensors::Sensors;
 use crate::units::Monotonic;
 
-use super::{Agent, Wakeup};
+use super::reload::{self, Reload};
+use super::{Agent, LastTimes, Wakeup};
 
 impl Agent {
+    /// `kept` is the file with the decider's memory over a restart, and the memory that it had.
+    pub fn new(
+        config: MonitorConfig,
+        sensors: Sensors,
+        actions: Actions,
+        reporter: Reporter,
+        (kept, memory): (KeptState, Memory),
+        reload: Reload,
+    ) -> Self {
+        let config = reload::for_the_loop(config);
+        let mut decision = Decider::remembering(memory);
+        decision.arm(Rules { policy: &config.policy, pace: Pace::Kubelet }, Layout::default());
+        Self { config, sensors, decision, actions, reporter, reload, kept, last: LastTimes::default() }
+    }
+
     /// Observes once and describes the node: as text on stdout for an interactive reader, else as one log record. Then
     /// gives back the memory that only the start needed.
     pub fn start(&mut self, text: bool, degradations: &[String], others: &[OtherKiller]) {
@@ -22,29 +38,9 @@ impl Agent {
         self.show_pool(pool.as_deref());
         self.sensors.remember_pods(&self.config);
         self.run_turn(Wakeup::Housekeeping);
-        let (drifted, now) = (self.actions.audits.drifted() as u64, Monotonic::now());
+        let drifted = self.actions.audits.drifted() as u64;
         let (reporter, mut state) = self.reporting();
-        let node = reporter.node_report(&mut state, drifted, now);
-        // The start page shows degraded sources. From now on only their changes are reported.
-        self.sensors.update_sources();
-        let available = node.memory.as_ref().map(|memory| memory.available(self.config.policy.semantics));
-        let publication = publication(&self.reporting().1, node, None);
-        if text {
-            // A closed stdout does not stop the agent.
-            let _unread = std::io::stdout().write_all(render_page(&publication).as_bytes());
-        }
-        let start = Start {
-            config: &self.config,
-            probes: self.sensors.events.report(),
-            available,
-            fastest_rate: self.sensors.memory.rate().bytes_per_second(),
-        };
-        self.reporter.report(&Record::Started(&start), Monotonic::now());
-        let memory = self.sensors.memory.sample().map(|sample| sample.meminfo.total);
-        for other in others {
-            let meaning = &other.meaning(&self.config, memory);
-            self.reporter.report(&Record::OtherKiller { other, meaning }, Monotonic::now());
-        }
+        reporter.report_start(&mut state, drifted, text, others);
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
         self.rehearse();

@@ -10,7 +10,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
 use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, ScoreRecord, self_protection};
-use crate::agent::{Agent, Parts, Reload};
+use crate::agent::{Agent, Reload};
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::cluster::{Access, Cluster};
 use crate::config::config_watch::Interpret;
@@ -26,7 +26,7 @@ use crate::report::log_sink::log_restored_scores;
 use crate::report::logging::{self, LogFormat};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
-use crate::report::{ConfigState, Guard, Health, Metrics, Publications, Recorder, hang_limit, http};
+use crate::report::{ConfigState, Guard, Health, Metrics, Publications, Recorder, Reporter, hang_limit, http};
 use crate::runtime::Runtime;
 use crate::sensors::control_plane::ControlPlane;
 use crate::sensors::counter_error::CounterError;
@@ -273,15 +273,9 @@ async fn serve(
     let sensors = Sensors::new(&config, parts);
     let mut actions = Actions::new(evictor, queue, reclaim, runtime, cluster);
     actions.audits = Audits::recorded_in(ScoreRecord::beside(&config.lock_file));
-    let mut agent = Agent::new(Parts {
-        config,
-        sensors,
-        actions,
-        outlets: Outlets { metrics, health, publications, log },
-        recorder,
-        kept: (kept, remembered),
-        reload,
-    });
+    let node_name = actions.cluster.is_there().then(|| actions.cluster.view().node_name);
+    let reporter = Reporter::new(Outlets { metrics, health, publications, log }, recorder, node_name);
+    let mut agent = Agent::new(config, sensors, actions, reporter, (kept, remembered), reload);
     agent.start(text, &degradations, &others);
     http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
     let stopped = agent.run().await.context("cannot run the loop");

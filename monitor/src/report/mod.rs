@@ -24,7 +24,7 @@ mod loop_state;
 pub mod metrics;
 mod metrics_sink;
 mod node_digest;
-pub mod node_reporting;
+mod node_reporting;
 pub mod node_status;
 mod note_reporting;
 pub mod oom_kill_report;

@@ -2,19 +2,23 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::cluster::State;
 use crate::eviction::Observation;
 use crate::node::name;
+use crate::node::other_killers::OtherKiller;
 use crate::sensors::control_plane::pods_age;
 use crate::sensors::ebpf_events::Counters;
 use crate::units::{Bytes, CgroupId, Monotonic, Signal};
 use crate::workloads::{QosClass, Workload};
 
 use super::publications::Publication;
+use super::record::{Record, Start};
 use super::stats::{Known, PodCgroup};
+use super::summary::render_page;
 use super::{CgroupReport, ClassReport, ClusterReport, LoopState, NodeReport, PodInfo, Reporter, ThresholdReport};
 
 /// Upper bound of the pods named in the metrics; more than any node runs.
@@ -32,7 +36,37 @@ impl Reporter {
         self.outlets.publications.publish(publication(state, report, known))
     }
 
-    pub fn node_report(&self, state: &mut LoopState<'_>, oom_score_adj_drift: u64, now: Monotonic) -> NodeReport {
+    /// Describes the node at the start, with `text` as a page on stdout, and reports the other programs that kill workloads.
+    pub fn report_start(
+        &mut self,
+        state: &mut LoopState<'_>,
+        oom_score_adj_drift: u64,
+        text: bool,
+        others: &[OtherKiller],
+    ) {
+        let node = self.node_report(state, oom_score_adj_drift, Monotonic::now());
+        // The start page shows degraded sources. From now on only their changes are reported.
+        state.sensors.update_sources();
+        let available = node.memory.as_ref().map(|memory| memory.available(state.config.policy.semantics));
+        if text {
+            // A closed stdout does not stop the agent.
+            let _unread = std::io::stdout().write_all(render_page(&publication(state, node, None)).as_bytes());
+        }
+        let start = Start {
+            config: state.config,
+            probes: state.sensors.events.report(),
+            available,
+            fastest_rate: state.sensors.memory.rate().bytes_per_second(),
+        };
+        self.report(&Record::Started(&start), Monotonic::now());
+        let memory = state.sensors.memory.sample().map(|sample| sample.meminfo.total);
+        for other in others {
+            let meaning = &other.meaning(state.config, memory);
+            self.report(&Record::OtherKiller { other, meaning }, Monotonic::now());
+        }
+    }
+
+    fn node_report(&self, state: &mut LoopState<'_>, oom_score_adj_drift: u64, now: Monotonic) -> NodeReport {
         let is_protected = |workload: &&Workload| workload.protection.is_some();
         // The rate of inode usage follows from the counters.
         let counters = cgroup_reports(state, now);
@@ -66,7 +100,7 @@ impl Reporter {
 }
 
 /// Returns the publication of a report; `known` are the facts for the Summary API document.
-pub fn publication(state: &LoopState<'_>, report: NodeReport, known: Option<Known>) -> Publication {
+fn publication(state: &LoopState<'_>, report: NodeReport, known: Option<Known>) -> Publication {
     Publication {
         at: Instant::now(),
         report,
