@@ -320,10 +320,10 @@ impl Sensors {
         self.sources.update(self.facts());
     }
 
-    /// Returns whether the programs count reclaim stalls, and do see them.
+    /// Returns whether the programs count reclaim stalls, and see the events.
     pub fn counts_stalls(&self) -> bool {
         let facts = self.facts();
-        facts.stalls && !facts.deaf
+        facts.stalls && !facts.misses_events
     }
 
     fn facts(&self) -> Facts {
@@ -331,7 +331,7 @@ impl Sensors {
         Facts {
             wakes: has(DIRECT_BEGIN) || has("vmscan:mm_vmscan_kswapd_wake"),
             stalls: has(DIRECT_BEGIN) && has("vmscan:mm_vmscan_direct_reclaim_end"),
-            deaf: self.sources.is_deaf(),
+            misses_events: self.sources.misses_events(),
             oom_kills: has("oom:mark_victim"),
             inodes: has("ext4:ext4_allocate_inode") || has("xfs:xfs_create"),
             oom_score_adj: has("oom:oom_score_adj_update"),

@@ -6,9 +6,9 @@ use crate::node::psi_trigger::PsiTrigger;
 
 use super::figure_report::SourceReport;
 
-/// The programs count as deaf if `/proc/vmstat` counts this many direct reclaims and the programs have seen none. A single event
+/// The programs miss events if `/proc/vmstat` counts this many direct reclaims and the programs have seen none. A single event
 /// may be delayed.
-const UNHEARD: u64 = 16;
+const UNSEEN: u64 = 16;
 
 /// The signals, by their names in metrics and logs.
 const SIGNALS: [&str; 5] = ["memory.available", "reclaim_stalls", "oom_kills", "inodes", "oom_score_adj"];
@@ -21,7 +21,7 @@ pub(super) struct Facts {
     /// The programs count reclaim stalls.
     pub(super) stalls: bool,
     /// The programs are attached, but do not see what the kernel counts.
-    pub(super) deaf: bool,
+    pub(super) misses_events: bool,
     /// The programs send OOM kills.
     pub(super) oom_kills: bool,
     /// The programs count inodes on at least one type of filesystem.
@@ -46,8 +46,8 @@ impl Facts {
             sources.iter().find(|(holds, _)| *holds).map_or("none", |(_, source)| source)
         };
         [
-            first(&[(self.wakes && !self.deaf, "ebpf"), (self.psi_trigger, "psi"), (true, "polling")]),
-            first(&[(self.stalls && !self.deaf, "ebpf"), (self.psi_figures, "psi"), (self.vmstat, "polling")]),
+            first(&[(self.wakes && !self.misses_events, "ebpf"), (self.psi_trigger, "psi"), (true, "polling")]),
+            first(&[(self.stalls && !self.misses_events, "ebpf"), (self.psi_figures, "psi"), (self.vmstat, "polling")]),
             first(&[(self.oom_kills, "ebpf"), (self.kmsg, "kmsg"), (self.vmstat, "polling")]),
             first(&[(self.inodes, "ebpf"), (self.filesystems, "polling")]),
             // Without events of writes, the agent audits all processes periodically.
@@ -57,28 +57,28 @@ impl Facts {
 
     /// Returns whether the programs wake the loop.
     fn are_programs_enough(self) -> bool {
-        self.wakes && !self.deaf
+        self.wakes && !self.misses_events
     }
 }
 
 /// The comparison that shows whether the programs see what the kernel counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Hearing {
+struct Comparison {
     /// The counts of the kernel and of the programs at the last comparison.
     mark: Option<(u64, u64)>,
-    deaf: bool,
+    misses_events: bool,
 }
 
-impl Hearing {
+impl Comparison {
     /// Compares the kernel's count of direct reclaims with that of the programs. The latter is read only when the kernel's count
     /// has risen enough.
     fn compare(&mut self, by_kernel: u64, by_programs: impl FnOnce() -> u64) {
         match self.mark {
-            Some((kernel_before, _)) if by_kernel.saturating_sub(kernel_before) < UNHEARD => {}
+            Some((kernel_before, _)) if by_kernel.saturating_sub(kernel_before) < UNSEEN => {}
             Some((_, programs_before)) => {
-                let heard = by_programs();
-                self.deaf = heard == programs_before;
-                self.mark = Some((by_kernel, heard));
+                let seen = by_programs();
+                self.misses_events = seen == programs_before;
+                self.mark = Some((by_kernel, seen));
             }
             None => self.mark = Some((by_kernel, by_programs())),
         }
@@ -101,15 +101,15 @@ pub struct Sources {
     psi: Option<PsiTrigger>,
     /// The reason why the PSI trigger was lost, or cannot be registered again.
     psi_lost: Option<String>,
-    hearing: Hearing,
+    comparison: Comparison,
     current: Option<[&'static str; 5]>,
     changes: Vec<SourceChange>,
 }
 
 impl Sources {
     pub fn new(psi: Option<PsiTrigger>, proc_root: &Path) -> Self {
-        let (hearing, proc_root) = (Hearing::default(), proc_root.to_owned());
-        Self { proc_root, psi, psi_lost: None, hearing, current: None, changes: Vec::new() }
+        let (comparison, proc_root) = (Comparison::default(), proc_root.to_owned());
+        Self { proc_root, psi, psi_lost: None, comparison, current: None, changes: Vec::new() }
     }
 
     /// Returns when the PSI trigger fires, or the reason why it is lost. Never returns without a trigger. Cancel-safe.
@@ -141,16 +141,16 @@ impl Sources {
         self.psi.is_some()
     }
 
-    pub(super) fn is_deaf(&self) -> bool {
-        self.hearing.deaf
+    pub(super) fn misses_events(&self) -> bool {
+        self.comparison.misses_events
     }
 
-    /// Compares the kernel's count of direct reclaims with that of the programs. Returns whether the programs have become deaf,
-    /// or are no longer deaf.
+    /// Compares the kernel's count of direct reclaims with that of the programs. Returns whether the programs have begun
+    /// or ceased to miss events.
     pub(super) fn compare(&mut self, by_kernel: u64, by_programs: impl FnOnce() -> u64) -> bool {
-        let was_deaf = self.hearing.deaf;
-        self.hearing.compare(by_kernel, by_programs);
-        self.hearing.deaf != was_deaf
+        let did_miss = self.comparison.misses_events;
+        self.comparison.compare(by_kernel, by_programs);
+        self.comparison.misses_events != did_miss
     }
 
     pub(super) fn update(&mut self, facts: Facts) {
@@ -168,14 +168,14 @@ impl Sources {
 
     fn reason(&self, from: &str, to: &str) -> String {
         match (from, to) {
-            ("ebpf", _) if self.hearing.deaf => {
-                format!("tasks entered direct reclaim {UNHEARD} times (/proc/vmstat), and the programs heard of none")
+            ("ebpf", _) if self.comparison.misses_events => {
+                format!("tasks entered direct reclaim {UNSEEN} times (/proc/vmstat), and the programs saw none")
             }
-            (_, "ebpf") => "the programs hear again what the kernel counts".to_owned(),
+            (_, "ebpf") => "the programs see again what the kernel counts".to_owned(),
             ("psi", _) => self.psi_lost.clone().unwrap_or_else(|| "PSI cannot be read any more".to_owned()),
-            (_, "psi") => "PSI can be had".to_owned(),
-            (_, "none") => "nothing that counts it is left".to_owned(),
-            _ => "what it rests on has changed".to_owned(),
+            (_, "psi") => "PSI is available".to_owned(),
+            (_, "none") => "no source is left".to_owned(),
+            _ => "the sources that are available have changed".to_owned(),
         }
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     const ALL: Facts = Facts {
         wakes: true,
         stalls: true,
-        deaf: false,
+        misses_events: false,
         oom_kills: true,
         inodes: true,
         oom_score_adj: true,
@@ -215,10 +215,10 @@ mod tests {
                 ["polling", "polling", "polling", "polling", "polling"],
             ),
             ("nothing", Facts::default(), ["polling", "none", "none", "none", "polling"]),
-            ("deaf", Facts { deaf: true, ..ALL }, ["psi", "psi", "ebpf", "ebpf", "ebpf"]),
+            ("missed events", Facts { misses_events: true, ..ALL }, ["psi", "psi", "ebpf", "ebpf", "ebpf"]),
             (
                 "no trigger, but figures",
-                Facts { psi_trigger: false, deaf: true, ..ALL },
+                Facts { psi_trigger: false, misses_events: true, ..ALL },
                 ["polling", "psi", "ebpf", "ebpf", "ebpf"],
             ),
         ] {
@@ -227,24 +227,24 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_miss_all_of_many_reclaims_are_deaf() {
-        // The kernel's count, the programs' count, and whether the programs then count as deaf.
+    fn programs_that_see_none_of_many_reclaims_miss_events() {
+        // The kernel's count, the programs' count, and whether the programs then miss events.
         for (name, steps) in [
-            ("hears all", &[(100, 0, false), (150, 50, false), (1000, 900, false)][..]),
-            ("hears some: retries are counted by the kernel alone", &[(0, 0, false), (40, 20, false)]),
+            ("sees all", &[(100, 0, false), (150, 50, false), (1000, 900, false)][..]),
+            ("sees some: retries are counted by the kernel alone", &[(0, 0, false), (40, 20, false)]),
             ("little is no proof", &[(0, 0, false), (15, 0, false), (15, 0, false)]),
             ("little by little is", &[(0, 0, false), (10, 0, false), (16, 0, true)]),
             (
-                "recovers, and not before there is something to hear",
+                "recovers, and not before there is an event to see",
                 &[(0, 5, false), (20, 5, true), (25, 9, true), (40, 20, false)],
             ),
-            ("stays deaf", &[(0, 5, false), (20, 5, true), (40, 5, true)]),
+            ("misses events for good", &[(0, 5, false), (20, 5, true), (40, 5, true)]),
             ("the past counts for nothing", &[(1_000_000, 0, false), (1_000_003, 0, false)]),
         ] {
-            let mut hearing = Hearing::default();
-            for (by_kernel, by_programs, deaf) in steps {
-                hearing.compare(*by_kernel, || *by_programs);
-                assert_eq!(hearing.deaf, *deaf, "{name}: {by_kernel} {by_programs}");
+            let mut comparison = Comparison::default();
+            for (by_kernel, by_programs, misses_events) in steps {
+                comparison.compare(*by_kernel, || *by_programs);
+                assert_eq!(comparison.misses_events, *misses_events, "{name}: {by_kernel} {by_programs}");
             }
         }
     }
@@ -256,11 +256,11 @@ mod tests {
     #[test]
     fn a_change_of_source_has_a_reason() {
         let mut sources = sources();
-        assert!(sources.reason("polling", "psi").contains("PSI can be had"));
+        assert!(sources.reason("polling", "psi").contains("PSI is available"));
         sources.psi_lost = Some("the kernel has given up the PSI trigger".to_owned());
         assert!(sources.reason("psi", "polling").contains("given up"));
-        sources.hearing.deaf = true;
-        assert!(sources.reason("ebpf", "psi").contains("heard of none"));
+        sources.comparison.misses_events = true;
+        assert!(sources.reason("ebpf", "psi").contains("saw none"));
     }
 
     #[test]
