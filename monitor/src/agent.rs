@@ -83,8 +83,8 @@ impl Agent {
                     self.request_reload();
                     Wakeup::Configuration
                 }
-                news = self.reload.news() => {
-                    self.take_configuration(news);
+                update = self.reload.update() => {
+                    self.take_configuration(update);
                     Wakeup::Configuration
                 }
                 event = self.actions.runtime.event() => {
@@ -142,7 +142,7 @@ impl Agent {
         self.reporter.send_events(&self.sensors, &self.actions.cluster, now);
         self.prepare();
         self.watch_growth();
-        self.steer_disks(now);
+        self.sensors.steer_disks(&mut self.decision, &self.actions.runtime, &self.config, now);
         self.actions.hand_orders();
         if self.until_housekeeping(Monotonic::now()).is_zero() {
             self.do_housekeeping();

@@ -4,11 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::config::MonitorConfig;
+use crate::sensors::Sensors;
 use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::{WorkloadTree, membership};
 
 use super::oom_score::{Audit, Auditor, Extent, Rules};
 use super::score_record::{Restored, ScoreRecord};
+use super::self_protection::{self, OwnScore};
 
 /// Shortest time between audits of `oom_score_adj`: limits the effect of a process that writes it all the time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -59,8 +62,26 @@ impl Audits {
         }
     }
 
-    pub fn request(&mut self, workloads: impl IntoIterator<Item = CgroupId>) {
-        self.due.add(workloads);
+    /// Begins an audit if one is due, and audits for one slice. Returns the outcome of setting the agent's own score, which precedes an
+    /// audit, and the audit once it is complete. Without a sample of memory no audit continues.
+    pub fn advance(
+        &mut self,
+        sensors: &mut Sensors,
+        config: &MonitorConfig,
+        now: Monotonic,
+    ) -> (Option<OwnScore>, Option<Audit>) {
+        self.due.add(sensors.workloads.take_appeared());
+        let has_begun = self.begin_if_due(sensors.workloads.tree(), &config.proc_root, now);
+        let own_score = has_begun.then(|| self_protection::keep_own_score(&config.proc_root));
+        let Some(sample) = sensors.memory.sample().filter(|_| self.is_busy()) else { return (own_score, None) };
+        let rules = Rules {
+            proc_root: &config.proc_root,
+            capacity: sample.meminfo.total,
+            scores: config.policy.oom_scores,
+            mode: config.mode,
+        };
+        let until_sample = sensors.until_sample(config, now).unwrap_or_default();
+        (own_score, self.step(sensors.workloads.tree(), rules, until_sample, now))
     }
 
     pub fn request_all(&mut self) {
@@ -77,7 +98,7 @@ impl Audits {
     }
 
     /// Begins an audit if one is due and none is under way. Returns whether it has begun.
-    pub fn begin_if_due(&mut self, tree: &WorkloadTree, proc_root: &Path, now: Monotonic) -> bool {
+    fn begin_if_due(&mut self, tree: &WorkloadTree, proc_root: &Path, now: Monotonic) -> bool {
         let pause = self.took.saturating_mul(SHARE).clamp(PAUSE, LONGEST_PAUSE);
         let has_rested = self.at.is_none_or(|last| now.since(last) >= pause);
         let is_due = !self.due.is_empty() || !self.written.is_empty();
@@ -108,7 +129,7 @@ impl Audits {
 
     /// Audits for one slice, at most `at_most`: a longer slice would delay the next sample. Returns the audit once it
     /// is complete.
-    pub fn step(&mut self, tree: &WorkloadTree, rules: Rules<'_>, at_most: Duration, now: Monotonic) -> Option<Audit> {
+    fn step(&mut self, tree: &WorkloadTree, rules: Rules<'_>, at_most: Duration, now: Monotonic) -> Option<Audit> {
         let audit = self.auditor.step(tree, rules, now.after(at_most.min(SLICE)));
         let stepped = Monotonic::now();
         self.took = self.took.saturating_add(stepped.since(now));

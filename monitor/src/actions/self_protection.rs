@@ -99,11 +99,14 @@ pub const OWN_SCORE: &str = "own oom_score_adj";
 /// Name of the workloads' scores in the list of degraded capabilities.
 pub const SCORES: &str = "oom_score_adj";
 
-/// Restores the agent's own value if another process raised it, also in observe mode; returns the raised value.
+/// The value that another process had raised, if any; an error if the agent's own value cannot be set.
+pub type OwnScore = Result<Option<i16>, String>;
+
+/// Restores the agent's own value if another process raised it, also in observe mode.
 ///
 /// # Errors
 /// When the value cannot be set.
-pub fn keep_own_score(proc_root: &Path) -> Result<Option<i16>, String> {
+pub fn keep_own_score(proc_root: &Path) -> OwnScore {
     let text = std::fs::read_to_string(proc_root.join("self/oom_score_adj")).unwrap_or_default();
     // A lower value is the operator's decision.
     match text.trim().parse() {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::oom_score::Rules;
-use crate::actions::{kept_state, self_protection};
+use crate::actions::kept_state;
 use crate::cluster::ledger;
 use crate::config::Semantics;
 use crate::units::Monotonic;
@@ -70,21 +69,12 @@ impl Agent {
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
         let Self { config, sensors, actions, reporter, .. } = self;
-        let audits = &mut actions.audits;
-        audits.request(sensors.workloads.take_appeared());
-        if audits.begin_if_due(sensors.workloads.tree(), &config.proc_root, now) {
-            reporter.report_own_score(self_protection::keep_own_score(&config.proc_root), now);
+        let (own_score, audit) = actions.audits.advance(sensors, config, now);
+        if let Some(own_score) = own_score {
+            reporter.report_own_score(own_score, now);
         }
-        let Some(sample) = sensors.memory.sample().filter(|_| audits.is_busy()) else { return };
-        let rules = Rules {
-            proc_root: &config.proc_root,
-            capacity: sample.meminfo.total,
-            scores: config.policy.oom_scores,
-            mode: config.mode,
-        };
-        let until_sample = sensors.until_sample(config, now).unwrap_or_default();
-        if let Some(audit) = audits.step(sensors.workloads.tree(), rules, until_sample, now) {
-            reporter.report_audit(&audit, audits, config.mode, now);
+        if let Some(audit) = audit {
+            reporter.report_audit(&audit, &mut actions.audits, config.mode, now);
         }
     }
 }

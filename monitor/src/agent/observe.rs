@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use crate::eviction::decider::{Pace, Rules};
-use crate::eviction::{Layout, NodeCondition, Observation};
+use crate::eviction::{Layout, Observation};
 use crate::report::log_layout;
 use crate::sensors::Observed;
-use crate::sensors::disk_measurement::DiskDemand;
 use crate::sensors::workload_scan::LIST_AGE;
-use crate::units::{Monotonic, Resource};
+use crate::units::Monotonic;
 
 use super::{Agent, Wakeup};
 
@@ -102,30 +101,5 @@ impl Agent {
         let now = Monotonic::now();
         self.last.rehearsed = Some(now);
         self.sensors.rehearse(&self.config, now);
-    }
-
-    /// Passes the loop's state to the threads that measure disks.
-    pub(super) fn steer_disks(&mut self, now: Monotonic) {
-        let Self { config, sensors, decision, actions, .. } = self;
-        let mut armed = decision.armed().iter().map(|armed| armed.threshold.signal.resource());
-        let is_inodes_armed = armed.clone().any(|resource| resource == Resource::Inodes);
-        let is_disk_armed = armed.any(Resource::is_on_disk);
-        sensors.steer_filesystems(is_inodes_armed, now);
-        let assessment = decision.assessment();
-        let is_met = assessment.met.iter().any(|met| met.threshold.signal.resource().is_on_disk());
-        let is_pressed = assessment.conditions.contains(&NodeCondition::DiskPressure);
-        let has_changed = sensors.disk.set_pressure(is_pressed);
-        if has_changed {
-            // Without a runtime no request rate can be raised.
-            let _no_runtime = actions.runtime.set_pressure(is_pressed);
-        }
-        if has_changed || !is_met {
-            decision.reset_renewal();
-        }
-        let demand = DiskDemand {
-            is_needed: sensors.pods.has_any() || is_disk_armed,
-            is_urgent: is_pressed && decision.renewal().is_urgent(),
-        };
-        sensors.steer_disk_measurement(demand, config.disk_usage.project_quotas, now);
     }
 }

@@ -9,7 +9,7 @@ use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{Loaded, Mode, MonitorConfig, Policy, Quirk};
-use crate::node::pool_choice::{self, PoolChoice};
+use crate::node::PoolChoice;
 use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
 use crate::report::record::Record;
@@ -18,8 +18,6 @@ use crate::units::{Monotonic, split_degradation};
 
 use super::Agent;
 
-/// Name in the list of degraded capabilities.
-const CAPABILITY: &str = "configuration";
 /// Name of reclaim in the list of degraded capabilities.
 const RECLAIM: &str = "memory.reclaim";
 
@@ -41,12 +39,16 @@ impl Reload {
         &self.state
     }
 
+    pub(super) fn pool(&self) -> &PoolChoice {
+        &self.pool
+    }
+
     fn file_name(&self) -> String {
         self.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default()
     }
 
     /// Waits for the next update of the file; pends forever without a file. Cancel-safe.
-    pub(super) async fn news(&self) -> ConfigUpdate {
+    pub(super) async fn update(&self) -> ConfigUpdate {
         match &self.file {
             Some(file) => file.update().await,
             None => std::future::pending().await,
@@ -67,67 +69,52 @@ impl Agent {
             Some(file) => file.request(),
             None => {
                 let warning = "SIGHUP: the agent was started without --config, there is no file to read again";
-                let record = Record::ConfigurationWarning { file: None, fields: None, warning };
-                self.reporter.report(&record, Monotonic::now());
+                self.reporter.report_configuration_warning(warning, Monotonic::now());
             }
         }
     }
 
     /// Handles an update of the file.
-    pub(super) fn take_configuration(&mut self, news: ConfigUpdate) {
+    pub(super) fn take_configuration(&mut self, update: ConfigUpdate) {
         let now = Monotonic::now();
         let file = self.reload.file_name();
-        let outcome = match news.read {
+        let outcome = match update.read {
             Err(reason) => {
-                self.reporter.report(&Record::ConfigurationRefused { file: &file, reason: &reason }, now);
                 (self.reload.state.refused, self.reload.state.since) = (Some(reason), SystemTime::now());
                 ReloadOutcome::Refused
             }
             Ok(wanted) => {
                 let Loaded { config, warnings, .. } = *wanted;
-                for warning in warnings.iter().filter(|_| !news.is_same) {
-                    let warning = &warning.to_string();
-                    self.reporter.report(&Record::ConfigurationWarning { file: None, fields: None, warning }, now);
+                for warning in warnings.iter().filter(|_| !update.is_same) {
+                    self.reporter.report_configuration_warning(&warning.to_string(), now);
                 }
                 self.reload.pool.set_wanted(config);
                 let adopted = self.compare_wanted();
                 let (is_changed, needs_restart) = self.apply_wanted(adopted, &file);
-                let since = SystemTime::now();
-                self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint: news.fingerprint };
+                let (since, fingerprint) = (SystemTime::now(), update.fingerprint);
+                self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint };
                 if is_changed { ReloadOutcome::Applied } else { ReloadOutcome::Unchanged }
             }
         };
-        let state = &self.reload.state;
-        let (reason, message) = state.words();
-        let trouble = (reason != "InForce").then_some(message);
-        self.reporter.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
-        self.reporter.outlets.metrics.configuration.observe(state, Some(outcome));
+        self.reporter.report_reload(outcome, &self.reload.state, &file, now);
     }
 
-    /// Compares what the file asks for on this node with what is in force.
+    /// Compares the configuration of this node in the file with the one in force.
     fn compare_wanted(&mut self) -> Adopted {
         let wanted = for_the_loop(self.reload.pool.choose());
-        self.show_pool(wanted.pool.as_deref());
+        self.reporter.show_pool(&self.reload.pool, wanted.pool.as_deref(), Monotonic::now());
         Adopted::by(&self.config, wanted)
     }
 
-    /// Puts what the file asks for on this node in force. Returns whether that differs from before, and which fields need a restart.
+    /// Puts the configuration of this node in force. Returns whether that changes anything, and which fields need a restart.
     fn apply_wanted(&mut self, adopted: Adopted, file: &str) -> (bool, Vec<&'static str>) {
         let now = Monotonic::now();
         let Adopted { config, changed, needs_restart } = adopted;
-        let is_changed = !changed.is_empty();
-        if is_changed {
+        if !changed.is_empty() {
             self.adopt(config);
         }
-        let (mode, pool) = (self.config.mode, self.config.pool.as_deref());
-        let (changed, fields) = (changed.join(", "), needs_restart.join(", "));
-        self.reporter.report(&Record::ConfigurationApplied { file, changed: &changed, mode, pool }, now);
-        if !fields.is_empty() {
-            let (file, fields) = (Some(file), Some(fields.as_str()));
-            let warning = "these fields keep their values until the agent restarts";
-            self.reporter.report(&Record::ConfigurationWarning { file, fields, warning }, now);
-        }
-        (is_changed, needs_restart)
+        self.reporter.report_applied(&self.config, file, &changed, &needs_restart, now);
+        (!changed.is_empty(), needs_restart)
     }
 
     /// Puts the configuration of another pool in force if the node's labels have changed.
@@ -142,20 +129,6 @@ impl Agent {
             let file = self.reload.file_name();
             (_, self.reload.state.needs_restart) = self.apply_wanted(adopted, &file);
         }
-    }
-
-    /// Shows the pool in force, and whether it is known.
-    pub(super) fn show_pool(&mut self, name: Option<&str>) {
-        let is_known = self.reload.pool.is_known();
-        let shown = (self.reload.pool.has_pools() && is_known).then_some(name.unwrap_or_default());
-        self.reporter.outlets.metrics.configuration.set_pool(shown);
-        let reason = "the API server has not sent the labels of this node";
-        self.reporter.set_capability(
-            pool_choice::CAPABILITY,
-            (!is_known).then_some(reason),
-            pool_choice::EFFECT,
-            Monotonic::now(),
-        );
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived

@@ -34,8 +34,7 @@ impl Agent {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.outlets.metrics.configuration.observe(self.reload.state(), None);
-        let pool = self.config.pool.clone();
-        self.show_pool(pool.as_deref());
+        self.reporter.show_pool(self.reload.pool(), self.config.pool.as_deref(), Monotonic::now());
         self.sensors.remember_pods(&self.config);
         self.run_turn(Wakeup::Housekeeping);
         let drifted = self.actions.audits.drifted() as u64;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::draft::Draft;
@@ -50,16 +50,8 @@ struct Standing {
 }
 
 impl Shared {
-    fn with<T>(&self, act: impl FnOnce(&mut Standing) -> T) -> T {
-        act(&mut lock(&self.0))
-    }
-
-    fn set_degradation(&self, reason: Option<&String>) {
-        self.with(|standing| standing.degradation = reason.cloned());
-    }
-
-    fn count(&self, act: impl FnOnce(&mut JournalReport)) {
-        self.with(|standing| act(&mut standing.report));
+    fn lock(&self) -> MutexGuard<'_, Standing> {
+        lock(&self.0)
     }
 }
 
@@ -104,7 +96,7 @@ impl Writer {
         let (journal, missing) = match open(directory, max_size, &shared) {
             Ok(journal) => (Some(journal), None),
             Err(reason) => {
-                shared.set_degradation(Some(&reason));
+                shared.lock().degradation = Some(reason.clone());
                 (None, Some(format!("{CAPABILITY}: {}", with_effect(&reason))))
             }
         };
@@ -146,16 +138,16 @@ impl Writer {
             Some(Err(TrySendError::Full(_))) => Refused::Behind,
             None | Some(Err(TrySendError::Disconnected(_))) => Refused::Ended,
         };
-        self.shared.count(|report| report.dropped += 1);
+        self.shared.lock().report.dropped += 1;
         if refused == Refused::Ended {
-            self.shared.set_degradation(Some(&refused.to_string()));
+            self.shared.lock().degradation = Some(refused.to_string());
         }
         Err(refused)
     }
 
     /// Returns why records cannot be written now and the effect; `None` if they can.
     pub fn degradation(&self) -> Option<String> {
-        self.shared.with(|standing| standing.degradation.as_deref().map(with_effect))
+        self.shared.lock().degradation.as_deref().map(with_effect)
     }
 
     pub fn index(&self) -> Arc<IncidentIndex> {
@@ -163,7 +155,7 @@ impl Writer {
     }
 
     pub fn report(&self) -> JournalReport {
-        self.shared.with(|standing| standing.report)
+        self.shared.lock().report
     }
 }
 
@@ -182,7 +174,7 @@ fn with_effect(reason: &str) -> String {
 fn open(directory: &Path, max_size: Bytes, shared: &Shared) -> Result<Journal, String> {
     let (journal, cut_off) = Journal::open(directory, max_size)?;
     if cut_off > 0 {
-        shared.count(|report| report.truncations += 1);
+        shared.lock().report.truncations += 1;
         tracing::warn!(
             event = "journal_recovered",
             directory = %directory.display(),
@@ -190,7 +182,7 @@ fn open(directory: &Path, max_size: Bytes, shared: &Shared) -> Result<Journal, S
             "the incident journal ended in an unfinished record, which was cut off; all earlier records are kept"
         );
     }
-    shared.count(|report| report.bytes = journal.size());
+    shared.lock().report.bytes = journal.size();
     Ok(journal)
 }
 
@@ -250,7 +242,7 @@ impl Worker {
         });
         let Ok(found) = read else { return };
         if found.damaged > 0 {
-            self.shared.count(|report| report.truncations += found.damaged);
+            self.shared.lock().report.truncations += found.damaged;
             tracing::warn!(
                 event = "journal_damaged",
                 directory = %self.directory.display(),
@@ -279,7 +271,7 @@ impl Worker {
         match self.shares.admit(&incident, bytes, waiting) {
             Admission::Whole => self.queue(incident, true),
             Admission::Counted { incident, is_due } => {
-                self.shared.count(|report| report.counted += 1);
+                self.shared.lock().report.counted += 1;
                 self.queue(*incident, is_due);
             }
         }
@@ -288,7 +280,7 @@ impl Worker {
     /// Puts the record into the index, and with `is_due` among those to write.
     fn queue(&mut self, incident: Incident, is_due: bool) {
         let Ok(json) = serde_json::to_vec(&incident) else {
-            self.shared.count(|report| report.dropped += 1);
+            self.shared.lock().report.dropped += 1;
             return;
         };
         let json: Arc<[u8]> = json.into();
@@ -305,12 +297,12 @@ impl Worker {
 
     fn write_pending(&mut self) {
         let written = self.try_write();
-        self.shared.set_degradation(written.as_ref().err());
+        self.shared.lock().degradation = written.as_ref().err().cloned();
         match written {
             // A journal known to be missing is no news while no record waits.
             Err(_) if self.pending.is_empty() => {}
             Err(reason) => {
-                self.shared.count(|report| report.write_failures += 1);
+                self.shared.lock().report.write_failures += 1;
                 if self.logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
                     self.logged = Some(Instant::now());
                     tracing::error!(
@@ -366,7 +358,7 @@ impl Worker {
             self.index.remove_before(journal.oldest());
             self.shares.remove_before(journal.oldest());
         }
-        self.shared.count(|report| report.bytes = journal.size());
+        self.shared.lock().report.bytes = journal.size();
         result.map_err(|error| format!("{}: {error}", self.directory.display()))
     }
 
@@ -375,7 +367,7 @@ impl Worker {
         while self.pending.len() > KEPT || self.pending.len() > 1 && bytes(&self.pending) > KEPT_BYTES {
             if let Some(Pending { id, .. }) = self.pending.pop_front() {
                 self.index.drop_unwritten(&id);
-                self.shared.count(|report| report.dropped += 1);
+                self.shared.lock().report.dropped += 1;
             }
         }
     }

@@ -37,33 +37,30 @@ impl Health {
     }
 
     pub fn beat(&self, now: Instant) {
-        self.with(|state| state.last_turn = now);
+        lock(&self.state).last_turn = now;
     }
 
     pub fn set_limit(&self, limit: Duration) {
-        self.with(|state| state.limit = limit);
+        lock(&self.state).limit = limit;
     }
 
     /// Sets whether sampling works. The error is the reason for a failure.
     pub fn set_ready(&self, ready: Result<(), String>) {
-        self.with(|state| state.not_ready = ready.err());
+        lock(&self.state).not_ready = ready.err();
     }
 
     /// Sets the reason for a missing capability, or `None` if it is available. The caller logs the change.
     pub fn set_degradation(&self, capability: &str, reason: Option<&str>) -> CapabilityChange {
-        self.with(|state| state.degradations.set(capability, reason))
+        lock(&self.state).degradations.set(capability, reason)
     }
 
     pub fn degradations(&self) -> Degradations {
-        self.with(|state| state.degradations.clone())
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
-        act(&mut lock(&self.state))
+        lock(&self.state).degradations.clone()
     }
 
     pub(super) fn healthz(&self, now: Instant) -> (StatusCode, String) {
-        let (age, limit) = self.with(|state| (now.saturating_duration_since(state.last_turn), state.limit));
+        let HealthState { limit, last_turn, .. } = *lock(&self.state);
+        let age = now.saturating_duration_since(last_turn);
         if age < limit {
             return (StatusCode::OK, "ok\n".to_owned());
         }
@@ -76,16 +73,15 @@ impl Health {
     }
 
     pub(super) fn readyz(&self) -> (StatusCode, String) {
-        self.with(|state| {
-            let (status, mut text) = match &state.not_ready {
-                None => (StatusCode::OK, "ready\n".to_owned()),
-                Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
-            };
-            for (capability, reason) in state.degradations.iter() {
-                text.push_str(&format!("degraded: {capability}: {reason}\n"));
-            }
-            (status, text)
-        })
+        let state = lock(&self.state);
+        let (status, mut text) = match &state.not_ready {
+            None => (StatusCode::OK, "ready\n".to_owned()),
+            Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        };
+        for (capability, reason) in state.degradations.iter() {
+            text.push_str(&format!("degraded: {capability}: {reason}\n"));
+        }
+        (status, text)
     }
 }
 

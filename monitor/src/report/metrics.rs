@@ -296,7 +296,7 @@ impl NodeMetrics {
         replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], signed(class.count))));
         replace(&self.probe_attached, report.probes.iter().map(|probe| ([&*probe.name], probe.is_attached().into())));
         replace(&self.capability_missing, report.missing_capabilities.iter().map(|it| ([it.as_str()], 1)));
-        replace(&self.signal_source, report.sources.iter().map(|it| ([it.signal, it.source], 1)));
+        replace(&self.signal_source, report.sources.iter().map(|(signal, source)| ([*signal, *source], 1)));
         self.oom_score_adj_drift.set(signed(report.oom_score_adj_drift));
     }
 

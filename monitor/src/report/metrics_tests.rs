@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::Policy;
 use crate::kernel::{KswapdCounters, OomConstraint, ProbeState, ProbeStatistics, ProbeStatus};
-use crate::report::{ClassReport, ExhaustionReport, FiguresReport, MemoryReport, SourceReport, ThresholdReport};
+use crate::report::{ClassReport, ExhaustionReport, FiguresReport, MemoryReport, ThresholdReport};
 use crate::units::{Bytes, Signal};
 
 fn text(metrics: &Metrics) -> String {
@@ -44,7 +44,7 @@ fn report() -> NodeReport {
             probe("oom:mark_victim", ProbeState::Attached),
             probe("ext4:ext4_free_inode", ProbeState::Missing("not in this kernel".to_owned())),
         ],
-        sources: vec![SourceReport { signal: "memory.available", source: "ebpf" }],
+        sources: vec![("memory.available", "ebpf")],
         oom_score_adj_drift: 2,
         kswapd: KswapdCounters { reclaimed_pages: 12, scanned_pages: 34, ..KswapdCounters::ZERO },
         probe_statistics: vec![ProbeStatistics {
@@ -133,7 +133,7 @@ fn unreadable_values_are_absent_not_zero() {
     let mut blind = report();
     blind.memory = None;
     blind.thresholds[0].bytes = None;
-    blind.sources[0].source = "polling";
+    blind.sources[0].1 = "polling";
     metrics.observe(&blind, Instant::now());
     let text = text(&metrics);
     for name in ["memory_available_bytes", "memory_capacity_bytes", "memory_working_set_bytes", "threshold_bytes"] {

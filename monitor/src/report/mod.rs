@@ -4,6 +4,7 @@
 
 mod afterwards;
 mod cluster_metrics;
+mod configuration_reporting;
 pub mod configuration_state;
 pub mod disk_usage_metrics;
 pub mod event_sink;
@@ -51,7 +52,7 @@ use crate::units::{Bytes, CgroupId};
 
 pub use crate::sensors::figure_report::{
     DaemonsReport, DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport,
-    PressureReport, RoleReport, SourceReport, SwapReport,
+    PressureReport, RoleReport, SwapReport,
 };
 pub use cluster_metrics::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};
@@ -82,7 +83,7 @@ pub struct NodeReport {
     /// Every probe, attached or not.
     pub probes: Vec<ProbeStatus>,
     /// The current source of each signal: eBPF, PSI, the kernel's log or polling.
-    pub sources: Vec<SourceReport>,
+    pub sources: Vec<(&'static str, &'static str)>,
     pub missing_capabilities: Vec<String>,
     /// Number of processes whose `oom_score_adj` deviates from the value of their QoS class.
     pub oom_score_adj_drift: u64,

@@ -1,7 +1,8 @@
 //! Reports audits of `oom_score_adj`, and the agent's own value.
 
+use crate::actions::Audits;
 use crate::actions::oom_score::Audit;
-use crate::actions::{Audits, self_protection};
+use crate::actions::self_protection::{self, OwnScore};
 use crate::config::Mode;
 use crate::units::Monotonic;
 
@@ -25,7 +26,7 @@ impl Reporter {
     }
 
     /// Reports the outcome of [`self_protection::keep_own_score`].
-    pub fn report_own_score(&mut self, kept: Result<Option<i16>, String>, now: Monotonic) {
+    pub fn report_own_score(&mut self, kept: OwnScore, now: Monotonic) {
         match kept {
             Ok(None) => {}
             Ok(Some(found)) => {

@@ -197,8 +197,7 @@ pub(super) fn pressure(page: &mut Page, node: &NodeReport) {
 }
 
 pub(super) fn sources(page: &mut Page, node: &NodeReport) {
-    let sources: Vec<String> =
-        node.sources.iter().map(|report| format!("{} by {}", report.signal, report.source)).collect();
+    let sources: Vec<String> = node.sources.iter().map(|(signal, source)| format!("{signal} by {source}")).collect();
     if !sources.is_empty() {
         page.wrapped("sources", &sources.join(", "), 0, 2);
     }

@@ -6,8 +6,7 @@ use crate::config::{PressureKind, PressureResource, PressureScope};
 use crate::eviction::SignalValue;
 use crate::kernel::ProbeStatus;
 use crate::report::{
-    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SourceReport,
-    SwapReport,
+    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SwapReport,
 };
 use crate::units::Signal;
 
@@ -106,8 +105,8 @@ fn node() -> NodeReport {
             },
         ],
         sources: vec![
-            SourceReport { signal: "memory.available", source: "psi" },
-            SourceReport { signal: "oom_kills", source: "ebpf" },
+            ("memory.available", "psi"),
+            ("oom_kills", "ebpf"),
         ],
         figures: figures(),
         ..NodeReport::default()

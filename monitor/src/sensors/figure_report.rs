@@ -129,15 +129,6 @@ impl MemoryReport {
     }
 }
 
-/// The source by which the agent observes a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceReport {
-    /// A signal with thresholds, or a counter of the eBPF programs.
-    pub signal: &'static str,
-    /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
-    pub source: &'static str,
-}
-
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DiskUsageReport {
     pub kept: Vec<KeptReport>,

@@ -9,6 +9,7 @@ pub mod counter_error;
 mod daemons_memory;
 pub mod decider_facts;
 pub mod disk_measurement;
+mod disk_steering;
 pub mod disk_usage_by_role;
 mod dying_workloads;
 pub mod ebpf_events;
@@ -46,7 +47,7 @@ pub mod workload_scan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{MonitorConfig, ProjectQuotas, Semantics};
+use crate::config::{MonitorConfig, Semantics};
 use crate::disk::Walker;
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Layout, Observation, SignalValue};
@@ -62,8 +63,7 @@ use crate::workloads::{PodsFile, WorkloadTree};
 
 use self::allocatable_signal::AllocatableSignal;
 use self::control_plane::ControlPlane;
-use self::disk_measurement::{DiskDemand, DiskMeasurement};
-use self::disk_usage_by_role::Roles;
+use self::disk_measurement::DiskMeasurement;
 use self::dying_workloads::DyingWorkloads;
 use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
 use self::filesystem_signals::FilesystemSignals;
@@ -283,29 +283,6 @@ impl Sensors {
         let removed = self.workloads.take_removed();
         self.events.forget(&removed);
         removed
-    }
-
-    /// Passes the rate at which inodes are used up to the filesystem thread, and has workloads that create inodes measured first.
-    /// `is_armed`: a threshold on inodes is set.
-    pub fn steer_filesystems(&mut self, is_armed: bool, now: Monotonic) {
-        if !is_armed || !self.facts().inodes || !self.signals.filesystems.is_growth_due(now) {
-            return;
-        }
-        let inodes = self.events.inodes();
-        self.inodes.observe(&inodes, now);
-        self.signals.filesystems.pass_growth(self.inodes.growing(), now);
-        let tree = self.workloads.tree();
-        let mut makers: Vec<Arc<str>> = self.inodes.growing_cgroups().filter_map(|id| tree.owner(id)).collect();
-        makers.sort_unstable();
-        makers.dedup();
-        makers.iter().for_each(|workload| self.disk.hurry(workload));
-    }
-
-    /// Passes the workloads to measure, and the urgency, to the thread that measures disk usage.
-    pub fn steer_disk_measurement(&mut self, demand: DiskDemand, quotas: ProjectQuotas, now: Monotonic) {
-        let roles = Roles::at(|role| self.signals.filesystems.place(role));
-        self.disk.steer(demand.is_urgent, roles, now);
-        self.disk.want(demand.is_needed, self.workloads.tree(), (self.pods.specs(), quotas), now);
     }
 
     /// Drops the descriptor of the PSI trigger, which has become useless.

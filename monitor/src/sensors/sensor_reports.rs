@@ -5,12 +5,12 @@ use crate::eviction::{Armed, SignalValue};
 use crate::units::{Monotonic, Signal};
 
 use super::capability::{ALLOCATABLE, CUT, Capability, DISK_USAGE, INODES, PIDS, PRESSURE, SWAP, VMSTAT, WORKLOADS};
-use super::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SourceReport};
+use super::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport};
 use super::signal_slopes::exhaustion;
 use super::{Sensors, sources};
 
 impl Sensors {
-    pub fn source_reports(&self) -> Vec<SourceReport> {
+    pub fn source_reports(&self) -> Vec<(&'static str, &'static str)> {
         sources::reports(self.facts())
     }
 

@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::node::psi_trigger::PsiTrigger;
 
-use super::figure_report::SourceReport;
-
 /// The programs miss events if `/proc/vmstat` counts this many direct reclaims and the programs have seen none. A single event
 /// may be delayed.
 const UNSEEN: u64 = 16;
@@ -180,8 +178,9 @@ impl Sources {
     }
 }
 
-pub(super) fn reports(facts: Facts) -> Vec<SourceReport> {
-    SIGNALS.into_iter().zip(facts.sources()).map(|(signal, source)| SourceReport { signal, source }).collect()
+/// Returns each signal, by its name in metrics, with its source.
+pub(super) fn reports(facts: Facts) -> Vec<(&'static str, &'static str)> {
+    SIGNALS.into_iter().zip(facts.sources()).collect()
 }
 
 #[cfg(test)]

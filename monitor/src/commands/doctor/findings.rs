@@ -1,5 +1,6 @@
 //! Decides from the facts what will not work, how severe that is, and how to fix it. Pure.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Serialize;
@@ -181,29 +182,25 @@ fn candidates(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option
     }
 }
 
+/// Returns the filesystems to report, each device once.
+fn by_device(facts: &Facts, is_meant: impl Fn(&Filesystem) -> bool) -> Vec<&Filesystem> {
+    let mut found: Vec<&Filesystem> = facts.filesystems.iter().filter(|filesystem| is_meant(filesystem)).collect();
+    let mut devices = HashSet::new();
+    found.retain(|filesystem| devices.insert(&filesystem.device));
+    found
+}
+
 /// Adds findings about filesystems, container runtimes and limits of local storage.
 fn disks(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
-    let mut reported: Vec<&str> = Vec::new();
-    for filesystem in facts.filesystems.iter().filter(|filesystem| filesystem.inodes.is_none()) {
-        if reported.contains(&filesystem.device.as_str()) {
-            continue;
-        }
-        reported.push(&filesystem.device);
-        let (role, kind) = (filesystem.role, &filesystem.kind);
+    for Filesystem { role, kind, .. } in by_device(facts, |filesystem| filesystem.inodes.is_none()) {
         let sentence =
             format!("{role} is on {kind}, which creates inodes without limit: there is no {role}.inodesFree");
         add(Severity::Note, role, sentence, None);
     }
-    let mut reported: Vec<&str> = Vec::new();
     // Without containers the agent measures no usage of disks.
     let has_containers = facts.kubelet || !facts.runtimes.is_empty();
-    let without_quotas = |filesystem: &&Filesystem| has_containers && filesystem.project_quotas == Some(false);
-    for filesystem in facts.filesystems.iter().filter(without_quotas) {
-        let Filesystem { role, device, kind, mount_point, .. } = filesystem;
-        if reported.contains(&device.as_str()) {
-            continue;
-        }
-        reported.push(device);
+    let without_quotas = |filesystem: &Filesystem| has_containers && filesystem.project_quotas == Some(false);
+    for Filesystem { role, device, kind, mount_point, .. } in by_device(facts, without_quotas) {
         let sentence = format!(
             "project quotas: {kind} at {} ({device}) counts no projects: the agent measures the usage of workloads there by walking \
              directories, so the figures are older than a quota's",
