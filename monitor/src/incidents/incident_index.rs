@@ -34,70 +34,62 @@ impl IncidentIndex {
 
     /// Adds an incident, or replaces its earlier record.
     pub fn put(&self, head: Head, body: Body) {
-        self.with(|entries| {
-            if let Some(entry) = entries.iter_mut().rev().find(|(known, _)| known.id == head.id) {
-                *entry = (head, body);
-                return;
-            }
-            if entries.len() >= LISTED {
-                entries.pop_front();
-            }
-            entries.push_back((head, body));
-        });
+        let mut entries = lock(&self.entries);
+        if let Some(entry) = entries.iter_mut().rev().find(|(known, _)| known.id == head.id) {
+            *entry = (head, body);
+            return;
+        }
+        if entries.len() >= LISTED {
+            entries.pop_front();
+        }
+        entries.push_back((head, body));
     }
 
     /// Replaces a record in memory by its location on disk.
     pub fn set_stored(&self, id: &str, location: Location) {
-        self.with(|entries| {
-            if let Some((_, body)) = entries.iter_mut().rev().find(|(head, _)| head.id == id) {
-                *body = Body::Stored(location);
-            }
-        });
+        if let Some((_, body)) = lock(&self.entries).iter_mut().rev().find(|(head, _)| head.id == id) {
+            *body = Body::Stored(location);
+        }
     }
 
     /// Removes a record that could not be written; an earlier record of the incident on disk stays.
     pub fn drop_unwritten(&self, id: &str) {
-        self.with(|entries| entries.retain(|(head, body)| head.id != id || matches!(body, Body::Stored(_))));
+        lock(&self.entries).retain(|(head, body)| head.id != id || matches!(body, Body::Stored(_)));
     }
 
     /// Removes the records on disk, after the journal's directory was replaced.
     pub fn remove_stored(&self) {
-        self.with(|entries| entries.retain(|(_, body)| matches!(body, Body::Memory(_))));
+        lock(&self.entries).retain(|(_, body)| matches!(body, Body::Memory(_)));
     }
 
     /// Sorts the incidents by time: a reopened journal may hold older ones than those in memory.
     pub fn sort(&self) {
-        self.with(|entries| entries.make_contiguous().sort_by_key(|(head, _)| head.time));
+        lock(&self.entries).make_contiguous().sort_by_key(|(head, _)| head.time);
     }
 
     /// Removes the records in files before `oldest`, which the journal has dropped.
     pub fn remove_before(&self, oldest: Segment) {
         let is_there = |body: &Body| !matches!(body, Body::Stored(location) if location.segment < oldest);
-        self.with(|entries| entries.retain(|(_, body)| is_there(body)));
+        lock(&self.entries).retain(|(_, body)| is_there(body));
     }
 
     /// Returns the newest incidents, at most `most`, oldest first.
     pub fn heads(&self, most: usize) -> Vec<Head> {
-        self.with(|entries| {
-            let skipped = entries.len().saturating_sub(most);
-            entries.iter().skip(skipped).map(|(head, _)| head.clone()).collect()
-        })
+        let entries = lock(&self.entries);
+        let skipped = entries.len().saturating_sub(most);
+        entries.iter().skip(skipped).map(|(head, _)| head.clone()).collect()
     }
 
     /// Calls `each` with the newest incident and so on, while it returns true.
     pub fn visit_newest_first(&self, mut each: impl FnMut(&Head) -> bool) {
-        self.with(|entries| {
-            let _older = entries.iter().rev().take_while(|(head, _)| each(head)).count();
-        });
+        let _older = lock(&self.entries).iter().rev().take_while(|(head, _)| each(head)).count();
     }
 
     /// Finds an incident by its id; `last` is the newest.
     pub fn find(&self, id: &str) -> Option<Body> {
-        self.with(|entries| {
-            let found =
-                if id == "last" { entries.back() } else { entries.iter().rev().find(|(head, _)| head.id == id) };
-            found.map(|(_, body)| body.clone())
-        })
+        let entries = lock(&self.entries);
+        let found = if id == "last" { entries.back() } else { entries.iter().rev().find(|(head, _)| head.id == id) };
+        found.map(|(_, body)| body.clone())
     }
 
     /// Reads the JSON of a record; `None` if the journal has dropped it meanwhile. Blocks on the disk.
@@ -106,10 +98,6 @@ impl IncidentIndex {
             Body::Memory(json) => Ok(Some(json.to_vec())),
             Body::Stored(location) => read_back(&self.directory, *location),
         }
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut VecDeque<(Head, Body)>) -> T) -> T {
-        act(&mut lock(&self.entries))
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Viewer(Arc<Shared>);
 
 impl Viewer {
     pub fn view(&self) -> View {
-        self.0.with(|view| view.clone())
+        self.0.view()
     }
 }
 
@@ -114,7 +114,7 @@ impl Runtime {
 
     /// Returns the latest view without waiting.
     pub fn view(&self) -> View {
-        self.shared.with(|view| view.clone())
+        self.shared.view()
     }
 
     pub fn viewer(&self) -> Viewer {

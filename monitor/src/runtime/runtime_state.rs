@@ -66,25 +66,23 @@ pub struct View {
 pub(super) struct Shared(Mutex<View>);
 
 impl Shared {
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
-        act(&mut lock(&self.0))
+    pub(super) fn view(&self) -> View {
+        lock(&self.0).clone()
     }
 
     pub(super) fn set_snapshot(&self, snapshot: Snapshot) {
-        let snapshot = Arc::new(snapshot);
-        self.with(|view| {
-            view.stores = snapshot.stores.clone();
-            view.snapshot = Some(snapshot);
-        });
+        let mut view = lock(&self.0);
+        view.stores = snapshot.stores.clone();
+        view.snapshot = Some(Arc::new(snapshot));
     }
 
     pub(super) fn forget_snapshot(&self) {
-        self.with(|view| view.snapshot = None);
+        lock(&self.0).snapshot = None;
     }
 
     /// Sets the state. Returns whether it is a new state. Another reason of the same outage does not count as new.
     pub(super) fn set_state(&self, state: State) -> bool {
-        self.with(|view| match (&mut view.state, state) {
+        match (&mut lock(&self.0).state, state) {
             (State::Down { reason, since: _ }, State::Down { reason: newer, .. }) => {
                 *reason = newer;
                 false
@@ -94,15 +92,15 @@ impl Shared {
                 *before = now;
                 true
             }
-        })
+        }
     }
 
     /// Returns why an order cannot be carried out.
     pub(super) fn why_down(&self) -> String {
-        self.with(|view| match &view.state {
+        match &lock(&self.0).state {
             State::Down { reason, .. } => reason.clone(),
             State::Off | State::Absent => "there is none".to_owned(),
             State::Looking | State::Up { .. } => "it is being looked for".to_owned(),
-        })
+        }
     }
 }
