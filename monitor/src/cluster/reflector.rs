@@ -34,7 +34,7 @@ const WATCH_TIME: Duration = Duration::from_secs(600);
 const BATCH_TIME: Duration = Duration::from_millis(200);
 /// A watch that ends so much before the time that it has asked for was cut.
 const EARLY: Duration = Duration::from_secs(2);
-/// Refusals in a row after which the store's version is compared.
+/// After as many refusals in a row the store's version is compared, each time.
 const REFUSALS: u32 = 2;
 
 /// Keeps the objects of one kind.
@@ -81,7 +81,9 @@ impl Next {
     fn after_refusal(self, refusal: &Refusal, times: u32, is_small: bool) -> Self {
         let is_outage = refusal.status.is_none() && !is_small;
         match self {
-            Self::Watch(version) if is_outage || refusal.status.is_some() && times == REFUSALS => Self::Check(version),
+            Self::Watch(version) if is_outage || refusal.status.is_some() && times.is_multiple_of(REFUSALS) => {
+                Self::Check(version)
+            }
             next => next,
         }
     }

@@ -43,6 +43,7 @@ fn versions_are_compared_after_an_outage_and_the_second_refusal() {
         ("refused once", &watch, server_error, 1, &watch, &watch),
         ("refused twice", &watch, server_error, 2, &check, &check),
         ("refused since", &watch, server_error, 3, &watch, &watch),
+        ("refused for ever", &watch, server_error, 8, &check, &check),
         ("no connection", &watch, None, 1, &check, &watch),
         ("no connection since", &check, None, 9, &check, &check),
         ("refused comparison", &check, server_error, 9, &check, &check),

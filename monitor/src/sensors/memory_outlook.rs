@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::eviction::decider::Refaults;
 use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Protection, Tracked, WorkloadUsage, killed_processes};
 
 use super::Sensors;
@@ -69,8 +70,8 @@ impl Sensors {
     }
 
     /// Notes the pods that have ended, the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and
-    /// those whose grace period ends soon. Forgets those that live on. A workload that grows inside its grace period does not end by itself; one that was killed may
-    /// have grown until then.
+    /// those whose grace period ends soon. Forgets those that live on. A workload that grows inside its grace period does not end by itself;
+    /// one that was killed may have grown until then.
     pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
         let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();

@@ -259,7 +259,7 @@ pub(super) fn open(directory: impl AsFd, name: impl rustix::path::Arg) -> rustix
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::PodUid;
+    use crate::workloads::PodUid;
 
     #[test]
     fn processes_below_are_collected() {
