@@ -202,8 +202,17 @@ fn named_scenarios_and_benches_exist() {
                     if !is_value && !word.starts_with("--") && !source.contains(&format!("\"{name}\"")) {
                         problems.push(format!("{document}: {chore}knows no {name}"));
                     }
-                    let with_value =
-                        ["--arch", "--kernel", "--cgroup", "--memory", "--seconds", "--seed", "--first", "--nodes"];
+                    let with_value = [
+                        "--arch",
+                        "--kernel",
+                        "--cgroup",
+                        "--runtime",
+                        "--memory",
+                        "--seconds",
+                        "--seed",
+                        "--first",
+                        "--nodes",
+                    ];
                     is_value = with_value.contains(&word);
                 }
             }
