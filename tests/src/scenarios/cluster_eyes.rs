@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use node_pressure_apiserver::Record;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::control_plane::{ControlPlane, NODE};
@@ -59,7 +59,7 @@ impl Seen<'_> {
     }
 
     pub fn taint(&self) -> Option<u64> {
-        self.first(|record| record.is("PATCH", &format!("/nodes/{NODE}")) && taint(&record.body, "memory").is_some())
+        self.first(|record| record.is("PATCH", &format!("/nodes/{NODE}")) && sets_taint(&record.body))
     }
 
     /// Returns when the pod's status was set to Failed and Evicted, with the mark in it.
@@ -95,7 +95,17 @@ pub fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o str> {
     conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
 }
 
-/// Returns the agent's taint of an object or of a patch.
+/// Returns whether a JSON Patch, or a merge patch, of the node sets the agent's taint.
+fn sets_taint(patch: &Value) -> bool {
+    let sets = |operation: &Value| {
+        operation["op"] != "test"
+            && operation["path"] == "/spec/taints"
+            && taint(&json!({"spec": {"taints": operation["value"]}}), "memory").is_some()
+    };
+    patch.as_array().map_or_else(|| taint(patch, "memory").is_some(), |operations| operations.iter().any(sets))
+}
+
+/// Returns the agent's taint of an object.
 pub fn taint<'o>(node: &'o Value, resource: &str) -> Option<&'o Value> {
     taints(node, resource).next()
 }
