@@ -12,8 +12,8 @@ use crate::image::tar::Archive;
 use crate::paths::find_program;
 
 /// Programs that the containers' shell scripts call.
-const APPLETS: [&str; 14] =
-    ["cat", "dd", "echo", "head", "ls", "mkdir", "rm", "sed", "seq", "sh", "sleep", "tail", "tr", "usleep"];
+const APPLETS: [&str; 15] =
+    ["cat", "dd", "echo", "head", "ls", "mkdir", "rm", "sed", "seq", "sh", "sleep", "tail", "timeout", "tr", "usleep"];
 /// The number of unused images. The next constant is the unpacked size of each.
 const JUNK: u8 = 3;
 const JUNK_MIB: usize = 32;
