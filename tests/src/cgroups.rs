@@ -94,6 +94,11 @@ impl Cgroup {
         Self { layout, path: path.to_owned() }
     }
 
+    /// Returns the cgroup with this name beside it, whether it exists or not.
+    pub fn sibling(&self, name: &str) -> Self {
+        Self { path: Path::new(&self.path).with_file_name(name).to_string_lossy().into_owned(), ..*self }
+    }
+
     /// Returns the directory in the memory hierarchy.
     pub fn directory(&self) -> PathBuf {
         self.directories().next().unwrap_or_default()

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::workloads::WorkloadTree;
+use crate::workloads::fixtures::populate;
 
 const POD: &str = "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu.slice";
 
@@ -9,20 +10,7 @@ const POD: &str = "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-
 fn pod(root: &Path, cgroups: &[(&str, &str)]) {
     let pod = root.join(POD);
     for (name, pids) in [("", "")].iter().chain(cgroups) {
-        let directory = pod.join(name);
-        std::fs::create_dir_all(&directory).unwrap();
-        for (file, text) in [
-            ("cgroup.procs", *pids),
-            ("cgroup.kill", ""),
-            ("cgroup.events", "populated 1\n"),
-            ("memory.current", "4096\n"),
-            ("memory.stat", "inactive_file 0\n"),
-            ("memory.min", "0\n"),
-            ("memory.low", "0\n"),
-            ("memory.max", "max\n"),
-        ] {
-            std::fs::write(directory.join(file), text).unwrap();
-        }
+        populate(&pod.join(name), pids);
     }
 }
 

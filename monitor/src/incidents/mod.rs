@@ -9,7 +9,6 @@ mod frame;
 pub mod incident_index;
 pub mod journal;
 mod journal_share;
-pub mod model;
 pub mod oom_assembly;
 pub mod reader;
 pub mod record_evidence;
@@ -20,4 +19,6 @@ pub mod writer;
 pub use draft::Draft;
 pub use incident_index::IncidentIndex;
 pub use model::{Head, Incident, Kind};
+/// The record is shared with the programs that show incidents.
+pub use node_pressure_state::record as model;
 pub use writer::Writer;

@@ -30,7 +30,7 @@ fn kill(pid: i32, marked: u64, exited: u64, invoked: Option<u64>, by: i32) -> Ki
 
 /// An input of the assembler; `Due` asks for the reports due at that time.
 enum Input {
-    Mark(Mark),
+    Mark(Box<Mark>),
     Kill(Box<Kill>),
     Due(u64),
 }
@@ -43,7 +43,7 @@ fn reports(inputs: Vec<Input>) -> Vec<Report> {
     let mut reports = Vec::new();
     for input in inputs {
         match input {
-            Input::Mark(mark) => assembler.mark(mark, wall()),
+            Input::Mark(mark) => assembler.mark(*mark, wall()),
             Input::Kill(kill) => drop(assembler.kill(*kill, wall()).to_owned()),
             Input::Due(ms) => {
                 for Assembled { id, kill, .. } in assembler.due(at(ms)) {
@@ -62,6 +62,7 @@ fn one(ms: u64, pid: i32, victims: &[(i32, bool)]) -> Report {
 #[test]
 fn one_incident_for_each_invocation() {
     use Input::{Due, Kill, Mark};
+    let mark = |pid, ms, invoked, by| Box::new(mark(pid, ms, invoked, by));
     let kill = |pid, marked, gone, invoked, by| Kill(Box::new(kill(pid, marked, gone, invoked, by)));
     for (name, inputs, expected) in [
         (

@@ -60,6 +60,7 @@ pub fn put_victim(consumers: &mut Vec<Consumer>, victim: &WorkloadUsage) {
 fn consumer(usage: &WorkloadUsage) -> Consumer {
     Consumer {
         workload: usage.workload.name.clone(),
+        name: None,
         qos_class: usage.workload.qos.as_str().to_owned(),
         working_set_bytes: usage.working_set.0,
         request_bytes: usage.workload.request.0,
@@ -71,6 +72,7 @@ pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Res
     let place = |(index, ranked): (usize, &Ranked<WorkloadUsage>)| Place {
         place: Some(index + 1),
         workload: ranked.candidate.workload.name.clone(),
+        name: None,
         protection: None,
         at_most: !ranked.candidate.exact,
         keys: order
@@ -174,6 +176,7 @@ fn stalls(before: &Counted, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>)
         .into_iter()
         .map(|((workload, kind), (count, nanos))| Stalls {
             workload: workload.to_string(),
+            name: None,
             kind: kind.to_owned(),
             count,
             seconds: Duration::from_nanos(nanos).as_secs_f64(),
@@ -198,6 +201,7 @@ fn inodes(before: &Counted, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>)
         .filter(|(_, (created, removed))| created > removed)
         .map(|((workload, device), (created, removed))| InodeGrowth {
             workload: workload.to_string(),
+            name: None,
             device: device.to_string(),
             created,
             removed,

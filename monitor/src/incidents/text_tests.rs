@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use node_pressure_state::Identity;
+
 use super::super::model::{
     Consumer, InodeGrowth, Key, Kind, Limit, Memory, Outcome, Place, Pressure, RawJson, Reclaim, SignalHistory, Stalls,
     Step, SwapWait, Trigger, Victim,
@@ -26,6 +28,7 @@ fn victim(pid: i32, comm: &str, anon_mib: u64) -> Victim {
         comm: Some(comm.to_owned()),
         uid: Some(1000),
         workload: Some(SHOP.to_owned()),
+        name: None,
         container: Some(WEB.to_owned()),
         container_name: None,
         pod: None,
@@ -48,6 +51,7 @@ fn trigger(pid: i32, tid: i32, comm: &str, pod: &str, id: &str) -> Trigger {
         tid: Some(tid),
         comm: Some(comm.to_owned()),
         workload: Some(pod.to_owned()),
+        name: None,
         container: Some(id.to_owned()),
         cgroup: Some(container(pod, id)),
         cgroup_id: Some(5183),
@@ -59,6 +63,7 @@ fn limit(cgroup: &str, mib: u64) -> Limit {
         cgroup: Some(cgroup.to_owned()),
         cgroup_id: Some(5180),
         workload: Some(cgroup.to_owned()),
+        name: None,
         limit_bytes: Some(mib * MIB),
         usage_bytes: Some(6 * MIB),
     }
@@ -98,6 +103,7 @@ fn falling(to_mib: u64) -> SignalHistory {
 fn base(id: &str, kind: Kind, available_mib: u64) -> Incident {
     let consumer = |workload: &str, class: &str, mib: u64, request: u64| Consumer {
         workload: workload.to_owned(),
+        name: None,
         qos_class: class.to_owned(),
         working_set_bytes: mib * MIB,
         request_bytes: request * MIB,
@@ -142,7 +148,8 @@ fn memcg() -> Incident {
             ..SignalHistory::default()
         },
     );
-    incident.stalls = vec![Stalls { workload: SHOP.to_owned(), kind: "memcg".to_owned(), count: 412, seconds: 3.1 }];
+    incident.stalls =
+        vec![Stalls { workload: SHOP.to_owned(), name: None, kind: "memcg".to_owned(), count: 412, seconds: 3.1 }];
     incident.oom_kill = Some(OomKill {
         constraint: Some("memcg".to_owned()),
         source: "ebpf".to_owned(),
@@ -198,11 +205,16 @@ fn global() -> Incident {
         avg300: 1.0,
     }];
     incident.stalls = vec![
-        Stalls { workload: BATCH.to_owned(), kind: "direct".to_owned(), count: 5120, seconds: 9.7 },
-        Stalls { workload: SHOP.to_owned(), kind: "direct".to_owned(), count: 12, seconds: 0.2 },
+        Stalls { workload: BATCH.to_owned(), name: None, kind: "direct".to_owned(), count: 5120, seconds: 9.7 },
+        Stalls { workload: SHOP.to_owned(), name: None, kind: "direct".to_owned(), count: 12, seconds: 0.2 },
     ];
-    incident.inode_growth =
-        vec![InodeGrowth { workload: BATCH.to_owned(), device: "254:1".to_owned(), created: 120_000, removed: 20 }];
+    incident.inode_growth = vec![InodeGrowth {
+        workload: BATCH.to_owned(),
+        name: None,
+        device: "254:1".to_owned(),
+        created: 120_000,
+        removed: 20,
+    }];
     incident.ranking = vec![
         place(1, BATCH, "BestEffort", "exceeds its request", "900.0 MiB above it"),
         place(2, SHOP, "Burstable", "exceeds its request", "250.0 MiB above it"),
@@ -268,6 +280,7 @@ fn soft() -> Incident {
     incident.ranking[0].place = Some(1);
     let reclaim = Reclaim {
         workload: SHOP.to_owned(),
+        name: None,
         requested_bytes: 60 * MIB,
         freed_bytes: Some(11 * MIB),
         available_before_bytes: Some(250 * MIB),
@@ -296,10 +309,32 @@ fn soft() -> Incident {
     incident
 }
 
+/// Names the two pods of the gallery.
+fn identity(workload: &str, cgroup: Option<&str>) -> Option<Identity> {
+    let (namespace, pod, owner, uid) = match workload {
+        workload if workload.starts_with(SHOP) => {
+            ("shop", "web-5d4f8c7b9-x2x9p", "ReplicaSet/web-5d4f8c7b9", "1b2c3d4e-5f60-4718-8293-a4b5c6d7e8f9")
+        }
+        workload if workload.starts_with(BATCH) => {
+            ("batch", "report-7k4qd", "Job/report", "9f8e7d6c-5b4a-4392-8180-716253443526")
+        }
+        _ => return None,
+    };
+    let container = |(id, name): (&str, &str)| cgroup?.contains(id).then(|| name.to_owned());
+    Some(Identity {
+        namespace: Some(namespace.to_owned()),
+        pod: Some(pod.to_owned()),
+        container: [(WEB, "web"), (SIDECAR, "proxy")].into_iter().find_map(container),
+        owner: Some(owner.to_owned()),
+        uid: Some(uid.to_owned()),
+    })
+}
+
 fn gallery() -> [(&'static str, Incident); 5] {
     let mut gallery =
         [("memcg", memcg()), ("group", group()), ("global", global()), ("hard", hard()), ("soft", soft())];
     for (_, incident) in &mut gallery {
+        incident.name_rows(identity);
         incident.summary = match (&incident.oom_kill, &incident.eviction) {
             (Some(kill), _) => summary_of_oom_kill(kill),
             (_, Some(eviction)) => summary_of_eviction(eviction),
@@ -348,6 +383,19 @@ fn the_fixture_is_the_gallery() {
     let mut read = Vec::new();
     super::super::reader::Reader::new(path.parent().unwrap()).poll(|entry| read.push(entry.json)).unwrap();
     assert_eq!(read, payloads);
+}
+
+#[test]
+fn pods_are_named_and_their_uid_is_shown_once() {
+    for (kind, incident) in gallery() {
+        let text = render(&incident);
+        for uid in ["1b2c3d4e-5f60-4718-8293-a4b5c6d7e8f9", "9f8e7d6c-5b4a-4392-8180-716253443526"] {
+            assert!(!text.contains(&format!("pod {uid}")) && text.matches(uid).count() <= 1, "{kind}: {text}");
+        }
+        let mut other = incident.clone();
+        other.name_rows(|_, _| Some(Identity::default()));
+        assert_eq!(other.ranking.first().map(|place| &place.name), incident.ranking.first().map(|place| &place.name));
+    }
 }
 
 #[test]

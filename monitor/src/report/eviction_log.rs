@@ -1,33 +1,37 @@
-//! The log lines about evictions and OOM kills.
+//! The log lines about evictions.
+
+use node_pressure_state::Name;
 
 use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
-use super::oom_kill_report::OomKillRecord;
 use super::record::{MetFigures, Record};
+use super::workload_log::log_named;
 use crate::actions::Action;
 use crate::actions::{Ended, Outcome};
 use crate::cluster::Verdict;
 use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
-use crate::kernel::OomConstraint;
+use crate::runtime::Names;
 use crate::units::{Amount, Monotonic, Resource};
 
-pub(super) fn write(record: &Record<'_>, suppressed: u64) {
+pub(super) fn write(record: &Record<'_>, names: &Names, suppressed: u64) {
     match *record {
         Record::Eviction(eviction) => match eviction.trigger {
-            Trigger::Threshold(started, order) => for_threshold(eviction, started, order),
+            Trigger::Threshold(started, order) => for_threshold(eviction, started, order, names),
             Trigger::Limit { .. } => for_limit(eviction),
         },
-        Record::EvictionEnded { ended, at, available } => ended_at(ended, at, available),
-        Record::EvictionNotStarted { workload, reason, .. } => tracing::error!(
-            event = "eviction_failed",
-            workload,
+        Record::EvictionEnded { ended, at, available } => ended_at(ended, at, available, names),
+        Record::EvictionNotStarted { workload, reason, .. } => log_named!(
+            error,
+            "eviction_failed",
+            names.of(workload),
             reason,
             "the workload cannot be evicted; the agent tries the next candidate"
         ),
-        Record::EvictionPutOff { signal, workload, reason } => tracing::warn!(
-            event = "eviction_put_off",
+        Record::EvictionPutOff { signal, workload, reason } => log_named!(
+            warn,
+            "eviction_put_off",
+            names.of(workload),
             signal = signal.as_str(),
-            workload,
             reason,
             suppressed,
             "a soft eviction waits: disruption budgets cannot be respected without the API server"
@@ -77,10 +81,11 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             suppressed,
             "the threshold evicts from now on"
         ),
-        Record::MemoryExpected { met, left, of } => tracing::info!(
-            event = "eviction_waits",
+        Record::MemoryExpected { met, left, of } => log_named!(
+            info,
+            "eviction_waits",
+            known(of, names),
             signal = met.threshold.signal.as_str(),
-            workload = of,
             expected_bytes = left.0,
             suppressed,
             "no further workload is evicted: the memory of workloads that were killed is coming back"
@@ -104,12 +109,13 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             "swap falls short: {}; the eviction does not wait for it",
             why.as_str()
         ),
-        Record::ProtectedLeak { met, workload, fall } => tracing::error!(
-            event = "leak_not_evictable",
+        Record::ProtectedLeak { met, workload, fall } => log_named!(
+            error,
+            "leak_not_evictable",
+            known(workload, names),
             signal = met.threshold.signal.as_str(),
             available_bytes = met.value.available,
             fall_bytes_per_second = fall.round(),
-            workload,
             suppressed,
             "evictions did not help, and what uses up the memory {}: no other workload is evicted for it",
             if workload.is_some() { "is protected" } else { "is no workload that can be evicted" }
@@ -122,13 +128,14 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
         ),
         Record::RefaultsOnly { met, correction, by } => {
             let MetFigures { available_bytes, threshold_bytes, .. } = MetFigures::of(met);
-            tracing::warn!(
-                event = "refaults_only",
+            log_named!(
+                warn,
+                "refaults_only",
+                known(by, names),
                 signal = met.threshold.signal.as_str(),
                 available_bytes,
                 threshold_bytes,
                 correction_bytes = correction.0,
-                workload = by,
                 suppressed,
                 "the threshold is met only because file pages come back as fast as they are dropped, and no candidate causes half of that: \
                  nothing is evicted"
@@ -155,14 +162,16 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
                 }
             );
         }
-        Record::EvictionCalledOff { workload } => tracing::warn!(
-            event = "eviction_called_off",
-            workload,
+        Record::EvictionCalledOff { workload } => log_named!(
+            warn,
+            "eviction_called_off",
+            names.of(workload),
             "the workload got SIGTERM and no SIGKILL follows: observe mode is in force"
         ),
-        Record::EvictionLeft { workload } => tracing::warn!(
-            event = "shutdown",
-            workload,
+        Record::EvictionLeft { workload } => log_named!(
+            warn,
+            "shutdown",
+            names.of(workload),
             "the workload got SIGTERM and no SIGKILL follows: the agent stops within the grace period"
         ),
         Record::EvictionAbandoned { pod, pod_uid, reason } => tracing::warn!(
@@ -180,47 +189,62 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
             suppressed,
             "this eviction cannot be reported to the API server now: the kubelet may start the pod again"
         ),
-        Record::PodUnknown { pod_uid } => tracing::warn!(
-            event = "pod_unknown",
+        Record::PodUnknown { pod_uid } => log_named!(
+            warn,
+            "pod_unknown",
+            names.of_uid(pod_uid),
             pod_uid,
             suppressed,
             "the API server does not know this pod: it is evicted without a report there"
         ),
-        Record::EvictionSettled { pod_uid, verdict } => settled(pod_uid, verdict),
+        Record::EvictionSettled { pod_uid, verdict } => settled(pod_uid, verdict, names),
         _ => {}
     }
 }
 
-fn settled(pod_uid: &str, verdict: &Verdict) {
+fn settled(pod_uid: &str, verdict: &Verdict, names: &Names) {
+    let name = || names.of_uid(pod_uid);
     match verdict {
-        Verdict::Refused(reason) => tracing::warn!(
-            event = "eviction_refused",
+        Verdict::Refused(reason) => log_named!(
+            warn,
+            "eviction_refused",
+            name(),
             pod_uid,
             reason,
             "the pod's processes were ended; the pod stays at the API server, and the kubelet starts it again"
         ),
-        Verdict::Delayed(reason) => tracing::warn!(
-            event = "eviction_delayed",
+        Verdict::Delayed(reason) => log_named!(
+            warn,
+            "eviction_delayed",
+            name(),
             pod_uid,
             reason,
             "the eviction of this pod is not reported to the API server yet: the agent retries"
         ),
         Verdict::Done(Some(note)) => {
-            tracing::warn!(event = "eviction_note", pod_uid, note, "the pod was evicted, with a deviation");
+            log_named!(warn, "eviction_note", name(), pod_uid, note, "the pod was evicted, with a deviation");
         }
-        Verdict::GivenUp(reason) => tracing::error!(
-            event = "eviction_untold",
+        Verdict::GivenUp(reason) => log_named!(
+            error,
+            "eviction_untold",
+            name(),
             pod_uid,
             reason,
             "the pod could not be removed at the API server, and the agent does not retry: the kubelet starts it again"
         ),
-        Verdict::Restarted => tracing::warn!(
-            event = "eviction_restarted",
+        Verdict::Restarted => log_named!(
+            warn,
+            "eviction_restarted",
+            name(),
             pod_uid,
             "the kubelet has restarted this pod before the API server knew of the eviction: it runs, and stays"
         ),
         Verdict::Accepted | Verdict::Gone | Verdict::NoAnswer(_) | Verdict::Done(None) => {}
     }
+}
+
+fn known(workload: Option<&str>, names: &Names) -> Name {
+    workload.map(|workload| names.of(workload)).unwrap_or_default()
 }
 
 const fn message(action: Action) -> &'static str {
@@ -232,16 +256,16 @@ const fn message(action: Action) -> &'static str {
     }
 }
 
-fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order: Order<'_>) {
+fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order: Order<'_>, names: &Names) {
     let StartedEviction { met, victim, .. } = trigger;
     let reclaim = trigger.reclaim.as_ref();
     let workload = &victim.candidate.workload;
     let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
-    tracing::warn!(
-        event = "eviction",
-        workload = eviction.workload,
+    log_named!(
+        warn,
+        "eviction",
+        eviction.name.clone(),
         workload_id = eviction.cgroup.0,
-        pod = eviction.pod,
         qos_class = workload.qos.as_str(),
         priority = workload.pod.as_ref().map(|pod| pod.priority()),
         signal = met.threshold.signal.as_str(),
@@ -267,7 +291,7 @@ fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order
         explanation = victim.explanation(order),
         benefit = trigger.benefit.victim,
         passed_over = trigger.benefit.passed_over,
-        ranking = trigger.ranking_head(),
+        ranking = trigger.ranking_head(names),
         "{}",
         message(eviction.action)
     );
@@ -275,11 +299,11 @@ fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order
 
 fn for_limit(eviction: &EvictionRecord<'_>) {
     let Trigger::Limit { cause, message: reason, measured } = eviction.trigger else { return };
-    tracing::warn!(
-        event = "eviction",
-        workload = eviction.workload,
+    log_named!(
+        warn,
+        "eviction",
+        eviction.name.clone(),
         workload_id = eviction.cgroup.0,
-        pod = eviction.pod,
         signal = cause.as_str(),
         kind = "limit",
         mode = eviction.action.mode().as_str(),
@@ -296,14 +320,16 @@ fn for_limit(eviction: &EvictionRecord<'_>) {
     );
 }
 
-fn ended_at(ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
+fn ended_at(ended: &Ended, at: Monotonic, available: Option<SignalValue>, names: &Names) {
+    let name = names.of(&ended.name);
     let took_ms = ended.took.as_secs_f64() * 1e3;
     match &ended.outcome {
         Outcome::Gone => {
             let of_bytes = available.filter(|value| value.signal.resource().is_bytes());
-            tracing::info!(
-                event = "eviction_done",
-                workload = ended.name,
+            log_named!(
+                info,
+                "eviction_done",
+                name,
                 killed_mono_ns = ended.killed.map(|killed| killed.0),
                 gone_mono_ns = at.0,
                 took_ms,
@@ -313,56 +339,22 @@ fn ended_at(ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
                 "the workload has no process left"
             );
         }
-        Outcome::Refused(reason) => tracing::warn!(
-            event = "eviction_refused",
-            workload = ended.name,
+        Outcome::Refused(reason) => log_named!(
+            warn,
+            "eviction_refused",
+            name,
             reason,
             took_ms,
             "no process was signalled; the agent tries the next candidate"
         ),
-        Outcome::Failed(reason) => tracing::error!(
-            event = "eviction_failed",
-            workload = ended.name,
+        Outcome::Failed(reason) => log_named!(
+            error,
+            "eviction_failed",
+            name,
             reason,
             took_ms,
             note = ended.note,
             "the eviction failed; the agent tries the next candidate"
         ),
     }
-}
-
-pub(super) fn oom_kill(record: &OomKillRecord<'_>, incident: Option<&str>, suppressed: u64) {
-    let kill = record.kill;
-    let (victim, trigger) = (record.victim.workload(), record.trigger.workload());
-    let is_trigger_known = record.is_trigger_known();
-    tracing::warn!(
-        event = "oom_kill",
-        incident,
-        victim_pid = kill.victim_pid.0,
-        victim_comm = kill.victim_comm.as_ref().map(ToString::to_string),
-        victim_workload = victim,
-        victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
-        pod = record.pod,
-        container = record.victim.container(),
-        container_name = record.container_name,
-        uid = kill.uid,
-        total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
-        anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
-        file_rss_bytes = kill.file_rss.map(|bytes| bytes.0),
-        shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
-        pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
-        oom_score_adj = kill.oom_score_adj,
-        constraint = kill.constraint.map(OomConstraint::as_str),
-        limit_workload = record.limit.as_ref().and_then(|limit| limit.workload.as_deref()),
-        limit_cgroup_id = record.limit.as_ref().and_then(|limit| limit.cgroup_id),
-        source = record.source,
-        trigger_pid = is_trigger_known.then_some(kill.trigger_pid.0),
-        trigger_comm = is_trigger_known.then(|| tracing::field::display(&kill.trigger_comm)),
-        trigger_workload = trigger,
-        trigger_cgroup_id = record.trigger.id.map(|id| id.0),
-        marked_mono_ns = kill.marked_at_ns,
-        at_mono_ns = kill.at_ns,
-        suppressed,
-        "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
-    );
 }

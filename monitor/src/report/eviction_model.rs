@@ -12,7 +12,8 @@ pub(super) fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
     let mode = record.action.mode();
     let enforcing = mode == Mode::Enforce;
     let eviction = Eviction {
-        pod: record.pod.clone(),
+        pod: record.name.full_pod(),
+        name: record.name.clone().identity(),
         pod_uid: record.pod_uid.map(|uid| uid.0.clone()),
         labels: record.labels.clone(),
         signal: record.trigger.cause().as_str().to_owned(),
@@ -57,6 +58,7 @@ pub(super) fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
 fn reclaim_model(attempt: &ReclaimAttempt) -> Reclaim {
     Reclaim {
         workload: attempt.workload.clone(),
+        name: None,
         requested_bytes: attempt.requested.0,
         freed_bytes: Some(attempt.freed.0),
         available_before_bytes: Some(attempt.available_before.0),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use node_pressure_state::Name;
+
 use crate::actions::{Action, ReclaimAttempt, Started};
 use crate::eviction::MetThreshold;
 use crate::eviction::decider::{Decider, RecordedTurn};
@@ -9,6 +11,7 @@ use crate::eviction::evicted::Cause;
 use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::RawJson;
+use crate::runtime::Names;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::{PodUid, WorkloadUsage};
 
@@ -19,8 +22,7 @@ const RANKING_SHOWN: usize = 5;
 pub struct EvictionRecord<'r> {
     pub workload: &'r str,
     pub cgroup: CgroupId,
-    /// `namespace/name`.
-    pub pod: Option<String>,
+    pub name: Name,
     pub pod_uid: Option<&'r PodUid>,
     pub labels: BTreeMap<String, String>,
     pub action: Action,
@@ -62,11 +64,16 @@ pub struct BenefitReport {
 
 impl BenefitReport {
     /// Returns what the last pick of the decider found about the victim at `place` and the candidates before it.
-    pub fn of(decider: &Decider<WorkloadUsage>, place: usize, ranking: &[Ranked<WorkloadUsage>]) -> Self {
+    pub fn of(
+        decider: &Decider<WorkloadUsage>,
+        place: usize,
+        ranking: &[Ranked<WorkloadUsage>],
+        names: &Names,
+    ) -> Self {
         let words = |place| decider.worth_at(place).map(Worth::words);
         let before = ranking.iter().take(place).enumerate();
         let named =
-            before.filter_map(|(place, ranked)| Some(format!("{} {}", ranked.candidate.workload.name, words(place)?)));
+            before.filter_map(|(place, ranked)| Some(format!("{} {}", shown_name(ranked, names), words(place)?)));
         let shown: Vec<String> = named.take(RANKING_SHOWN).collect();
         let more = place.saturating_sub(shown.len());
         let passed_over = match (shown.is_empty(), more) {
@@ -102,12 +109,16 @@ pub struct StartedEviction {
 
 impl StartedEviction {
     /// The names of the first candidates.
-    pub fn ranking_head(&self) -> String {
+    pub fn ranking_head(&self, names: &Names) -> String {
         let head = self.ranking.iter().take(RANKING_SHOWN);
-        let names: Vec<&str> = head.map(|ranked| ranked.candidate.workload.name.as_str()).collect();
+        let names: Vec<String> = head.map(|ranked| shown_name(ranked, names)).collect();
         match self.ranking.len().saturating_sub(RANKING_SHOWN) {
             0 => names.join(", "),
             more => format!("{}, and {more} more", names.join(", ")),
         }
     }
+}
+
+fn shown_name(ranked: &Ranked<WorkloadUsage>, names: &Names) -> String {
+    names.of_workload(&ranked.candidate.workload).display
 }

@@ -25,13 +25,13 @@ impl Reporter {
         let workload = &victim.candidate.workload;
         let order = Order::of(&state.config.policy, met.threshold.signal.resource());
         self.renew_evidence(state, now);
-        let (pod, labels) = state.sensors.pod_named(workload.kind.pod_uid());
+        let (_, labels) = state.sensors.pod_named(workload.kind.pod_uid());
         // Numbers and texts always serialize.
         let policy = RawJson::of(&RecordedRules::of(rules)).ok();
         let record = EvictionRecord {
             workload: &workload.name,
             cgroup: workload.id,
-            pod,
+            name: self.names.of_workload(workload),
             pod_uid: workload.kind.pod_uid(),
             labels,
             action: started.action,
@@ -69,7 +69,7 @@ impl Reporter {
         let record = EvictionRecord {
             workload: &above.workload,
             cgroup: above.id,
-            pod: Some(above.pod.clone()),
+            name: self.names.of(&above.workload),
             pod_uid: Some(&above.uid),
             labels,
             action: started.action,

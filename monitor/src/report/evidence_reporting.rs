@@ -67,7 +67,7 @@ impl Reporter {
         let meminfo = std::fs::read_to_string(config.proc_root.join("meminfo"));
         let stalls_seconds = growth.as_ref().map(|growth| growth.span.as_secs_f64());
         let Growth { stalls, inodes: inode_growth, .. } = growth.unwrap_or_default();
-        let figures = Incident {
+        let mut figures = Incident {
             memory: meminfo.ok().map(|text| evidence::memory(&text)),
             pressure: sensors.pressure.reports().iter().map(pressure).collect(),
             top_consumers,
@@ -78,6 +78,8 @@ impl Reporter {
             stalls_seconds,
             ..Incident::default()
         };
+        let names = sensors.names();
+        figures.name_rows(|workload, cgroup| names.identity(workload, cgroup));
         let at = Monotonic::now();
         self.recorder.evidence = Some(Evidence { at, took: at.since(begun), figures });
     }

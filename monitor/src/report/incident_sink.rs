@@ -23,6 +23,7 @@ use crate::incidents::sample_ring::SampleRing;
 use crate::incidents::writer::JournalReport;
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::kernel::Event;
+use crate::runtime::Names;
 use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 
 /// Incidents that wait for further victims keep the evidence of their first record; the oldest beyond this number lose it.
@@ -132,9 +133,9 @@ impl Recorder {
     }
 
     /// Takes the record into its incident. Returns the id of the incident of an OOM kill.
-    pub(super) fn note(&mut self, record: &Record<'_>, now: Monotonic) -> Option<String> {
+    pub(super) fn note(&mut self, record: &Record<'_>, names: &Names, now: Monotonic) -> Option<String> {
         match *record {
-            Record::Eviction(eviction) => self.begin_eviction(eviction, now),
+            Record::Eviction(eviction) => self.begin_eviction(eviction, names, now),
             Record::EvictionEnded { ended, at, available } => self.end_eviction(ended, at, available, now),
             Record::EvictionSettled { pod_uid, verdict } => self.settle_eviction(pod_uid, verdict, now),
             Record::SwapFallsShort { waited, why, .. } if !waited.is_zero() => {
@@ -158,13 +159,20 @@ impl Recorder {
     }
 
     /// Records an OOM kill's incident. Returns the kill if this is the incident's first record.
-    pub(super) fn record_assembled(&mut self, assembled: Assembled, mode: Mode, now: Monotonic) -> Option<OomKill> {
+    pub(super) fn record_assembled(
+        &mut self,
+        assembled: Assembled,
+        names: &Names,
+        mode: Mode,
+        now: Monotonic,
+    ) -> Option<OomKill> {
         // Keep the evidence of the first record: it is closer to the time of the kill.
         let first = self.take_incomplete(&assembled.id);
         let mut incident =
             first.unwrap_or_else(|| self.incident(Kind::OomKill, assembled.id.clone(), assembled.at, mode));
-        incident.summary = text::summary_of_oom_kill(&assembled.kill);
         incident.oom_kill = Some(assembled.kill);
+        incident.name_rows(|workload, cgroup| names.identity(workload, cgroup));
+        incident.summary = incident.oom_kill.as_ref().map(text::summary_of_oom_kill).unwrap_or_default();
         incident.steps = assembled.steps;
         let reported = (!assembled.again).then(|| {
             self.count_and_log(&incident, now);
@@ -178,7 +186,7 @@ impl Recorder {
         reported.flatten()
     }
 
-    fn begin_eviction(&mut self, record: &EvictionRecord<'_>, now: Monotonic) {
+    fn begin_eviction(&mut self, record: &EvictionRecord<'_>, names: &Names, now: Monotonic) {
         let mode = record.action.mode();
         // A hard threshold may cut the grace period of a running eviction short: that is one incident, not two.
         let earlier = self.underway.remove(&record.cgroup);
@@ -217,6 +225,7 @@ impl Recorder {
         if let Some((trigger, order)) = trigger {
             put_ranking(&mut incident, trigger, order);
         }
+        incident.name_rows(|workload, cgroup| names.identity(workload, cgroup));
         let signal = trigger.and_then(|_| self.eviction_history(&incident));
         if earlier.is_none() {
             self.count_and_log(&incident, now);

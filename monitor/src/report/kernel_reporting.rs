@@ -16,6 +16,7 @@ impl Reporter {
     /// `oom_score_adj` was written.
     pub fn report_kernel_events(&mut self, sensors: &mut Sensors, mut on_write: impl FnMut(Pid), now: Monotonic) {
         let (mut events, mut oom_kills) = sensors.events.take();
+        self.names = sensors.names();
         sensors.settle_oom_kills(&mut oom_kills, now);
         for event in events.drain(..) {
             if let Event::OomScoreAdj { pid, .. } = event {
@@ -87,14 +88,15 @@ impl Reporter {
         victim.workload = victim.workload.or_else(|| by_counter.cloned());
         note_path(sensors, &victim);
         self.count_kill(sensors, victim.workload.as_deref());
-        let of_container = |id: &String| sensors.container_name(victim.workload.as_deref(), id);
+        let names = sensors.names();
+        let trigger = place(sensors, Some(kill.trigger_cgroup), as_seen);
         let record = OomKillRecord {
             kill,
             source: sensors.oom_kills.source(),
             limit: kill.limit_cgroup.map(|id| limit(sensors, place(sensors, Some(id), as_seen))),
-            pod: victim.workload.as_deref().and_then(|workload| sensors.pod_of(workload)),
-            container_name: victim.container().as_ref().and_then(of_container),
-            trigger: place(sensors, Some(kill.trigger_cgroup), as_seen),
+            victim_name: victim.name(&names),
+            trigger_name: trigger.name(&names),
+            trigger,
             victim,
         };
         self.report(&Record::OomKill(&record), now);

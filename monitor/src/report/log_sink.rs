@@ -1,21 +1,19 @@
 //! The log line of each record. The values of `event` and the field names are interfaces.
 
 use super::eviction_log;
-use super::record::{MetFigures, ReclaimRecord, Record, Start};
+use super::record::{MetFigures, Record, Start};
+use super::workload_log;
 use crate::actions::Restored as ScoresRestored;
-use crate::actions::oom_score::Drift;
 use crate::config::Mode;
 use crate::eviction::no_execute::News;
-use crate::eviction::proactive_reclaim::ReclaimOutcome;
-use crate::kernel::{Event, ReclaimKind};
-use crate::runtime::{CollectEnd, Collected, Stopped};
+use crate::runtime::{CollectEnd, Collected, Names};
 use crate::units::Monotonic;
 
 /// Names and refusals shown of a garbage collection.
 const SHOWN: usize = 10;
 
 /// Writes the record's log line, if it has one. `incident` is the id of the incident that the record belongs to.
-pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64) {
+pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, suppressed: u64) {
     match *record {
         Record::Ready => tracing::info!(event = "ready", "the agent listens and samples"),
         Record::Stopped => tracing::info!(event = "shutdown", "the agent has stopped"),
@@ -41,7 +39,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::RefaultsOnly { .. }
         | Record::ThresholdUnarmed { .. }
         | Record::ThresholdArmed { .. }
-        | Record::BudgetSpent { .. } => eviction_log::write(record, suppressed),
+        | Record::BudgetSpent { .. } => eviction_log::write(record, names, suppressed),
         Record::ThresholdMet { met, wakeup, sampled } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             tracing::warn!(
@@ -86,7 +84,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
             "system daemons exceed the memory that is reserved for them by {}",
             daemons.above
         ),
-        Record::Reclaim(reclaim) => reclaimed(reclaim),
+        Record::Reclaim(reclaim) => workload_log::reclaimed(reclaim, names),
         Record::NoExecuteTaint { condition, news } => {
             let (reason, words) = no_execute(news);
             tracing::warn!(event = "no_execute", condition = condition.as_str(), reason, "{words}");
@@ -103,11 +101,12 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
             age_seconds = age.as_secs(),
             "the node was in maintenance when the API server last answered: soft evictions wait no longer"
         ),
-        Record::KernelEvent { event, workload } => kernel_event(event, workload, suppressed),
-        Record::OomKill(kill) => eviction_log::oom_kill(kill, incident, suppressed),
-        Record::OomKillsCounted { workload, kills } => tracing::warn!(
-            event = "oom_kills_counted",
-            workload,
+        Record::KernelEvent { event, workload } => workload_log::kernel_event(event, workload, names, suppressed),
+        Record::OomKill(kill) => workload_log::oom_kill(kill, incident, suppressed),
+        Record::OomKillsCounted { workload, kills } => workload_log::log_named!(
+            warn,
+            "oom_kills_counted",
+            names.of(workload),
             kills,
             "the kernel's OOM killer ended processes of this workload"
         ),
@@ -129,7 +128,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         Record::SourceChanged { signal, from, to, reason } => {
             tracing::warn!(event = "source_changed", signal, from, to, reason, "the source of {signal} is now {to}");
         }
-        Record::OomScoreDrift { drift, mode } => oom_score_drift(drift, mode, suppressed),
+        Record::OomScoreDrift { drift, mode } => workload_log::oom_score_drift(drift, mode, names, suppressed),
         Record::OwnOomScore { found } => tracing::warn!(
             event = "own_oom_score_adj",
             found,
@@ -138,7 +137,7 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         ),
         Record::OomScoresRestored(restored) => log_restored_scores(restored),
         Record::GarbageCollected(collected) => garbage_collected(collected),
-        Record::PodStopped(stopped) => pod_stopped(stopped),
+        Record::PodStopped(stopped) => workload_log::pod_stopped(stopped, names),
         Record::RuntimeFound { runtime, socket } => {
             let socket = socket.display();
             tracing::info!(event = "container_runtime", runtime, %socket, "the container runtime answers");
@@ -221,52 +220,6 @@ fn started(start: &Start<'_>) {
     }
 }
 
-fn reclaimed(reclaim: ReclaimRecord<'_>) {
-    let outcome = reclaim.outcome().as_str();
-    match reclaim {
-        ReclaimRecord::Ended(attempt) => {
-            let message = match attempt.outcome {
-                ReclaimOutcome::Sufficed => "the workload gave back enough memory: no workload is evicted",
-                ReclaimOutcome::TimedOut => "the workload did not give back enough memory in time: evicting",
-                ReclaimOutcome::Refused => "the kernel refused to reclaim memory: evicting",
-                ReclaimOutcome::Insufficient | ReclaimOutcome::Skipped => "the workload gave back too little memory",
-            };
-            tracing::warn!(
-                event = "reclaim",
-                workload = attempt.workload,
-                workload_id = attempt.id.0,
-                outcome,
-                requested_bytes = attempt.requested.0,
-                freed_bytes = attempt.freed.0,
-                available_before_bytes = attempt.available_before.0,
-                available_after_bytes = attempt.available_after.0,
-                took_ms = attempt.took.as_secs_f64() * 1e3,
-                "{message}"
-            );
-        }
-        ReclaimRecord::Futile { met, futile } => tracing::info!(
-            event = "reclaim",
-            signal = met.threshold.signal.as_str(),
-            outcome,
-            reason = futile.as_str(),
-            available_before_bytes = met.value.available,
-            "no workload is asked to give back memory: it cannot help"
-        ),
-        ReclaimRecord::Refused { workload, reason } => {
-            tracing::warn!(event = "reclaim", workload, outcome, reason, "memory.reclaim cannot be written: evicting");
-        }
-        ReclaimRecord::DryRun { met, workload, requested } => tracing::warn!(
-            event = "reclaim",
-            workload,
-            mode = Mode::Observe.as_str(),
-            outcome,
-            requested_bytes = requested.0,
-            available_before_bytes = met.value.available,
-            "observe mode: the workload would be asked to give back memory before one is evicted"
-        ),
-    }
-}
-
 /// The reason of the event and of the log line, and the message.
 pub(super) fn no_execute(news: &News) -> (&'static str, &str) {
     match news {
@@ -274,68 +227,6 @@ pub(super) fn no_execute(news: &News) -> (&'static str, &str) {
         News::Set(words) => ("NoExecuteTaintSet", words),
         News::Refused(words) => ("NoExecuteTaintRefused", words),
     }
-}
-
-fn kernel_event(event: &Event, workload: &str, suppressed: u64) {
-    match event {
-        Event::Stall(stall) => tracing::info!(
-            event = "stall",
-            workload,
-            kind = reclaim_kind(stall.kind),
-            pid = stall.pid.0,
-            comm = %stall.comm,
-            duration_ms = std::time::Duration::from_nanos(stall.duration_ns).as_secs_f64() * 1e3,
-            reclaimed_pages = stall.reclaimed_pages,
-            at_mono_ns = stall.at_ns,
-            suppressed,
-            "a task stalled in reclaim"
-        ),
-        Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => tracing::debug!(
-            event = "oom_mark",
-            victim_pid = victim_pid.0,
-            trigger_pid = trigger_pid.0,
-            at_mono_ns = at_ns,
-            "the OOM killer marked a process"
-        ),
-        Event::KswapdWake { at_ns, node, order } => {
-            tracing::debug!(event = "kswapd_wake", node, order, at_mono_ns = at_ns, "the kernel woke kswapd");
-        }
-        Event::DirectReclaim { at_ns, pid, .. } => {
-            tracing::debug!(event = "direct_reclaim", pid = pid.0, at_mono_ns = at_ns, "a task entered direct reclaim");
-        }
-        Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => tracing::debug!(
-            event = "oom_score_adj_update",
-            pid = pid.0,
-            %comm,
-            oom_score_adj = adj,
-            writer_pid = writer_pid.0,
-            at_mono_ns = at_ns,
-            "a process wrote oom_score_adj"
-        ),
-    }
-}
-
-/// The value of the label and field `kind`.
-const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
-    match kind {
-        ReclaimKind::Direct => "direct",
-        ReclaimKind::Memcg => "memcg",
-    }
-}
-
-fn oom_score_drift(drift: &Drift, mode: Mode, suppressed: u64) {
-    let (pid, found) = drift.example;
-    tracing::info!(
-        event = "oom_score_adj_drift",
-        workload = drift.workload,
-        expected = drift.expected,
-        found,
-        pid = pid.0,
-        processes = drift.processes,
-        enforcing = mode == Mode::Enforce,
-        suppressed,
-        "oom_score_adj differs from the value of the workload's QoS class"
-    );
 }
 
 fn garbage_collected(collected: &Collected) {
@@ -367,19 +258,6 @@ fn garbage_collected(collected: &Collected) {
             reason,
             "the container runtime refused to remove garbage"
         );
-    }
-}
-
-fn pod_stopped(stopped: &Stopped) {
-    let uid = stopped.uid.0.as_str();
-    let took_ms = stopped.took.as_secs_f64() * 1e3;
-    match &stopped.result {
-        Ok(containers) => {
-            tracing::info!(event = "pod_stopped", uid, containers, took_ms, "the container runtime stopped the pod");
-        }
-        Err(reason) => {
-            tracing::warn!(event = "pod_not_stopped", uid, %reason, took_ms, "the container runtime did not stop the pod");
-        }
     }
 }
 

@@ -42,12 +42,14 @@ pub mod stats;
 pub mod summary;
 mod summary_figures;
 mod turn_reporting;
+mod workload_log;
 
 use std::borrow::Cow;
 
 use crate::config::Threshold;
 use crate::eviction::decider::Unarmed;
 use crate::kernel::{Accounts, CgroupCounters, DeviceId, InodeCounters, KswapdCounters, ProbeStatistics, ProbeStatus};
+use crate::runtime::Names;
 use crate::units::{Bytes, CgroupId};
 
 pub use crate::sensors::figure_report::{
@@ -102,6 +104,7 @@ pub struct NodeReport {
     pub cluster: Option<ClusterReport>,
     /// The known pods of workloads.
     pub pods: Vec<PodInfo>,
+    pub names: Names,
 }
 
 #[derive(Debug, Clone, PartialEq)]

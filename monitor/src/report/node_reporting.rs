@@ -95,6 +95,7 @@ impl Reporter {
             incidents: self.recorder.counts(),
             cluster: cluster_report(state),
             pods: pod_infos(state),
+            names: state.sensors.names(),
         }
     }
 }

@@ -4,10 +4,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use node_pressure_state::Name;
+
 use crate::incidents::model::{self, Limit, Trigger, Victim};
 use crate::incidents::oom_assembly::{Kill, Mark};
 use crate::kernel::{CgroupPath, Event, OomKill};
 use crate::node::CgroupVersion;
+use crate::runtime::Names;
 use crate::sensors::Sensors;
 use crate::sensors::workload_scan::NO_WORKLOAD;
 use crate::units::{Bytes, CgroupId, Monotonic};
@@ -29,6 +32,11 @@ impl KillPlace {
     pub fn workload(&self) -> &str {
         self.workload.as_deref().unwrap_or(NO_WORKLOAD)
     }
+
+    pub fn name(&self, names: &Names) -> Name {
+        let workload = self.workload();
+        names.of_cgroup(workload, self.path.as_deref().unwrap_or(workload))
+    }
 }
 
 #[derive(Debug)]
@@ -39,9 +47,8 @@ pub struct OomKillRecord<'r> {
     pub victim: KillPlace,
     pub trigger: KillPlace,
     pub limit: Option<Limit>,
-    /// `namespace/name` of the victim's pod.
-    pub pod: Option<String>,
-    pub container_name: Option<String>,
+    pub victim_name: Name,
+    pub trigger_name: Name,
 }
 
 impl OomKillRecord<'_> {
@@ -54,7 +61,8 @@ impl OomKillRecord<'_> {
         let kill = self.kill;
         let trigger = || {
             let comm = kill.trigger_comm.to_string();
-            trigger_at(kill.trigger_pid.0, kill.trigger_tid.0, comm, &self.trigger)
+            let name = self.trigger_name.clone().identity();
+            Trigger { name, ..trigger_at(kill.trigger_pid.0, kill.trigger_tid.0, comm, &self.trigger) }
         };
         Kill {
             at: Monotonic(kill.at_ns),
@@ -80,9 +88,10 @@ impl OomKillRecord<'_> {
             comm: kill.victim_comm.map(|comm| comm.to_string()),
             uid: kill.uid,
             workload: place.workload.as_deref().map(str::to_owned),
+            name: self.victim_name.clone().identity(),
             container: place.container(),
-            container_name: self.container_name.clone(),
-            pod: self.pod.clone(),
+            container_name: self.victim_name.container.clone(),
+            pod: self.victim_name.full_pod(),
             cgroup: place.path.clone(),
             cgroup_id: place.id.map(|id| id.0),
             anon_bytes: size(kill.anon_rss),
@@ -121,6 +130,7 @@ fn trigger_at(pid: i32, tid: i32, comm: String, place: &KillPlace) -> Trigger {
         tid: Some(tid),
         comm: Some(comm),
         workload: place.workload.as_deref().map(str::to_owned),
+        name: None,
         container: place.container(),
         cgroup: place.path.clone(),
         cgroup_id: place.id.map(|id| id.0),
@@ -176,6 +186,7 @@ pub(super) fn limit(sensors: &Sensors, place: KillPlace) -> Limit {
         limit_bytes: number(limit).filter(|limit| *limit < 1 << 62),
         usage_bytes: number(usage),
         cgroup_id: place.id.map(|id| id.0),
+        name: place.name(&sensors.names()).identity(),
         workload: place.workload.as_deref().map(str::to_owned),
         cgroup: place.path,
     }

@@ -2,19 +2,22 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
+use node_pressure_state::Name;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::actions::{Action, ReclaimAttempt, Started};
-use crate::eviction::decider::{ArmedBy, EvictionEnd, RecordedTurn, SwapLimit, Unarmed};
+use crate::eviction::Assessment;
+use crate::eviction::decider::{ArmedBy, EvictionEnd, Note, RecordedTurn, SwapLimit, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::{OomKill, Victim};
 use crate::node::other_killers::{Acts, Killer, OtherKiller};
 use crate::report::eviction_report::{BenefitReport, StartedEviction, Trigger};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
+use crate::report::turn_reporting::first_acted_on;
 use crate::report::{Health, Metrics, Publications, Recorder, Reporter, logging};
 use crate::workloads::{Workload, WorkloadUsage, fixtures};
 
@@ -289,7 +292,13 @@ fn log_metric_and_incident_of_an_eviction_agree() {
         let record = EvictionRecord {
             workload: "w",
             cgroup: crate::units::CgroupId(7),
-            pod: Some("ns/name".to_owned()),
+            name: Name {
+                workload: "w".to_owned(),
+                namespace: Some("ns".to_owned()),
+                pod: Some("name".to_owned()),
+                owner: Some("Job/name".to_owned()),
+                ..Name::default()
+            },
             pod_uid: None,
             labels: BTreeMap::new(),
             action,
@@ -312,6 +321,9 @@ fn log_metric_and_incident_of_an_eviction_agree() {
             ("pod", "pod"),
         ] {
             assert_eq!(fields[field], eviction[of_incident].as_str().unwrap(), "{field} of {action:?}: {fields:?}");
+        }
+        for (field, expected) in [("namespace", "ns"), ("owner", "Job/name")] {
+            assert_eq!((fields[field].as_str(), &eviction["name"][field]), (expected, &expected.into()), "{field}");
         }
         assert_eq!(fields["available_bytes"], eviction["availableBytes"].to_string());
         assert_eq!(fields["ranking"], "w");
@@ -376,4 +388,14 @@ fn beside_a_kubelet_no_event_about_the_node_has_the_kubelets_reason() {
     fixture.reporter.report(&Record::OomIncident(&kill), Monotonic(1));
     let reasons: Vec<&str> = fixture.reporter.take_events().iter().map(|event| event.reason).collect();
     assert_eq!(reasons, ["MonitorHasInsufficientMemory", "OOMKilling"]);
+}
+
+#[test]
+fn no_reclaim_is_reported_for_a_threshold_that_evicts_nothing() {
+    let assessment = Assessment { met: vec![met()], ..Assessment::default() };
+    let deferred = |threshold| [Note::Deferred { threshold }];
+    let is_acted_on = |unarmed: &[_], notes: &[Note]| first_acted_on(&assessment, unarmed, notes).is_some();
+    assert!(is_acted_on(&[], &[]) && is_acted_on(&[], &deferred(1)));
+    assert!(!is_acted_on(&[], &deferred(0)), "deferred");
+    assert!(!is_acted_on(&[(0, met().threshold, Unarmed::Present { available: 0 })], &[]), "not armed");
 }

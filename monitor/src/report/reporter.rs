@@ -17,6 +17,7 @@ use crate::config::{Mode, Threshold};
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
 use crate::incidents::writer;
+use crate::runtime::Names;
 use crate::sensors::Sensors;
 use crate::sensors::control_plane::SoftEvictions;
 use crate::sensors::figure_report::DaemonsReport;
@@ -44,6 +45,8 @@ pub struct Outlets {
 pub struct Reporter {
     pub outlets: Outlets,
     pub recorder: Recorder,
+    /// The names as of this turn.
+    pub(super) names: Names,
     status: NodeStatusSink,
     conditions: ConditionLog,
     limits: LogLimits,
@@ -70,6 +73,7 @@ impl Reporter {
         Self {
             outlets,
             recorder,
+            names: Names::default(),
             status: NodeStatusSink::default(),
             conditions: ConditionLog::default(),
             limits: LogLimits::default(),
@@ -88,7 +92,7 @@ impl Reporter {
 
     /// Reports a record to every sink. Returns whether the rate limit admitted its log line.
     pub fn report(&mut self, record: &Record<'_>, now: Monotonic) -> bool {
-        let incident = self.recorder.note(record, now);
+        let incident = self.recorder.note(record, &self.names, now);
         let suppressed = self.limits.admit(record, now);
         if suppressed.is_some() || LogLimits::is_counted_always(record) {
             metrics_sink::count(record, &self.outlets.metrics);
@@ -97,7 +101,7 @@ impl Reporter {
             self.outlets.publications.outdate();
         }
         let Some(suppressed) = suppressed else { return false };
-        log_sink::write(record, incident.as_deref(), suppressed);
+        log_sink::write(record, &self.names, incident.as_deref(), suppressed);
         if let Some(events) = &mut self.events {
             events.note(record);
         }
@@ -293,7 +297,7 @@ impl Reporter {
     /// The caller must refresh the evidence first.
     pub fn report_oom_incidents(&mut self, all: bool, mode: Mode, now: Monotonic) {
         for assembled in self.recorder.assembled(all, now) {
-            if let Some(kill) = self.recorder.record_assembled(assembled, mode, now) {
+            if let Some(kill) = self.recorder.record_assembled(assembled, &self.names, mode, now) {
                 self.report(&Record::OomIncident(&kill), now);
             }
         }

@@ -160,11 +160,11 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         let ClassReport { qos_class, count, working_set, largest, .. } = class;
         page.row("workloads", &format!("{qos_class:<10} {count:>4} {working_set:>11}"));
         for (name, bytes) in largest {
-            page.largest("workloads", *bytes, name);
+            page.largest("workloads", *bytes, &node.names.of(name).display);
         }
     }
     if !node.protected.is_empty() {
-        let names: Vec<_> = node.protected.iter().map(|name| name.rsplit('/').next().unwrap_or(name)).collect();
+        let names: Vec<_> = node.protected.iter().map(|path| node.names.of(path).display).collect();
         let text = format!("protected  {:>4} {}", names.len(), names.join(", "));
         page.row("workloads", &text);
     }

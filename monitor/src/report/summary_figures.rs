@@ -7,10 +7,13 @@ use super::{DaemonsReport, ExhaustionReport, FilesystemReport, RoleReport, SwapR
 use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
 use crate::incidents::text::text_page::{self, WIDTH, clean, columns};
+use crate::runtime::Names;
 use crate::units::{Bytes, Signal, float, format_go_duration};
 
 /// Maximum number of filesystems shown. The one that runs out soonest comes first.
 const FILESYSTEMS_SHOWN: usize = 5;
+/// A rate that was measured over seconds says nothing about a time beyond this many seconds (one hour).
+const FORESEEABLE: f64 = 3_600.0;
 /// A time until exhaustion beyond this many seconds (one year) counts as infinite.
 const FAR: f64 = 365.0 * 86_400.0;
 /// Start of the text column.
@@ -97,9 +100,10 @@ pub(super) fn swap(swap: &SwapReport) -> String {
 }
 
 pub(super) fn exhaustion(page: &mut Page, node: &NodeReport) {
-    // Most signals other than `memory.available` never fall: show one only if it runs out within a year.
-    let is_shown =
-        |report: &&ExhaustionReport| report.signal == Signal::MemoryAvailable.as_str() || report.seconds <= FAR;
+    // Most signals other than `memory.available` never fall: show one only if it is about to run out.
+    let is_shown = |report: &&ExhaustionReport| {
+        report.signal == Signal::MemoryAvailable.as_str() || report.seconds <= FAR && soonest(report) <= FORESEEABLE
+    };
     for report in node.figures.exhaustion.iter().filter(is_shown) {
         page.wrapped("exhaustion", &signal(report), 0, 2);
     }
@@ -109,7 +113,7 @@ pub(super) fn exhaustion(page: &mut Page, node: &NodeReport) {
     let soonest = |report: &FilesystemReport| report.seconds.unwrap_or(f64::INFINITY);
     filesystems.sort_by(|a, b| soonest(a).total_cmp(&soonest(b)).then_with(|| share_free(a).total_cmp(&share_free(b))));
     for report in filesystems.iter().take(FILESYSTEMS_SHOWN) {
-        page.wrapped("exhaustion", &filesystem(report), 0, 2);
+        page.wrapped("exhaustion", &filesystem(report, &node.names), 0, 2);
     }
     let more = filesystems.len().saturating_sub(FILESYSTEMS_SHOWN);
     if more > 0 {
@@ -117,10 +121,18 @@ pub(super) fn exhaustion(page: &mut Page, node: &NodeReport) {
     }
 }
 
+/// Returns the time until the first threshold is crossed or nothing is left. Thresholds that are met count as now.
+fn soonest(report: &ExhaustionReport) -> f64 {
+    report.thresholds.iter().map(|(_, seconds)| *seconds).fold(report.seconds, f64::min)
+}
+
 fn signal(report: &ExhaustionReport) -> String {
     let ExhaustionReport { signal, seconds, thresholds } = report;
     if *seconds > FAR {
         return format!("{signal} does not fall");
+    }
+    if soonest(report) > FORESEEABLE {
+        return format!("{signal} hardly falls");
     }
     let mut text = format!("{signal} is gone in {} at the present rate", time(*seconds));
     for (kind, seconds) in thresholds {
@@ -133,7 +145,7 @@ fn signal(report: &ExhaustionReport) -> String {
     text
 }
 
-fn filesystem(report: &FilesystemReport) -> String {
+fn filesystem(report: &FilesystemReport, names: &Names) -> String {
     let FilesystemReport { device, mount_point, kind, inodes, growth, seconds, makers } = report;
     let Some((total, free)) = inodes else {
         return format!("inodes on {mount_point} ({device}): {kind} has no fixed number of them");
@@ -142,7 +154,7 @@ fn filesystem(report: &FilesystemReport) -> String {
     if let (Some(growth), Some(seconds)) = (growth, seconds.filter(|seconds| *seconds <= FAR)) {
         let _ = write!(text, ", {growth:.1} fewer each second, none in {}", time(seconds));
         if let Some((workload, _)) = makers.first() {
-            let _ = write!(text, "; most by {workload}");
+            let _ = write!(text, "; most by {}", names.of(workload).display);
         }
     }
     text
@@ -209,6 +221,7 @@ fn time(seconds: f64) -> String {
         ..10.0 => (seconds * 10.0).round() / 10.0,
         ..600.0 => seconds.round(),
         ..86_400.0 => (seconds / 60.0).round() * 60.0,
+        ..129_600.0 => return "1 day".to_owned(),
         _ => return format!("{:.0} days", seconds / 86_400.0),
     };
     let text = format_go_duration(Duration::try_from_secs_f64(rounded).unwrap_or_default());

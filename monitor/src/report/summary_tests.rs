@@ -201,10 +201,10 @@ exhaustion  memory.available is gone in 2m11s at the present rate; hard threshol
 pressure    system   memory some 12.5% full 0.0%, cpu some 50.0%
             kubepods io some 1.0%
 workloads   BestEffort   20   300.0 MiB
-                              120.0 MiB  system.slice/nginx.service
-                                4.5 MiB  …s-besteffort-pod0b9c5d51_3a37_4d52_9d5e_2f9d4b0f8a11.slice
+                              120.0 MiB  nginx.service
+                                4.5 MiB  0b9c5d51-3a37-4d52-9d5e-2f9d4b0f8a11
             Guaranteed    2    64.0 MiB
-                               60.0 MiB  db.slice/db.service
+                               60.0 MiB  db.service
             protected     2 init.scope, ssh.service
 probes      2 of 3 attached: oom:mark_victim, vmscan:mm_vmscan_kswapd_wake
             missing xfs:xfs_create: this kernel has no such tracepoint (xfs is a module and not
@@ -281,8 +281,12 @@ thresholds ";
 }
 
 #[test]
-fn a_signal_that_does_not_fall_has_no_exhaustion() {
+fn a_signal_that_hardly_falls_has_no_exhaustion() {
     let mut node = node();
+    node.figures.exhaustion[0].seconds = 90_000.0;
+    assert!(render(Mode::Observe, &node).contains("memory.available is gone in 1 day at the present rate; hard"));
+    node.figures.exhaustion[0].thresholds.clear();
+    assert!(render(Mode::Observe, &node).contains("exhaustion  memory.available hardly falls\n"));
     node.figures.exhaustion[0].seconds = f64::INFINITY;
     node.figures.filesystems[2].seconds = Some(1e12);
     let text = render(Mode::Observe, &node);

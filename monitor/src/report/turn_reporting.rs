@@ -1,9 +1,9 @@
 //! Reports one turn of the loop, after its actions.
 
 use crate::actions::{Actions, Started};
-use crate::config::Mode;
-use crate::eviction::decider::{Choice, Decider, Note, Place, Recording, Rules};
-use crate::eviction::{MetThreshold, Observation};
+use crate::config::{Mode, Threshold};
+use crate::eviction::decider::{Choice, Decider, Note, Place, Recording, Rules, Unarmed};
+use crate::eviction::{Assessment, MetThreshold, Observation};
 use crate::sensors::local_storage_limits::Above;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
@@ -58,6 +58,17 @@ impl Turn {
     }
 }
 
+/// Returns the most urgent threshold for which the agent evicts: it is armed, and its evictions are not deferred.
+pub(super) fn first_acted_on<'a>(
+    assessment: &'a Assessment,
+    unarmed: &[(usize, Threshold, Unarmed)],
+    notes: &[Note],
+) -> Option<&'a MetThreshold> {
+    let is_unarmed = |met: &MetThreshold| unarmed.iter().any(|(place, ..)| *place == met.place);
+    let is_deferred = |met: &MetThreshold| notes.contains(&Note::Deferred { threshold: met.place });
+    assessment.to_act_on().into_iter().find(|met| !is_unarmed(met) && !is_deferred(met))
+}
+
 impl Reporter {
     /// Returns the turn's eviction for a threshold, with all facts that explain it. Called after the kill.
     pub fn started_eviction(
@@ -72,7 +83,7 @@ impl Reporter {
         let Place::Ranked(place) = choice.place else { return None };
         let ranking = decider.take_ranking();
         let victim = ranking.get(place)?.clone();
-        let benefit = BenefitReport::of(decider, place, &ranking);
+        let benefit = BenefitReport::of(decider, place, &ranking, &self.names);
         let key = (met.threshold.signal, victim.candidate.workload.id);
         if choice.is_dry_run && !self.dry_runs.is_due(key, turn.decided) {
             return None;
@@ -104,13 +115,11 @@ impl Reporter {
         pods_expected: usize,
         now: Monotonic,
     ) {
+        self.names = state.sensors.names();
         let decision = state.decision;
         let assessment = decision.assessment();
         self.report_thresholds(decision.armed(), assessment, &turn.observation, (turn.wakeup, turn.sampled), now);
-        let is_acted_on = |met: &&MetThreshold| {
-            decision.unarmed().iter().all(|(place, ..)| *place != met.place) && !decision.defers(met.place)
-        };
-        let first = || assessment.to_act_on().into_iter().find(is_acted_on);
+        let first = || first_acted_on(assessment, decision.unarmed(), &notes);
         let scarce = eviction.map(|eviction| &eviction.met).or_else(first).map(|met| met.threshold.signal);
         let is_reclaiming = state.config.mode == Mode::Enforce && !assessment.met.is_empty();
         if let Some(signal) = scarce.filter(|_| is_reclaiming) {

@@ -13,6 +13,7 @@ mod garbage_collection;
 mod garbage_plan;
 mod image_use;
 mod logs;
+mod names;
 mod observer;
 mod pod_stop;
 mod runtime_orders;
@@ -35,6 +36,7 @@ use runtime_state::Shared;
 pub use cri_client::CallError;
 pub use find::{Identity, identify};
 pub use garbage_plan::{Ages, Garbage, Step, Target, plan};
+pub use names::Names;
 pub use runtime_orders::{CollectEnd, CollectOrder, Collected, Counts, Event, IsEnough, StopError, StopOrder, Stopped};
 pub use runtime_snapshot::{
     Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos,
@@ -69,6 +71,11 @@ pub struct Viewer(Arc<Shared>);
 impl Viewer {
     pub fn view(&self) -> View {
         self.0.view()
+    }
+
+    /// Returns the snapshot of the view, without copying the rest.
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.0.snapshot()
     }
 }
 

@@ -70,6 +70,10 @@ impl Shared {
         lock(&self.0).clone()
     }
 
+    pub(super) fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        lock(&self.0).snapshot.clone()
+    }
+
     pub(super) fn set_snapshot(&self, snapshot: Snapshot) {
         let mut view = lock(&self.0);
         view.stores = snapshot.stores.clone();

@@ -107,24 +107,15 @@ mod tests {
     use super::*;
     use crate::node::Hierarchy;
     use crate::workloads::WorkloadTree;
+    use crate::workloads::fixtures::populate;
 
     #[test]
     fn a_kill_takes_the_place_of_a_grace_that_ends_soon() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("web.service");
-        fs::create_dir(&directory).unwrap();
+        populate(&directory, "7\n");
         let use_memory = |bytes: u64| fs::write(directory.join("memory.current"), format!("{bytes}\n")).unwrap();
         use_memory(8 << 20);
-        for (file, text) in [
-            ("memory.stat", "file 0\n"),
-            ("memory.min", "0\n"),
-            ("memory.low", "0\n"),
-            ("memory.max", "max\n"),
-            ("cgroup.events", "populated 1\n"),
-            ("cgroup.procs", "7\n"),
-        ] {
-            fs::write(directory.join(file), text).unwrap();
-        }
         let (version, memory) = (CgroupVersion::V2, root.path().to_owned());
         let hierarchy = Hierarchy { version, memory, freezer: None, hybrid: false };
         let mut tree = WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new());

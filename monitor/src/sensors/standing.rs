@@ -120,6 +120,7 @@ mod tests {
     use crate::config::Quirks;
     use crate::config::kubernetes_options::PodProtection;
     use crate::node::{CgroupVersion, Hierarchy};
+    use crate::workloads::fixtures::populate;
     use crate::workloads::{PodSpecs, WorkloadTree};
 
     /// Returns whether a pod counts as node-critical when its only process has this value.
@@ -127,20 +128,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (memory, processes) = (root.path().join("cgroup"), root.path().join("proc"));
         let pod = memory.join(format!("kubepods.slice/kubepods{class}-podu.slice"));
-        std::fs::create_dir_all(&pod).unwrap();
         std::fs::create_dir_all(processes.join("77")).unwrap();
         std::fs::write(processes.join("77/oom_score_adj"), format!("{value}\n")).unwrap();
-        for (name, text) in [
-            ("cgroup.procs", "77\n"),
-            ("cgroup.events", "populated 1\n"),
-            ("memory.current", "4096\n"),
-            ("memory.stat", "inactive_file 0\n"),
-            ("memory.min", "0\n"),
-            ("memory.low", "0\n"),
-            ("memory.max", "max\n"),
-        ] {
-            std::fs::write(pod.join(name), text).unwrap();
-        }
+        populate(&pod, "77\n");
         let hierarchy = Hierarchy { version: CgroupVersion::V2, memory, freezer: None, hybrid: false };
         let mut tree = WorkloadTree::new(hierarchy, processes.clone(), Vec::new());
         let changes = tree.scan().unwrap();

@@ -66,14 +66,8 @@ const LISTING_BYTES: usize = 8192;
 /// read; a cgroup below that is removed meanwhile is skipped.
 pub fn collect(directory: impl AsFd, monitors: Monitors, pids: &mut Vec<Pid>) -> std::io::Result<Listing> {
     append(directory.as_fd(), pids)?;
-    let mut below = Below::default();
-    let mut visit = |child: BorrowedFd<'_>| {
-        // The error of a cgroup below is ignored, because a cgroup is removed only after its processes have exited.
-        drop(append(child, pids));
-        false
-    };
-    below.any_of(directory.as_fd(), &monitors.names(&directory)?, DEPTH_LIMIT, &mut visit);
-    Ok(below.listing)
+    // The error of a cgroup below is ignored, because a cgroup is removed only after its processes have exited.
+    Ok(for_each_below(directory.as_fd(), monitors, |child| drop(append(child, pids)))?)
 }
 
 /// Returns the processes of the open cgroup alone.
@@ -161,13 +155,17 @@ pub(super) fn is_inhabited(directory: BorrowedFd<'_>, children: &[CString]) -> b
 
 /// Calls `visit` for each cgroup below `directory`, a parent before its children, within the limits of a list. Fails if `directory`
 /// cannot be listed. Skips a cgroup that is removed meanwhile.
-pub fn for_each_below(directory: BorrowedFd<'_>, mut visit: impl FnMut(BorrowedFd<'_>)) -> rustix::io::Result<Listing> {
+pub fn for_each_below(
+    directory: BorrowedFd<'_>,
+    monitors: Monitors,
+    mut visit: impl FnMut(BorrowedFd<'_>),
+) -> rustix::io::Result<Listing> {
     let mut visit = |child: BorrowedFd<'_>| {
         visit(child);
         false
     };
     let mut below = Below::default();
-    below.any_of(directory, &names(directory)?, DEPTH_LIMIT, &mut visit);
+    below.any_of(directory, &monitors.names(directory)?, DEPTH_LIMIT, &mut visit);
     Ok(below.listing)
 }
 

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::node::Hierarchy;
-use crate::workloads::WorkloadTree;
+use crate::workloads::{WorkloadTree, fixtures};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -12,21 +12,8 @@ pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Makes a populated cgroup with the files of v2.
 fn populate(root: &Path, path: &str) {
-    let directory = root.join(path);
-    fs::create_dir_all(&directory).unwrap();
-    for (file, text) in [
-        ("memory.current", "4096\n"),
-        ("memory.stat", "inactive_file 0\n"),
-        ("memory.min", "0\n"),
-        ("memory.low", "0\n"),
-        ("memory.max", "max\n"),
-        ("cgroup.events", "populated 1\n"),
-        ("cgroup.procs", "7\n"),
-    ] {
-        fs::write(directory.join(file), text).unwrap();
-    }
+    fixtures::populate(&root.join(path), "7\n");
 }
 
 fn fill(root: &Path, path: &str, many: usize) {

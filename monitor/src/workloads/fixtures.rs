@@ -1,5 +1,8 @@
 //! Workloads for the tests of all rooms.
 
+use std::fs;
+use std::path::Path;
+
 use crate::units::{Bytes, CgroupId};
 
 use super::{Kind, Outlook, Preference, QosClass, Workload, WorkloadUsage};
@@ -24,4 +27,21 @@ pub fn workload(name: &str) -> Workload {
 pub fn usage(workload: Workload, working_set: Bytes) -> WorkloadUsage {
     let outlook = Outlook::default();
     WorkloadUsage { workload: workload.into(), working_set, exact: true, other: None, outlook }
+}
+
+/// Makes a populated cgroup with the files of v2 and these processes, one a line.
+pub fn populate(directory: &Path, processes: &str) {
+    fs::create_dir_all(directory).unwrap();
+    for (file, text) in [
+        ("cgroup.procs", processes),
+        ("cgroup.kill", ""),
+        ("cgroup.events", "populated 1\n"),
+        ("memory.current", "4096\n"),
+        ("memory.stat", "inactive_file 0\n"),
+        ("memory.min", "0\n"),
+        ("memory.low", "0\n"),
+        ("memory.max", "max\n"),
+    ] {
+        fs::write(directory.join(file), text).unwrap();
+    }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::keyed_value;
 
-use super::cgroup_processes::{for_each_below, read};
+use super::cgroup_processes::{Monitors, for_each_below, read};
 
 /// Returns the OOM kills of the cgroup, and with `below` also those of the cgroups below it; `None` if the cgroup has no counter.
 /// The kernel counts only the processes of each cgroup itself: v1 in `memory.oom_control` (Linux 4.13), v2 in
@@ -19,7 +19,7 @@ pub(super) fn of(directory: impl AsFd, version: CgroupVersion, below: bool) -> O
     let mut kills = own(directory.as_fd())?;
     if below {
         // Listing fails if the cgroup is removed meanwhile.
-        let _unlisted = for_each_below(directory.as_fd(), |child| kills += own(child).unwrap_or(0));
+        let _unlisted = for_each_below(directory.as_fd(), Monitors::Included, |child| kills += own(child).unwrap_or(0));
     }
     Some(kills)
 }

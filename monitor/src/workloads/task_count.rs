@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::node::{CgroupVersion, Hierarchy};
 
-use super::cgroup_processes::for_each_below;
+use super::cgroup_processes::{Monitors, for_each_below};
 
 /// The count of the pids controller, which includes all cgroups below (v1: Linux 4.3, v2: 4.5).
 const CURRENT: &str = "pids.current";
@@ -38,7 +38,7 @@ fn count_listed(directory: BorrowedFd<'_>, version: CgroupVersion) -> Option<u64
     // The cgroups above a threaded cgroup do not list its threads, but they list its processes.
     let own = |directory: BorrowedFd<'_>| lines(directory, name).or_else(|| lines(directory, "cgroup.procs"));
     let mut count = own(directory)?;
-    let _unlisted = for_each_below(directory, |child| count += own(child).unwrap_or(0));
+    let _unlisted = for_each_below(directory, Monitors::Included, |child| count += own(child).unwrap_or(0));
     Some(count)
 }
 

@@ -15,7 +15,7 @@ struct Source {
     programs: &'static [&'static str],
     /// Directories of the unpacked archive that may hold the programs.
     inside: &'static [&'static str],
-    /// What to do when the variable is not set.
+    /// The error when the variable is not set.
     advice: &'static str,
 }
 

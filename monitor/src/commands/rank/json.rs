@@ -76,6 +76,9 @@ impl Threshold {
 struct Ranked<'a> {
     pod: FullName<'a>,
     uid: &'a str,
+    /// `kind/name` of the controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
     qos_class: &'static str,
     priority: i32,
     usage: Option<i64>,
@@ -93,6 +96,7 @@ impl<'a> Ranked<'a> {
         Self {
             pod: ranked.candidate.name(),
             uid: &ranked.candidate.pod.metadata.uid,
+            owner: ranked.candidate.pod.owner(),
             qos_class: facts.qos.as_str(),
             priority: facts.priority,
             usage: facts.usage.map(Amount::units),

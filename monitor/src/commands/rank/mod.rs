@@ -108,7 +108,7 @@ With --output json the answer is one object:
 
   {"signal", "node", "available", "capacity", "time",
    "thresholds": [{"threshold", "kind": "hard"|"soft", "gracePeriodSeconds", "quantity", "met"}],
-   "ranking": [{"pod", "uid", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
+   "ranking": [{"pod", "uid", "owner", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
    "first", "gracePeriodSeconds", "message"}
 
 with --preemption-for:

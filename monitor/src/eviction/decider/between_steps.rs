@@ -71,11 +71,6 @@ impl<C> Decider<C> {
         self.memory.renewal
     }
 
-    /// Returns whether the last turn has put off the evictions for the threshold at this place until a maintenance ends.
-    pub fn defers(&self, place: usize) -> bool {
-        self.turn.notes.iter().any(|note| matches!(note, Note::Deferred { threshold } if *threshold == place))
-    }
-
     /// Takes the notes of the last turn.
     pub fn notes(&mut self) -> std::vec::Drain<'_, Note> {
         self.turn.notes.drain(..)

@@ -1,9 +1,10 @@
 //! Advice, each point only if the record gives reason for it.
 
 use super::super::model::{Eviction, Incident, OomKill, Outcome, Stalls, Victim};
-use super::oom_text::{is_own, resident};
+use super::eviction_text;
+use super::oom_text::{is_own, resident, workload_of};
 use super::text_page::Page;
-use super::words::{bytes, capital, is_best_effort, name, name_or_unknown, noun, time};
+use super::words::{bytes, capital, is_best_effort, named, named_or_unknown, noun, time};
 
 /// Shares of the victim's memory, in percent, that decide on advice.
 const MOST: u64 = 70;
@@ -48,7 +49,7 @@ fn oom(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
         (_, Some(limit)) => points.push(format!(
             "The limit belongs to {}, which contains more than the victim: another workload may have filled it. Find the largest workloads \
              below it. Give each a limit of its own, or raise the shared limit.",
-            limit.cgroup.as_deref().map_or_else(|| "another cgroup".to_owned(), name)
+            limit.cgroup.as_deref().map_or_else(|| "another cgroup".to_owned(), |cgroup| named(cgroup, limit.name.as_ref()))
         )),
         (Some(_), None) if kill.source == "kmsg" && kill.trigger.is_none() => points.push(
             "The kernel suppressed its report: it prints at most ten in five seconds. Check the limits of the victim's pod and of the cgroups \
@@ -115,7 +116,9 @@ fn global(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
     let threshold = incident.signals.get("memory.available").and_then(|history| history.threshold);
     let threshold_words = threshold.map(|threshold| format!(" (now {})", bytes(threshold))).unwrap_or_default();
     let first = incident.ranking.iter().find(|place| place.place == Some(1));
-    let first = first.map(|place| format!(", beginning with {}", name(&place.workload))).unwrap_or_default();
+    let first = first
+        .map(|place| format!(", beginning with {}", named(&place.workload, place.name.as_ref())))
+        .unwrap_or_default();
     points.push(match incident.mode.as_str() {
         "observe" => format!(
             "The agent runs in observe mode. With `mode: enforce` it evicts whole workloads{first}, before the kernel picks a process."
@@ -132,7 +135,7 @@ fn global(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
         if used_more && victim != Some(largest.workload.as_str()) {
             points.push(format!(
                 "{} used most, {}, and was not killed: give it a limit.",
-                capital(&name(&largest.workload)),
+                capital(&named(&largest.workload, largest.name.as_ref())),
                 bytes(largest.working_set_bytes)
             ));
         }
@@ -144,8 +147,8 @@ fn other_parties(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total
     if let Some(of) = foreign {
         points.push(format!(
             "An allocation of {} failed, and a process of {} was killed for it. The last allocation says little about the largest workload.",
-            name_or_unknown(of.workload.as_deref()),
-            name_or_unknown(first.workload.as_deref())
+            named_or_unknown(of.workload.as_deref(), of.name.as_ref()),
+            workload_of(first)
         ));
     }
     if first.oom_score_adj.is_some_and(|adj| adj <= SPARED) {
@@ -172,7 +175,7 @@ fn other_parties(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total
 }
 
 fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
-    let of = name(&eviction.workload);
+    let of = eviction_text::victim(eviction);
     let key = |named: &str| {
         let place = incident.ranking.iter().find(|place| place.workload == eviction.workload);
         place.and_then(|place| place.keys.iter().find(|key| key.name == named)).map(|key| key.value.clone())
@@ -206,8 +209,9 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
         && freed < used / 2
     {
         let largest = incident.top_consumers.iter().find(|it| it.workload != eviction.workload);
-        let next =
-            largest.map(|it| format!(" {} is the next largest.", capital(&name(&it.workload)))).unwrap_or_default();
+        let next = largest
+            .map(|it| format!(" {} is the next largest.", capital(&named(&it.workload, it.name.as_ref()))))
+            .unwrap_or_default();
         points.push(format!("The eviction freed less than half of the victim's usage: other workloads still grow, or the victim's memory was shared.{next}"));
     }
     if eviction.reclaim.as_ref().is_some_and(|reclaim| reclaim.outcome == "timed_out") {

@@ -4,7 +4,7 @@ use crate::units::Signal;
 
 use super::super::model::{Eviction, Incident, Outcome, Place, SwapWait};
 use super::text_page::Page;
-use super::words::{bytes, capital, count, counted, name, signed_bytes, time};
+use super::words::{bytes, capital, count, counted, named, owner_and_uid, signed_bytes, time};
 
 /// The kind of an eviction for a limit of the pod, without a threshold of the node.
 const LIMIT: &str = "limit";
@@ -29,8 +29,8 @@ pub fn summary(eviction: &Eviction) -> String {
 }
 
 /// Names the victim's pod if it is known, else its workload.
-fn victim(eviction: &Eviction) -> String {
-    eviction.pod.as_ref().map_or_else(|| name(&eviction.workload), |pod| format!("pod {pod}"))
+pub fn victim(eviction: &Eviction) -> String {
+    eviction.pod.as_ref().map_or_else(|| named(&eviction.workload, eviction.name.as_ref()), |pod| format!("pod {pod}"))
 }
 
 /// An amount in the signal's unit.
@@ -132,8 +132,9 @@ pub fn parties(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     page.section("VICTIM");
     let label = if eviction.outcome == Outcome::Observed { "dry run" } else { "evicted" };
     let used = used(eviction).map(|used| format!(", used {used}")).unwrap_or_default();
-    page.item(label, &format!("{}, {}{used}", name(&eviction.workload), eviction.qos_class));
-    if name(&eviction.workload) != eviction.workload {
+    page.item(label, &format!("{}, {}{used}", victim(eviction), eviction.qos_class));
+    owner_and_uid(eviction.name.as_ref()).iter().for_each(|line| page.item("", line));
+    if victim(eviction) != eviction.workload {
         page.item("", &eviction.workload);
     }
     if let Some(reclaim) = &eviction.reclaim {
@@ -150,7 +151,7 @@ pub fn parties(page: &mut Page, incident: &Incident, eviction: &Eviction) {
             &format!(
                 "the agent requested {} from {} before the kill; {freed} in {}{} ({})",
                 bytes(reclaim.requested_bytes),
-                name(&reclaim.workload),
+                named(&reclaim.workload, reclaim.name.as_ref()),
                 time(reclaim.took_ms),
                 after.unwrap_or_default(),
                 reclaim.outcome.replace('_', " ")
@@ -186,7 +187,10 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
         ranked.iter().enumerate().filter(|(index, place)| *index < SHOWN || is_victim(place)).map(|(_, place)| place)
     {
         let mark = if is_victim(place) { "  <-" } else { "" };
-        page.item(&format!("{}.", place.place.unwrap_or(0)), &format!("{}{mark}", name(&place.workload)));
+        page.item(
+            &format!("{}.", place.place.unwrap_or(0)),
+            &format!("{}{mark}", named(&place.workload, place.name.as_ref())),
+        );
         let values: Vec<&str> = place.keys.iter().map(|key| key.value.as_str()).collect();
         let at_most = if place.at_most { " (upper bound)" } else { "" };
         page.item("", &format!("{}{at_most}", values.join(", ")));
@@ -199,7 +203,11 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
         let used = place.keys.first().map(|key| format!(", {}", key.value)).unwrap_or_default();
         page.item(
             "protected",
-            &format!("{}: {}{used}", name(&place.workload), place.protection.as_deref().unwrap_or("protected")),
+            &format!(
+                "{}: {}{used}",
+                named(&place.workload, place.name.as_ref()),
+                place.protection.as_deref().unwrap_or("protected")
+            ),
         );
     }
 }

@@ -3,7 +3,7 @@
 
 use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory, Step};
 use super::text_page::{Page, clean, columns};
-use super::words::{bytes, count, name, name_or_unknown, taken, time};
+use super::words::{bytes, count, named, taken, time};
 
 /// A column for each second.
 const COLUMNS: u32 = 60;
@@ -137,7 +137,7 @@ fn stall_items(page: &mut Page, incident: &Incident) {
             if index == 0 { "stalls" } else { "" },
             &format!(
                 "{}: {}, {} in total{span}, {why}",
-                name(&stalls.workload),
+                named(&stalls.workload, stalls.name.as_ref()),
                 count(stalls.count, "stall", "stalls"),
                 time(stalls.seconds * SECOND)
             ),
@@ -148,7 +148,11 @@ fn stall_items(page: &mut Page, incident: &Incident) {
         let made = growth.created.saturating_sub(growth.removed);
         page.item(
             label,
-            &format!("{} created {made} more inodes than it removed on {}", name(&growth.workload), growth.device),
+            &format!(
+                "{} created {made} more inodes than it removed on {}",
+                named(&growth.workload, growth.name.as_ref()),
+                growth.device
+            ),
         );
     }
 }
@@ -160,8 +164,8 @@ pub fn consumers(page: &mut Page, incident: &Incident) {
     let taken = incident.evidence_after_ms.map(|after| format!(" ({})", taken(after))).unwrap_or_default();
     page.section(&format!("LARGEST WORKLOADS{taken}"));
     let shown = incident.top_consumers.iter().take(SHOWN);
-    let width = shown.clone().map(|it| columns(&name_or_unknown(Some(&it.workload)))).max().unwrap_or(0).min(56);
-    for Consumer { workload, qos_class, working_set_bytes, request_bytes } in shown {
+    let width = shown.clone().map(|it| columns(&named(&it.workload, it.name.as_ref()))).max().unwrap_or(0).min(56);
+    for Consumer { workload, name, qos_class, working_set_bytes, request_bytes } in shown {
         let request = match *request_bytes {
             0 => "no request".to_owned(),
             request => format!("request {}", bytes(request)),
@@ -169,7 +173,7 @@ pub fn consumers(page: &mut Page, incident: &Incident) {
         page.line(&format!(
             "  {:>10}  {:<width$}  {:<10}  {request}",
             bytes(*working_set_bytes),
-            clean(&name(workload)),
+            clean(&named(workload, name.as_ref())),
             clean(qos_class)
         ));
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use super::super::model::{Incident, Limit, OomKill, Trigger, Victim};
 use super::text_page::Page;
-use super::words::{bytes, capital, count, name, name_or_unknown, noun, short, taken, time, trigger, victim};
+use super::words::{
+    bytes, capital, count, named, named_or_unknown, noun, owner_and_uid, short, taken, time, trigger, victim,
+};
 
 const SHOWN: usize = 8;
 
@@ -36,8 +38,9 @@ fn victim_workloads(kill: &OomKill, first: &Victim) -> String {
 }
 
 /// Names the pod if it is known, else the workload.
-fn workload_of(of: &Victim) -> String {
-    of.pod.as_ref().map_or_else(|| name_or_unknown(of.workload.as_deref()), |pod| format!("pod {pod}"))
+pub fn workload_of(of: &Victim) -> String {
+    let named = || named_or_unknown(of.workload.as_deref(), of.name.as_ref());
+    of.pod.as_ref().map_or_else(named, |pod| format!("pod {pod}"))
 }
 
 fn cause(kill: &OomKill) -> String {
@@ -61,8 +64,8 @@ pub fn is_own(kill: &OomKill, limit: &Limit) -> bool {
 
 pub fn owner(limit: &Limit) -> String {
     match (&limit.cgroup, &limit.workload, limit.cgroup_id) {
-        (Some(cgroup), ..) => name(cgroup),
-        (None, Some(workload), _) => format!("a cgroup of {}", name(workload)),
+        (Some(cgroup), ..) => named(cgroup, limit.name.as_ref()),
+        (None, Some(workload), _) => format!("a cgroup of {}", named(workload, limit.name.as_ref())),
         (None, None, Some(id)) => format!("a removed cgroup (id {id})"),
         (None, None, None) => "an unknown cgroup".to_owned(),
     }
@@ -154,12 +157,14 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     words.extend(of.age_ms.map(|age| format!("{} old", time(age))));
     page.item(label, &words.join(", "));
     let mut place = vec![workload_of(of)];
-    place.extend(of.container.as_ref().map(|id| match &of.container_name {
+    let container = of.container_name.as_ref().or_else(|| of.name.as_ref()?.container.as_ref());
+    place.extend(of.container.as_ref().map(|id| match container {
         Some(name) => format!("container {name} ({})", short(id)),
         None => format!("container {}", short(id)),
     }));
     if is_elsewhere {
         page.item("", &place.join(", "));
+        owner_and_uid(of.name.as_ref()).iter().for_each(|line| page.item("", line));
     }
     if let Some(resident) = of.resident_bytes() {
         let part = |of: Option<u64>, what: &str| of.map(|size| format!("{} {what}", bytes(size)));
@@ -174,7 +179,7 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     } else if of.uid.is_none() && of.workload.is_none() {
         page.item("", "the OOM killer chose it; its exit was unknown when the record was written");
     }
-    if let Some(cgroup) = of.cgroup.as_ref().filter(|cgroup| is_elsewhere && name(cgroup) != **cgroup) {
+    if let Some(cgroup) = of.cgroup.as_ref().filter(|cgroup| is_elsewhere && named(cgroup, None) != **cgroup) {
         page.item("", cgroup);
     }
 }
@@ -193,7 +198,7 @@ fn limit_items(page: &mut Page, kill: &OomKill, limit: &Limit) {
         words.push_str(&format!(" ({} used when the record was written)", bytes(usage)));
     }
     page.item("limit of", &words);
-    if let Some(cgroup) = limit.cgroup.as_deref().filter(|cgroup| name(cgroup) != *cgroup) {
+    if let Some(cgroup) = limit.cgroup.as_deref().filter(|cgroup| named(cgroup, None) != *cgroup) {
         page.item("", cgroup);
     }
 }
@@ -215,13 +220,18 @@ fn relation(kill: &OomKill, of: &Trigger) -> String {
     }
     let first = kill.victims.first();
     let same = |of: Option<&String>, with: Option<&String>| of.is_some() && of == with;
-    let workload = name_or_unknown(of.workload.as_deref());
+    let workload = named_or_unknown(of.workload.as_deref(), of.name.as_ref());
+    let container = of.name.as_ref().and_then(|name| name.container.as_deref());
     if same(of.container.as_ref(), first.and_then(|it| it.container.as_ref())) {
         "another process of the same container".to_owned()
     } else if same(of.workload.as_ref(), first.and_then(|it| it.workload.as_ref())) {
         match (&of.container, first.and_then(|it| it.container.as_ref())) {
-            (Some(id), Some(_)) => format!("in another container of the workload, {}", short(id)),
-            (Some(id), None) => format!("another process of the workload, in container {}", short(id)),
+            (Some(id), Some(_)) => {
+                format!("in another container of the workload, {}", container.unwrap_or_else(|| short(id)))
+            }
+            (Some(id), None) => {
+                format!("another process of the workload, in container {}", container.unwrap_or_else(|| short(id)))
+            }
             (None, _) => "another process of the workload".to_owned(),
         }
     } else if of.workload.is_some() && first.is_some_and(|it| it.workload.is_some()) {

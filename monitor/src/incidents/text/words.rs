@@ -1,5 +1,7 @@
 //! Names, amounts and times in words.
 
+use node_pressure_state::Identity;
+
 use crate::units::Bytes;
 use crate::workloads::QosClass;
 use crate::workloads::cgroup_path::{Role, role};
@@ -21,8 +23,31 @@ pub fn name(path: &str) -> String {
     }
 }
 
-pub fn name_or_unknown(path: Option<&str>) -> String {
-    path.filter(|path| !path.is_empty() && *path != "(none)").map_or_else(|| "an unknown workload".to_owned(), name)
+/// As [`name`], with the names that were known at the time of the event.
+pub fn named(path: &str, known: Option<&Identity>) -> String {
+    let pod = known.and_then(Identity::full_pod).map(|pod| format!("pod {pod}"));
+    match (role(path), pod) {
+        (Role::Pod(..), Some(pod)) => pod,
+        (Role::Container(id), pod) => {
+            let container = known.and_then(|known| known.container.as_deref()).unwrap_or_else(|| short(&id));
+            let of = pod.map(|pod| format!(" of {pod}")).unwrap_or_default();
+            format!("container {container}{of}")
+        }
+        _ => name(path),
+    }
+}
+
+pub fn named_or_unknown(path: Option<&str>, known: Option<&Identity>) -> String {
+    path.filter(|path| !path.is_empty() && *path != "(none)")
+        .map_or_else(|| "an unknown workload".to_owned(), |path| named(path, known))
+}
+
+/// Returns the owner and the UID of a pod, as far as they are known.
+pub fn owner_and_uid(known: Option<&Identity>) -> Option<String> {
+    let known = known.filter(|known| known.pod.is_some())?;
+    let owner = known.owner.as_ref().map(|owner| format!("owner {owner}"));
+    let parts: Vec<String> = owner.into_iter().chain(known.uid.as_ref().map(|uid| format!("UID {uid}"))).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Returns the kind of a cgroup.
@@ -135,7 +160,30 @@ mod tests {
         ] {
             assert_eq!(name(path), expected);
         }
-        assert_eq!(name_or_unknown(Some("(none)")), "an unknown workload");
+        assert_eq!(named_or_unknown(Some("(none)"), None), "an unknown workload");
+    }
+
+    #[test]
+    fn known_names_come_before_ids() {
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let text = |text: &str| Some(text.to_owned());
+        let known = Identity {
+            namespace: text("batch"),
+            pod: text("report"),
+            container: text("app"),
+            owner: text("Job/report"),
+            uid: text("1b2c-3d"),
+        };
+        for (path, expected) in [
+            ("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b2c_3d.slice", "pod batch/report"),
+            (&*format!("kubepods/pod1b2c-3d/cri-containerd-{id}.scope"), "container app of pod batch/report"),
+            ("kubepods.slice", "kubepods.slice"),
+        ] {
+            assert_eq!(named(path, Some(&known)), expected);
+            assert_eq!(named(path, None), name(path));
+        }
+        assert_eq!(owner_and_uid(Some(&known)).unwrap(), "owner Job/report, UID 1b2c-3d");
+        assert_eq!(owner_and_uid(Some(&Identity::default())), None);
     }
 
     #[test]

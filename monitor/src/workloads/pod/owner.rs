@@ -7,6 +7,11 @@ impl Pod {
         self.metadata.owners.iter().find(|owner| owner.controller)
     }
 
+    /// Returns `kind/name` of the controller.
+    pub fn owner(&self) -> Option<String> {
+        self.controller().map(|owner| format!("{}/{}", owner.kind, owner.name))
+    }
+
     /// Returns whether a `DaemonSet` would recreate the pod. Users can write owners on their own pods, but gain nothing: a
     /// controller that does not exist recreates nothing, and the garbage collector deletes its pods; a real controller releases a
     /// pod that is not its own.
@@ -42,7 +47,7 @@ mod tests {
         let json = r#"{"metadata": {"ownerReferences": [{"kind": "Node", "name": "n"},
             {"kind": "DaemonSet", "name": "d", "controller": true, "blockOwnerDeletion": true, "uid": "x"}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
-        assert_eq!(pod.controller().map(|owner| owner.name.as_str()), Some("d"));
+        assert_eq!(pod.owner().as_deref(), Some("DaemonSet/d"));
     }
 
     #[test]

@@ -38,18 +38,12 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
 /// Asserts that CRI-O's monitors in the pod's cgroup have the `oom_score_adj` that they give themselves: the agent sets that of the pod's
 /// containers. Without CRI-O there are none.
 fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
-    let container = container_of(stage.layout(), &scene.uid, &container_id(&scene.pod)?)?;
-    let pod = container.directory().parent().context("a container's cgroup is below its pod's")?.to_owned();
+    let id = container_id(&scene.pod)?;
+    let monitor = container_of(stage.layout(), &scene.uid, &id)?.sibling(&format!("crio-conmon-{id}.scope"));
     let mut scores = Vec::new();
-    for entry in fs::read_dir(&pod).with_context(|| format!("read {}", pod.display()))? {
-        let directory = entry.with_context(|| format!("read {}", pod.display()))?.path();
-        if !directory.to_string_lossy().contains("/crio-conmon-") {
-            continue;
-        }
-        for pid in fs::read_to_string(directory.join("cgroup.procs")).context("read the monitor's processes")?.lines() {
-            let path = format!("/proc/{pid}/oom_score_adj");
-            scores.push(fs::read_to_string(&path).with_context(|| format!("read {path}"))?.trim().to_owned());
-        }
+    for pid in monitor.processes() {
+        let path = format!("/proc/{pid}/oom_score_adj");
+        scores.push(fs::read_to_string(&path).with_context(|| format!("read {path}"))?.trim().to_owned());
     }
     let expected: &[&str] = if Runtime::here() == Runtime::Crio { &["-1000"] } else { &[] };
     stage.check_equal(

@@ -63,7 +63,7 @@ fn overlay() -> String {
     let kubectl = programs::path("kubectl");
     format!(
         "
-resources: [{OVERLAY}/example]
+resources: [./example]
 patches:
   - target: {{kind: CronJob}}
     patch: |
@@ -161,7 +161,7 @@ fn deploy(cluster: &Cluster) -> Result<()> {
     fs::create_dir_all(OVERLAY).with_context(|| format!("create {OVERLAY}"))?;
     crate::init::copy_tree(Path::new(JOURNAL_HOOK), &Path::new(OVERLAY).join("example"))?;
     let path = format!("{OVERLAY}/kustomization.yaml");
-    fs::write(&path, overlay().replace(&format!("{OVERLAY}/"), "./")).with_context(|| format!("write {path}"))?;
+    fs::write(&path, overlay()).with_context(|| format!("write {path}"))?;
     cluster.kubectl(&["apply", "-k", OVERLAY]).map(drop)
 }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Identity;
+
 use super::is_zero;
 
 /// One signal over the last minute.
@@ -63,10 +65,12 @@ pub struct Memory {
 }
 
 /// Reclaim stalls of one workload.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Stalls {
     pub workload: String,
+    pub name: Option<Identity>,
     /// `direct` or `memcg`.
     pub kind: String,
     pub count: u64,
@@ -74,20 +78,24 @@ pub struct Stalls {
     pub seconds: f64,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
     pub workload: String,
+    pub name: Option<Identity>,
     pub qos_class: String,
     pub working_set_bytes: u64,
     pub request_bytes: u64,
 }
 
 /// Inodes that one workload created and removed on one filesystem.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InodeGrowth {
     pub workload: String,
+    pub name: Option<Identity>,
     /// `major:minor`.
     pub device: String,
     pub created: u64,
@@ -102,6 +110,7 @@ pub struct Place {
     /// Counted from one; left out for protected workloads.
     pub place: Option<usize>,
     pub workload: String,
+    pub name: Option<Identity>,
     pub protection: Option<String>,
     /// The usage is an upper bound: the workload could not become the victim, so the agent did not measure it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -12,25 +12,32 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::units::named_enum;
+use crate::Identity;
 
 pub use eviction_record::{Eviction, Outcome, RawJson, Reclaim, SwapWait, TraceCut};
 pub use node_record::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
 pub use oom_kill_record::{Limit, OomKill, Trigger, Victim};
 
-named_enum! {
-    /// The text is the value of the `kind` label and of the JSON field.
-    #[derive(Serialize, Deserialize, Default)]
-    pub enum Kind {
-        /// The kernel's OOM killer killed processes.
-        #[default]
-        OomKill = "OomKill",
-        /// The agent evicted a workload, or recorded a dry run in observe mode.
-        Eviction = "Eviction",
-    }
+/// The text is the value of the `kind` label and of the JSON field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
+pub enum Kind {
+    /// The kernel's OOM killer killed processes.
+    #[default]
+    OomKill,
+    /// The agent evicted a workload, or recorded a dry run in observe mode.
+    Eviction,
 }
 
 impl Kind {
+    pub const ALL: [Self; 2] = [Self::OomKill, Self::Eviction];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OomKill => "OomKill",
+            Self::Eviction => "Eviction",
+        }
+    }
+
     pub const fn words(self) -> &'static str {
         match self {
             Self::OomKill => "OOM kill",
@@ -93,6 +100,28 @@ pub struct Incident {
     pub repeated: u64,
 }
 
+impl Incident {
+    /// Names each row that has a workload and no name yet. `name` gets the workload's path, and that of the cgroup if the row has one.
+    pub fn name_rows(&mut self, name: impl Fn(&str, Option<&str>) -> Option<Identity>) {
+        let fill = |workload: &str, known: &mut Option<Identity>| {
+            if known.is_none() {
+                *known = name(workload, None);
+            }
+        };
+        self.stalls.iter_mut().for_each(|row| fill(&row.workload, &mut row.name));
+        self.top_consumers.iter_mut().for_each(|row| fill(&row.workload, &mut row.name));
+        self.inode_growth.iter_mut().for_each(|row| fill(&row.workload, &mut row.name));
+        self.ranking.iter_mut().for_each(|row| fill(&row.workload, &mut row.name));
+        if let Some(eviction) = &mut self.eviction {
+            fill(&eviction.workload, &mut eviction.name);
+            eviction.reclaim.iter_mut().for_each(|reclaim| fill(&reclaim.workload, &mut reclaim.name));
+        }
+        if let Some(kill) = &mut self.oom_kill {
+            kill.name_rows(name);
+        }
+    }
+}
+
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
@@ -138,9 +167,9 @@ pub struct Head {
 }
 
 /// The same fields of a whole record, without the cost of reading the rest.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StoredHead {
+pub struct StoredHead {
     id: String,
     kind: Kind,
     time: Timestamp,
@@ -149,21 +178,21 @@ pub(super) struct StoredHead {
     mode: String,
     #[serde(default)]
     repeated: u64,
-    pub(super) eviction: Option<StoredVictim>,
-    pub(super) oom_kill: Option<StoredVictims>,
+    pub eviction: Option<StoredVictim>,
+    pub oom_kill: Option<StoredVictims>,
 }
 
 /// The names of a victim in a record.
-#[derive(Deserialize)]
-pub(super) struct StoredVictim {
-    pub(super) workload: Option<String>,
-    pub(super) pod: Option<String>,
+#[derive(Debug, Deserialize)]
+pub struct StoredVictim {
+    pub workload: Option<String>,
+    pub pod: Option<String>,
 }
 
-#[derive(Deserialize)]
-pub(super) struct StoredVictims {
+#[derive(Debug, Deserialize)]
+pub struct StoredVictims {
     #[serde(default)]
-    pub(super) victims: Vec<StoredVictim>,
+    pub victims: Vec<StoredVictim>,
 }
 
 impl From<StoredHead> for Head {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::Identity;
+
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -21,6 +23,7 @@ pub struct Eviction {
     /// `namespace/name`, if the container runtime or the file of pods gives them.
     pub pod: Option<String>,
     pub pod_uid: Option<String>,
+    pub name: Option<Identity>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The kernfs id of the victim's cgroup.
@@ -104,6 +107,7 @@ pub struct SwapWait {
 #[serde(rename_all = "camelCase", default)]
 pub struct Reclaim {
     pub workload: String,
+    pub name: Option<Identity>,
     pub requested_bytes: u64,
     /// By how much the workload's usage fell.
     pub freed_bytes: Option<u64>,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Identity;
+
 use super::is_zero;
 
 /// One invocation of the kernel's OOM killer, which may kill several processes.
@@ -35,6 +37,7 @@ pub struct Limit {
     pub cgroup_id: Option<u64>,
     /// The workload that contains the cgroup; the path itself for a cgroup above workloads.
     pub workload: Option<String>,
+    pub name: Option<Identity>,
     pub limit_bytes: Option<u64>,
     /// Usage when the record was made: the victims' memory is free by then.
     pub usage_bytes: Option<u64>,
@@ -49,6 +52,7 @@ pub struct Trigger {
     pub tid: Option<i32>,
     pub comm: Option<String>,
     pub workload: Option<String>,
+    pub name: Option<Identity>,
     /// The container's id at the container runtime.
     pub container: Option<String>,
     pub cgroup: Option<String>,
@@ -64,6 +68,7 @@ pub struct Victim {
     pub comm: Option<String>,
     pub uid: Option<u32>,
     pub workload: Option<String>,
+    pub name: Option<Identity>,
     /// The container's id at the container runtime.
     pub container: Option<String>,
     /// The container's name within its pod.
@@ -84,6 +89,26 @@ pub struct Victim {
     pub age_ms: Option<f64>,
     /// From the choice to the process's exit.
     pub dying_ms: Option<f64>,
+}
+
+impl OomKill {
+    /// As [`super::Incident::name_rows`].
+    pub fn name_rows(&mut self, name: impl Fn(&str, Option<&str>) -> Option<Identity>) {
+        let fill = |workload: Option<&String>, cgroup: Option<&String>, known: &mut Option<Identity>| {
+            if known.is_none() {
+                *known = workload.and_then(|workload| name(workload, cgroup.map(String::as_str)));
+            }
+        };
+        for Victim { workload, cgroup, name, .. } in &mut self.victims {
+            fill(workload.as_ref(), cgroup.as_ref(), name);
+        }
+        if let Some(Trigger { workload, cgroup, name, .. }) = &mut self.trigger {
+            fill(workload.as_ref(), cgroup.as_ref(), name);
+        }
+        if let Some(Limit { workload, cgroup, name, .. }) = &mut self.limit {
+            fill(workload.as_ref(), cgroup.as_ref(), name);
+        }
+    }
 }
 
 impl Victim {

@@ -1,0 +1,78 @@
+//! The agent itself: its configuration, what it receives from the kernel, and what it lacks.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Agent {
+    pub version: String,
+    /// The commit from which the agent was built.
+    pub commit: Option<String>,
+    pub node: String,
+    /// The kernel's release, for example `6.12.0`.
+    pub kernel: String,
+    /// `v1` or `v2`.
+    pub cgroup: String,
+    /// `observe` or `enforce`.
+    pub mode: String,
+    /// `corrected` or `kubelet`: the figure of available memory that is compared with thresholds.
+    pub semantics: String,
+    /// The pool whose fields are in force, if the configuration has pools. Empty if the node is in none.
+    pub pool: Option<String>,
+    /// Absent for a program that measured the node without an agent.
+    pub uptime_seconds: Option<f64>,
+    pub configuration: Configuration,
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Configuration {
+    /// Absent if the defaults are in force.
+    pub file: Option<String>,
+    /// As in the metric `config_hash`, in hexadecimal digits.
+    pub hash: Option<String>,
+    /// Since when this configuration is in force.
+    pub since: Option<Timestamp>,
+    /// Why the file, when it was read last, could not be used. The configuration before it stays in force.
+    pub refused: Option<String>,
+    /// Fields of the file that need a restart of the agent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restart_needed: Vec<String>,
+}
+
+/// The source of one figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Source {
+    /// For example `memory.available` or `oom_kills`.
+    pub figure: String,
+    /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
+    pub source: String,
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Probe {
+    pub name: String,
+    pub attached: bool,
+    /// Why it is not attached.
+    pub reason: Option<String>,
+}
+
+/// A capability that is missing.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Degradation {
+    /// As in the metric `capability_missing`.
+    pub capability: String,
+    /// What is missing and what follows from that.
+    pub sentence: String,
+    /// What to do about it.
+    pub mend: Option<String>,
+}
