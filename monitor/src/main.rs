@@ -1,11 +1,13 @@
 //! The command line.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::{
-    check_config, doctor, incidents, output, rank, restore, run, simulate, sweep, tolerations,
+    check_config, doctor, fleet, incidents, output, rank, restore, run, simulate, sweep, tolerations,
 };
 
 /// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
@@ -37,12 +39,14 @@ enum Command {
     Tolerations(tolerations::Options),
     /// Remove conditions and taints that dead agents left on nodes
     Sweep(sweep::Options),
+    /// Show the nodes of a cluster as their agents tell about them; kubectl node-pressure
+    Fleet(fleet::Options),
     /// Give processes the oom_score_adj from before the agent, after the agent was stopped
     Restore(restore::Options),
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let result = match Arguments::parse_from(arguments()).command {
         Command::Run(options) => run::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Rank(options) => rank::run(&options),
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Incidents(options) => incidents::run(&options),
         Command::Tolerations(options) => tolerations::run(&options),
         Command::Sweep(options) => sweep::run(&options),
+        Command::Fleet(options) => fleet::run(&options),
         Command::Restore(options) => restore::run(&options),
     };
     match result {
@@ -60,4 +65,17 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// The name under which kubectl finds this program as its plugin `kubectl node-pressure`.
+const PLUGIN: &str = "kubectl-node_pressure";
+
+/// Returns the arguments of this process. As a plugin of kubectl it is the command `fleet`.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let is_plugin = arguments.first().and_then(|path| Path::new(path).file_name()).is_some_and(|name| name == PLUGIN);
+    if is_plugin {
+        arguments.insert(1, "fleet".into());
+    }
+    arguments
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::Request;
 use kube::api::GetParams;
 use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -57,10 +58,21 @@ impl Default for Timeouts {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Credentials {
+    Kubeconfig(PathBuf),
+    ServiceAccount,
+    /// As kubectl chooses them: the file, or else those of `KUBECONFIG`, or else `~/.kube/config`.
+    User {
+        kubeconfig: Option<PathBuf>,
+        context: Option<String>,
+    },
+}
+
 /// How to reach the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    kubeconfig: Option<PathBuf>,
+    credentials: Credentials,
     node_name: String,
     timeouts: Timeouts,
     /// The pod cache is kept beside it.
@@ -78,16 +90,25 @@ impl Access {
         let from_environment = || std::env::var_os("KUBECONFIG").map(PathBuf::from);
         let kubeconfig = options.kubeconfig.clone().or_else(from_environment);
         let has_service_account = || Path::new(SERVICE_ACCOUNT).exists();
-        (kubeconfig.is_some() || has_service_account())
-            .then(|| Self::new(kubeconfig, name::of(options.node_name.as_deref())))
+        let credentials = match kubeconfig {
+            Some(path) => Credentials::Kubeconfig(path),
+            None if has_service_account() => Credentials::ServiceAccount,
+            None => return None,
+        };
+        Some(Self::new(credentials, name::of(options.node_name.as_deref())))
+    }
+
+    /// As kubectl reaches it.
+    pub fn of_user(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self::new(Credentials::User { kubeconfig, context }, String::new())
     }
 
     pub fn by_kubeconfig(kubeconfig: PathBuf, node_name: &str) -> Self {
-        Self::new(Some(kubeconfig), node_name.to_owned())
+        Self::new(Credentials::Kubeconfig(kubeconfig), node_name.to_owned())
     }
 
-    fn new(kubeconfig: Option<PathBuf>, node_name: String) -> Self {
-        Self { kubeconfig, node_name, timeouts: Timeouts::default(), lock_file: None, namespace: None }
+    fn new(credentials: Credentials, node_name: String) -> Self {
+        Self { credentials, node_name, timeouts: Timeouts::default(), lock_file: None, namespace: None }
     }
 
     /// Keeps the pod cache beside the agent's lock file.
@@ -141,20 +162,12 @@ impl Access {
     /// Makes a client from the files as they are now.
     pub(super) async fn client(&self) -> Result<kube::Client, String> {
         name_resolution::use_builtin_services().map_err(|error| format!("name resolution: {error}"))?;
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
-                let file = kube::config::Kubeconfig::read_from(path).map_err(|error| error.to_string())?;
-                kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
-                    .await
-                    .map_err(|error| format!("{}: {error}", path.display()))?
-            }
-            None => kube::Config::incluster().map_err(|error| error.to_string())?,
-        };
+        let mut config = self.credentials.config().await?;
         // A kubeconfig's namespace is that of its user's work. A pod's is right.
-        match (&self.namespace, &self.kubeconfig) {
+        match (&self.namespace, &self.credentials) {
             (Some(namespace), _) => config.default_namespace.clone_from(namespace),
-            (None, Some(_)) => NAMESPACE.clone_into(&mut config.default_namespace),
-            (None, None) => {}
+            (None, Credentials::ServiceAccount) => {}
+            (None, _) => NAMESPACE.clone_into(&mut config.default_namespace),
         }
         // Callers retry themselves: kube's own retries would hide an outage for minutes.
         config.default_retry = false;
@@ -163,6 +176,22 @@ impl Access {
         let name = http::HeaderValue::from_static(concat!("node-pressure-monitor/", env!("CARGO_PKG_VERSION")));
         config.headers.push((http::header::USER_AGENT, name));
         kube::Client::try_from(config).map_err(|error| error.to_string())
+    }
+}
+
+impl Credentials {
+    /// Reads the files as they are now.
+    async fn config(&self) -> Result<kube::Config, String> {
+        let (kubeconfig, context) = match self {
+            Self::ServiceAccount => return kube::Config::incluster().map_err(|error| error.to_string()),
+            Self::Kubeconfig(path) => (Some(path), None),
+            Self::User { kubeconfig, context } => (kubeconfig.as_ref(), context.clone()),
+        };
+        let file =
+            kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(|error| error.to_string())?;
+        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+        let place = kubeconfig.map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
+        kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| format!("{place}: {error}"))
     }
 }
 

@@ -13,6 +13,7 @@ mod backoff;
 pub mod condition_names;
 pub mod events;
 pub mod evictions;
+pub mod fleet;
 mod lease;
 pub mod ledger;
 mod lenient_json;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::api_time;
 
+/// Of the annotations' names.
+pub(super) const PREFIX: &str = "node-pressure-monitor/";
 /// The namespaces that are named: those with most evictions and OOM kills.
 const NAMESPACES: usize = 8;
 /// Characters of the last incident's line.
@@ -30,12 +32,15 @@ pub struct ConfigDigest {
     pub is_refused: bool,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct NearestThreshold {
     pub threshold: String,
     /// In the signal's unit.
     pub available: i64,
     pub value: i64,
+    /// Seconds until the threshold is crossed at the present rate; zero if it is met. None: the signal does not fall, or its rate is unknown.
+    pub seconds: Option<f64>,
 }
 
 /// The evictions and OOM kills of a day (UTC).
@@ -46,7 +51,7 @@ pub struct DayDigest {
     pub namespaces: BTreeMap<String, Counts>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
     pub evictions: u64,
@@ -57,9 +62,7 @@ impl NodeDigest {
     /// Returns the annotations. A value of null removes an annotation that an earlier digest had.
     pub(super) fn annotations(&self) -> serde_json::Map<String, serde_json::Value> {
         let Self { mode, pool, config, nearest, day, last_incident } = self;
-        let nearest = nearest.as_ref().map(|NearestThreshold { threshold, available, value }| {
-            serde_json::json!({"threshold": threshold, "available": available, "value": value}).to_string()
-        });
+        let nearest = nearest.as_ref().and_then(|nearest| serde_json::to_string(nearest).ok());
         let last_incident = last_incident.as_ref().map(|(time, summary)| {
             format!("{} {summary}", api_time::format(*time)).chars().take(LINE).collect::<String>()
         });
@@ -77,7 +80,7 @@ impl NodeDigest {
             ("namespaces", day.busiest()),
             ("last-incident", last_incident),
         ];
-        let named = |(name, value)| (format!("node-pressure-monitor/{name}"), serde_json::json!(value));
+        let named = |(name, value)| (format!("{PREFIX}{name}"), serde_json::json!(value));
         entries.into_iter().map(named).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod check_config;
 pub mod doctor;
+pub mod fleet;
 pub mod incidents;
 pub mod input;
 pub mod instance;

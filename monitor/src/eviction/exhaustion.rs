@@ -15,6 +15,9 @@ const APART: Duration = Duration::from_millis(10);
 /// The slope is unknown until the samples cover this time.
 const SHORTEST: Duration = Duration::from_millis(500);
 
+/// A rate that was measured over seconds says nothing about a time beyond this many seconds (one hour).
+pub const FORESEEABLE: f64 = 3_600.0;
+
 /// The slope of a signal over the last seconds: a least-squares line through all samples. Each sample is weighted by the time that it
 /// stands for and by its age. One outlier therefore hardly changes the slope, and the sampling rate does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -8,8 +8,9 @@ use super::{ConfigState, LoopState};
 use crate::cluster::NodeDigest;
 use crate::cluster::node_digest::{ConfigDigest, Counts, DayDigest, NearestThreshold};
 use crate::config::Mode;
+use crate::eviction::exhaustion::{FORESEEABLE, seconds_until};
 use crate::incidents::{Head, IncidentIndex, Kind};
-use crate::units::float;
+use crate::units::{float, signed_float};
 
 /// The text of [`Head::mode`] when something was really evicted.
 const ENFORCE: &str = Mode::Enforce.as_str();
@@ -67,16 +68,28 @@ fn count(day: &mut DayDigest, head: &Head) {
     }
 }
 
-/// Returns the armed threshold whose signal is the smallest multiple of it.
+/// Returns the armed threshold that is crossed first at the present rates. While no signal falls, it is the one whose signal is the smallest
+/// multiple of it.
 fn nearest(state: &LoopState<'_>) -> Option<NearestThreshold> {
+    let (armed, quirks) = (state.decision.armed(), state.config.policy.quirks);
     let observation = state.sensors.observation(state.config.policy.semantics)?;
-    let distances = state.decision.armed().iter().filter_map(|armed| {
-        let value = observation.get(armed.threshold.signal)?;
-        let at = armed.threshold.value.resolve(value.capacity, state.config.policy.quirks).units();
-        let near = NearestThreshold { threshold: armed.threshold.to_string(), available: value.available, value: at };
-        (at > 0).then(|| (float(value.available.max(0).unsigned_abs()) / float(at.unsigned_abs()), near))
+    let distances = armed.iter().filter_map(|armed| {
+        let threshold = &armed.threshold;
+        let value = observation.get(threshold.signal)?;
+        let at = threshold.value.resolve(value.capacity, quirks).units();
+        let per_second = state.sensors.per_second(threshold.signal);
+        let seconds = per_second.map(|rate| seconds_until(signed_float(value.available.saturating_sub(at)), -rate));
+        let near = NearestThreshold {
+            threshold: threshold.to_string(),
+            available: value.available,
+            value: at,
+            seconds: seconds.filter(|seconds| *seconds <= FORESEEABLE),
+        };
+        let multiple = float(value.available.max(0).unsigned_abs()) / float(at.unsigned_abs());
+        (at > 0).then(|| (near.seconds.unwrap_or(f64::INFINITY), multiple, near))
     });
-    distances.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, near)| near)
+    let nearest = distances.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    nearest.map(|(_, _, near)| near)
 }
 
 #[cfg(test)]

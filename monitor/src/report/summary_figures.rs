@@ -6,14 +6,13 @@ use std::time::Duration;
 use super::{DaemonsReport, ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
+use crate::eviction::exhaustion::FORESEEABLE;
 use crate::incidents::text::text_page::{self, WIDTH, clean, columns};
 use crate::runtime::Names;
 use crate::units::{Bytes, Signal, float, format_go_duration};
 
 /// Maximum number of filesystems shown. The one that runs out soonest comes first.
 const FILESYSTEMS_SHOWN: usize = 5;
-/// A rate that was measured over seconds says nothing about a time beyond this many seconds (one hour).
-const FORESEEABLE: f64 = 3_600.0;
 /// A time until exhaustion beyond this many seconds (one year) counts as infinite.
 const FAR: f64 = 365.0 * 86_400.0;
 /// Start of the text column.

@@ -38,15 +38,20 @@ impl Sensors {
         self.inodes.reports(|kind| events.counts_inodes_of(kind), |id| workloads.owner(id).to_string(), now)
     }
 
+    /// Returns the change of a signal in its unit per second, smoothed over the last seconds. It is negative while the signal falls, and
+    /// `None` while it is unknown.
+    pub fn per_second(&self, signal: Signal) -> Option<f64> {
+        match signal {
+            Signal::MemoryAvailable => self.memory.slope(),
+            signal => self.signals.slopes.of(signal)?,
+        }
+        .per_second()
+    }
+
     /// Returns when each signal is exhausted. Omits signals whose slope is not known yet.
     fn exhaustion(&self, policy: &Policy, armed: &[Armed]) -> Vec<ExhaustionReport> {
-        let report = |value: SignalValue| {
-            let slope = match value.signal {
-                Signal::MemoryAvailable => self.memory.slope(),
-                signal => self.signals.slopes.of(signal)?,
-            };
-            Some(exhaustion(value, -slope.per_second()?, armed, policy.quirks))
-        };
+        let report =
+            |value: SignalValue| Some(exhaustion(value, -self.per_second(value.signal)?, armed, policy.quirks));
         self.observation(policy.semantics).iter().flat_map(|it| it.signals.iter().copied()).filter_map(report).collect()
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition, lease_path};
+use node_pressure_monitor::cluster::fleet;
 use node_pressure_monitor::cluster::status::Effect;
 use node_pressure_monitor::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use node_pressure_monitor::config::KubernetesOptions;
@@ -178,5 +179,19 @@ async fn a_wrong_namespace_sweeps_nothing() {
     let refused = sweeper.round(&mut |_| {}).await.unwrap_err().to_string();
     assert!(refused.contains("--namespace"), "{refused}");
     assert!(has(&stage.get(&stage.node_path()).await.unwrap().unwrap(), TYPE, "True"));
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_fleet_is_read_from_the_leases() {
+    let stage = Stage::new().await.unwrap();
+    silent(&stage).await;
+    let now = jiff::Timestamp::now();
+    let nodes = fleet::list(&access(&stage), now).await.unwrap();
+    let of_stage: Vec<_> = nodes.iter().filter(|node| node.node == stage.node).collect();
+    assert_eq!(of_stage.len(), 1, "{nodes:?}");
+    assert!(!of_stage[0].is_silent && of_stage[0].renewed.is_some());
+    let later = now + jiff::SignedDuration::from_hours(4);
+    assert!(fleet::list(&access(&stage), later).await.unwrap().iter().all(|node| node.is_silent));
     stage.end().await.unwrap();
 }

@@ -1,0 +1,166 @@
+//! The agents of a cluster, as their Leases tell about their nodes. One list, answered by the API server's cache.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use kube::api::{ListParams, VersionMatch};
+use serde::{Deserialize, Serialize};
+
+use super::api_call::call;
+use super::api_client::Access;
+use super::node_digest::{Counts, NearestThreshold, PREFIX};
+use super::{api_time, lease};
+
+/// A list of ten thousand Leases has some ten megabytes.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// One agent and its node. What a Lease does not tell, or tells in an unknown form, is left out.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetNode {
+    pub node: String,
+    pub version: Option<String>,
+    /// `enforce` or `observe`.
+    pub mode: Option<String>,
+    pub pool: Option<String>,
+    pub config_hash: Option<String>,
+    pub config_since: Option<String>,
+    /// A newer file than the one in force was refused.
+    pub config_refused: bool,
+    pub nearest: Option<NearestThreshold>,
+    /// The day (UTC) of the counts.
+    pub day: Option<Date>,
+    #[serde(flatten)]
+    pub counts: Counts,
+    pub namespaces: BTreeMap<String, Counts>,
+    /// Time and summary.
+    pub last_incident: Option<String>,
+    /// The last heartbeat, by the node's clock.
+    pub renewed: Option<Timestamp>,
+    /// The heartbeat is later than the agent promises.
+    pub is_silent: bool,
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Option<Vec<Lease>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Lease {
+    metadata: Metadata,
+    spec: Option<Spec>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    lease_duration_seconds: Option<i64>,
+    renew_time: Option<String>,
+}
+
+/// Lists the agents whose Leases are in the namespace of `access`.
+pub async fn list(access: &Access, now: Timestamp) -> Result<Vec<FleetNode>, String> {
+    let client = access.client().await?;
+    let from_cache = ListParams {
+        label_selector: Some(format!("{}={}", lease::LABEL.0, lease::LABEL.1)),
+        resource_version: Some("0".to_owned()),
+        version_match: Some(VersionMatch::NotOlderThan),
+        ..ListParams::default()
+    };
+    let namespace = client.default_namespace();
+    let list: List = call(&client, lease::leases(&client).list(&from_cache), TIMEOUT).await.map_err(|failure| {
+        format!(
+            "the Leases of the agents cannot be listed: {failure}; it needs list on leases in the namespace {namespace}"
+        )
+    })?;
+    Ok(list.items.unwrap_or_default().into_iter().map(|lease| fleet_node(lease, now)).collect())
+}
+
+fn fleet_node(lease: Lease, now: Timestamp) -> FleetNode {
+    let spec = lease.spec.unwrap_or_default();
+    let renewed = spec.renew_time.as_deref().and_then(api_time::parse);
+    let promised = spec.lease_duration_seconds.unwrap_or(0);
+    let age = renewed.map(|at| now.duration_since(at).as_secs());
+    let mut annotations = lease.metadata.annotations.unwrap_or_default();
+    let mut take = |name: &str| annotations.remove(&format!("{PREFIX}{name}"));
+    let counts = Counts { evictions: number(take("evictions")), oom_kills: number(take("oom-kills")) };
+    FleetNode {
+        node: lease.metadata.name,
+        version: take("version"),
+        mode: take("mode"),
+        pool: take("pool"),
+        config_hash: take("config-hash"),
+        config_since: take("config-since"),
+        config_refused: take("config-refused").is_some_and(|refused| refused == "true"),
+        nearest: take("nearest-threshold").and_then(|json| serde_json::from_str(&json).ok()),
+        day: take("day").and_then(|day| day.parse().ok()),
+        counts,
+        namespaces: take("namespaces").and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default(),
+        last_incident: take("last-incident"),
+        renewed,
+        is_silent: age.is_none_or(|age| age >= promised),
+    }
+}
+
+fn number(text: Option<String>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_read_as_the_agent_writes_it() {
+        let digest = super::super::NodeDigest {
+            mode: "enforce",
+            pool: Some("batch".into()),
+            nearest: Some(NearestThreshold {
+                threshold: "memory.available<100Mi".to_owned(),
+                available: 300,
+                value: 100,
+                seconds: Some(41.5),
+            }),
+            ..super::super::NodeDigest::default()
+        };
+        let mut annotations = digest.annotations();
+        annotations.retain(|_, value| !value.is_null());
+        let lease = json!({
+            "metadata": {"name": "worker-1", "annotations": annotations},
+            "spec": {"leaseDurationSeconds": 180, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        });
+        let at = |time: &str| fleet_node(serde_json::from_value(lease.clone()).unwrap(), time.parse().unwrap());
+        let node = at("2026-01-01T00:02:59Z");
+        assert_eq!((node.mode.as_deref(), node.pool.as_deref()), (Some("enforce"), Some("batch")));
+        assert_eq!((node.nearest, node.is_silent), (digest.nearest, false));
+        assert!(at("2026-01-01T00:03:00Z").is_silent);
+    }
+
+    #[test]
+    fn a_foreign_lease_is_unknown_rather_than_an_error() {
+        let lease = json!({
+            "metadata": {"name": "n", "annotations": {
+                "node-pressure-monitor/evictions": "-1",
+                "node-pressure-monitor/nearest-threshold": "{\"threshold\": 1}",
+                "node-pressure-monitor/namespaces": "[]",
+                "node-pressure-monitor/day": "yesterday",
+            }},
+            "spec": {"renewTime": "soon"},
+        });
+        let node = fleet_node(serde_json::from_value(lease).unwrap(), Timestamp::UNIX_EPOCH);
+        assert_eq!(node, FleetNode { node: "n".to_owned(), is_silent: true, ..FleetNode::default() });
+    }
+}

@@ -1,0 +1,88 @@
+//! `node-pressure-monitor fleet`, as a plugin `kubectl node-pressure`: the nodes of a cluster as their agents tell about them.
+
+mod fleet_table;
+mod fleet_totals;
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use crate::cluster::Access;
+use crate::cluster::fleet;
+
+use super::input::CommandError;
+use super::output::{self, TableOrJson};
+use fleet_totals::Totals;
+
+/// Options of `fleet`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Options {
+    /// Kubeconfig file; default: as kubectl chooses it
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; default: the current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of the agents
+    #[arg(long, short, value_name = "NAME", default_value = "node-pressure-monitor")]
+    namespace: String,
+    /// Nodes to list: those nearest to a threshold
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
+    output: TableOrJson,
+}
+
+const HELP: &str = r#"With a link to this binary named kubectl-node_pressure in the PATH, kubectl node-pressure is this command.
+
+The command lists the Leases of the agents, one request however many nodes there are, and reads no node and no pod. An agent renews its Lease
+once a minute (kubernetes.heartbeat); the table is that old. An agent that has missed three heartbeats is silent: what its Lease tells is left
+out of the sums. It needs list on leases in the agents' namespace.
+
+Nodes that cross a threshold soonest at their present rate come first, then those nearest to a threshold. Evictions and OOM kills are those of
+this day (UTC); evictions are those of agents in mode enforce. A Lease names the eight namespaces with most of them.
+
+--output json prints one object:
+
+  {"agents", "silent", "modes", "versions", "configurations": {HASH: agents}, "refused": [NODE], "evictions", "oomKills",
+   "namespaces": {NAME: {"evictions", "oomKills"}},
+   "nodes": [{"node", "version", "mode", "pool", "configHash", "configSince", "configRefused",
+              "nearest": {"threshold", "available", "value", "seconds"}, "day", "evictions", "oomKills", "namespaces", "lastIncident",
+              "renewed", "isSilent"}]}
+
+Exit status: 0 answered; 1 the API server cannot be asked, or has no Lease of an agent; 2 wrong usage."#;
+
+pub fn run(options: &Options) -> Result<(), CommandError> {
+    let access = Access::of_user(options.kubeconfig.clone(), options.context.clone())
+        .in_namespace(Some(options.namespace.clone()));
+    let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot start: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
+    let now = Timestamp::now();
+    let mut nodes = runtime.block_on(fleet::list(&access, now)).map_err(CommandError::Wrong)?;
+    if nodes.is_empty() {
+        return Err(CommandError::Wrong(format!(
+            "no agent has a Lease in the namespace {}; name the agents' namespace by --namespace",
+            options.namespace
+        )));
+    }
+    nodes.sort_by(fleet_totals::most_urgent_first);
+    let totals = Totals::of(&nodes);
+    let text = match options.output {
+        TableOrJson::Table => fleet_table::render(&nodes, &totals, options.limit, now),
+        TableOrJson::Json => json(&nodes, &totals)?,
+    };
+    output::answer(|out| std::io::Write::write_all(out, text.as_bytes())).map_err(CommandError::Output)
+}
+
+fn json(nodes: &[fleet::FleetNode], totals: &Totals) -> Result<String, CommandError> {
+    #[derive(serde::Serialize)]
+    struct Answer<'a> {
+        #[serde(flatten)]
+        totals: &'a Totals,
+        nodes: &'a [fleet::FleetNode],
+    }
+    let text = serde_json::to_string_pretty(&Answer { totals, nodes });
+    text.map(|text| text + "\n").map_err(|error| CommandError::Wrong(format!("the answer cannot be written: {error}")))
+}
