@@ -134,8 +134,12 @@ fn status(holds: bool) -> NodeStatus {
 }
 
 fn digest() -> NodeDigest {
-    let nearest =
-        NearestThreshold { threshold: "memory.available<100Mi".to_owned(), available: 6 << 30, value: 100 << 20 };
+    let nearest = NearestThreshold {
+        threshold: "memory.available<100Mi".to_owned(),
+        available: 6 << 30,
+        value: 100 << 20,
+        seconds: None,
+    };
     NodeDigest { mode: "enforce", nearest: Some(nearest), ..NodeDigest::default() }
 }
 
