@@ -16,6 +16,7 @@ use crate::actions::{Actions, KeptState};
 use crate::config::MonitorConfig;
 use crate::eviction::decider::Decider;
 use crate::node::timer::Timer;
+use crate::report::live::Aside;
 use crate::report::publications::LONGEST_PAUSE;
 use crate::report::record::Record;
 use crate::report::{LoopState, Reporter};
@@ -163,9 +164,14 @@ impl Agent {
 
     /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
     fn publish(&mut self) -> bool {
-        let (begun, drifted) = (Monotonic::now(), self.actions.audits.drifted() as u64);
-        let (reporter, mut state) = self.reporting();
-        let is_published = reporter.publish(&mut state, drifted, begun);
+        let begun = Monotonic::now();
+        let Self { config, sensors, decision, reporter, actions, reload, .. } = self;
+        let aside = Aside {
+            oom_score_adj_drift: actions.audits.drifted() as u64,
+            configuration: reload.state(),
+            under_way: actions.evictor.under_way().collect(),
+        };
+        let is_published = reporter.publish(&mut LoopState { config, sensors, decision }, &aside, begun);
         let ended = Monotonic::now();
         self.last.published = Some(ended);
         self.reporter.outlets.publications.pause(ended.since(begun));

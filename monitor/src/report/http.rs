@@ -4,20 +4,24 @@ mod connections;
 mod guard;
 mod incident_pages;
 pub mod material;
+mod state_page;
 mod stats_page;
 mod turns;
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
+use axum::http::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -26,11 +30,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tower::ServiceExt as _;
 
 use self::connections::Places;
 pub use self::guard::Guard;
+use self::state_page::{IsWatch, StateServer, WATCH_TIME};
 use self::turns::Turns;
-use super::publications::{Publication, Publications};
+use super::publications::{Needs, Publication, Publications};
 use super::summary::render_page;
 use super::{Health, Metrics};
 use crate::incidents::IncidentIndex;
@@ -42,9 +48,20 @@ const HEADER_TIME: Duration = Duration::from_secs(2);
 /// Maximum size of a request's headers. Limits the memory that a client can make the agent hold.
 const HEADER_BYTES: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
+const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /api/v1/state, /api/v1/watch, /healthz and \
+                     /readyz\n";
 /// The served paths, for documentation and tests. `/incidents/ID` is served too.
-pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
+pub const PATHS: [&str; 9] = [
+    "/",
+    "/metrics",
+    "/summary",
+    "/stats/summary",
+    "/incidents",
+    "/api/v1/state",
+    "/api/v1/watch",
+    "/healthz",
+    "/readyz",
+];
 /// Media type of the Prometheus text format. Prometheus 3 rejects a response without a known one.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const JSON: &str = "application/json";
@@ -77,12 +94,16 @@ pub struct Shared {
 ///
 /// Spawns a task per connection on the caller's runtime, at most 32 at a time. At the limit, a new connection displaces the oldest one of
 /// the peer with the most connections, so that a flood cannot block kubelet probes. A connection serves one request and ends after 10 s,
-/// including a TLS handshake, so that a slow client holds resources only briefly.
+/// including a TLS handshake, so that a slow client holds resources only briefly. A stream of states may last ten minutes.
 pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incident_pages::router(Arc::clone(&shared.incidents));
     let stats = Router::new()
         .route("/stats/summary", get(stats_page::summary))
         .with_state((shared.clone(), stats_page::SummaryState::default()));
+    let state = Router::new()
+        .route("/api/v1/state", get(state_page::state))
+        .route("/api/v1/watch", get(state_page::watch))
+        .with_state(StateServer::new(shared.clone()));
     let page = Router::new().route("/summary", get(summary)).with_state((shared.clone(), Turns::default()));
     let observed = shared.clone();
     tokio::spawn(async move { observed.publications.observe(&observed.metrics).await });
@@ -95,6 +116,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .with_state(shared)
         .merge(incidents)
         .merge(stats)
+        .merge(state)
         .merge(page)
         // The layer covers unknown paths too: an unauthorized client must not learn which paths exist.
         .layer(from_fn_with_state(Arc::clone(&guard), guard::authorize));
@@ -111,7 +133,13 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         };
         let (router, tls) = (router.clone(), guard.tls());
         let task = tokio::spawn(async move {
-            if timeout(CONNECTION_TIME, receive(stream, tls, router)).await.is_err() {
+            let is_watch = IsWatch::default();
+            let mut received = pin!(receive(stream, tls, router, is_watch.clone()));
+            let mut is_over = timeout(CONNECTION_TIME, received.as_mut()).await.is_ok();
+            if !is_over && is_watch.get() {
+                is_over = timeout(WATCH_TIME, received).await.is_ok();
+            }
+            if !is_over {
                 tracing::debug!("a connection to the metrics address took too long");
             }
         });
@@ -119,10 +147,10 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Router) {
-    let Some(tls) = tls else { return answer(stream, router).await };
+async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Router, is_watch: IsWatch) {
+    let Some(tls) = tls else { return answer(stream, router, is_watch).await };
     match timeout(HEADER_TIME, TlsAcceptor::from(tls).accept(stream)).await {
-        Ok(Ok(stream)) => answer(stream, router).await,
+        Ok(Ok(stream)) => answer(stream, router, is_watch).await,
         Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics address failed in its handshake"),
         Err(_) => tracing::debug!("a connection to the metrics address took too long for its handshake"),
     }
@@ -145,13 +173,17 @@ pub fn serve_aside(listener: TcpListener, shared: Shared) -> io::Result<()> {
     std::thread::Builder::new().name("http".to_owned()).stack_size(1 << 20).spawn(run).map(drop)
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, is_watch: IsWatch) {
+    let service = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(is_watch.clone());
+        request
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .max_buf_size(HEADER_BYTES)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the metrics address broke");
@@ -166,7 +198,7 @@ fn age(publication: &Publication) -> [(header::HeaderName, String); 1] {
 /// Returns the summary for people. A separate thread measures the working sets, for one page at a time.
 async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
     let Ok(turn) = turns.next().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let Some(publication) = shared.publications.take(false).await else {
+    let Some(publication) = shared.publications.take(Needs::Report).await else {
         return busy();
     };
     let age = age(&publication);
@@ -177,7 +209,7 @@ async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    let publication = shared.publications.take(false).await;
+    let publication = shared.publications.take(Needs::Report).await;
     match render(&shared.metrics.gather()) {
         Ok(text) => {
             let age = publication.as_deref().map(age).unwrap_or_else(|| [(header::AGE, "0".to_owned())]);

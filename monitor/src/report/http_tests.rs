@@ -53,6 +53,7 @@ fn publication(memory: Option<MemoryReport>) -> Publication {
         hierarchy,
         listen: "127.0.0.1:9946".parse().unwrap(),
         known: None,
+        live: None,
         generation: 0,
     }
 }

@@ -19,7 +19,7 @@ use crate::eviction::rank::Order;
 use crate::incidents::model::{self, OomKill, Outcome, SignalHistory, Step, SwapWait};
 use crate::incidents::oom_assembly::{Assembled, Assembler};
 use crate::incidents::record_evidence::{self as evidence, Baselines};
-use crate::incidents::sample_ring::SampleRing;
+use crate::incidents::sample_ring::{Sample, SampleRing};
 use crate::incidents::writer::JournalReport;
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::kernel::Event;
@@ -109,6 +109,11 @@ impl Recorder {
 
     pub fn add_sample(&mut self, at: Monotonic, available: Bytes) {
         self.history.push(at, available.0);
+    }
+
+    /// Copies at most `most` samples of the minute before `now`.
+    pub fn recent(&self, now: Monotonic, most: usize, out: &mut Vec<Sample>) {
+        self.history.copy_to(now, most, out);
     }
 
     pub fn set_scale(&mut self, scale: Option<MemoryScale>) {

@@ -15,6 +15,7 @@ use crate::sensors::ebpf_events::Counters;
 use crate::units::{Bytes, CgroupId, Monotonic, Signal};
 use crate::workloads::{QosClass, Workload};
 
+use super::live::Aside;
 use super::publications::Publication;
 use super::record::{Record, Start};
 use super::stats::{Known, PodCgroup};
@@ -26,14 +27,16 @@ const MOST_PODS: usize = 1000;
 
 impl Reporter {
     /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
-    pub fn publish(&mut self, state: &mut LoopState<'_>, oom_score_adj_drift: u64, now: Monotonic) -> bool {
+    pub fn publish(&mut self, state: &mut LoopState<'_>, aside: &Aside<'_>, now: Monotonic) -> bool {
         self.balance_oom_kills(state.sensors, now);
         // The last sample of a calm node may be ten seconds old. The fresh sample is only shown, not decided by.
         let decided_by = state.sensors.memory.show_fresh(state.config.policy.semantics);
-        let report = self.node_report(state, oom_score_adj_drift, now);
+        let report = self.node_report(state, aside.oom_score_adj_drift, now);
+        let publications = &self.outlets.publications;
+        let live = publications.takes_live().then(|| self.live(state, &report, aside, now));
         state.sensors.memory.restore(decided_by);
         let known = self.outlets.publications.takes_known().then(|| known(state, &report));
-        self.outlets.publications.publish(publication(state, report, known))
+        self.outlets.publications.publish(Publication { live, ..publication(state, report, known) })
     }
 
     /// Describes the node at the start, with `text` as a page on stdout, and reports the other programs that kill workloads.
@@ -111,6 +114,7 @@ fn publication(state: &LoopState<'_>, report: NodeReport, known: Option<Known>) 
         hierarchy: state.sensors.workloads.tree().hierarchy().clone(),
         listen: state.config.listen,
         known,
+        live: None,
         generation: 0,
     }
 }

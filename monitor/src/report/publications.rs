@@ -10,6 +10,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
+use super::live::Live;
 use super::stats::Known;
 use super::{Metrics, NodeReport};
 use crate::config::{Mode, Semantics};
@@ -41,7 +42,37 @@ pub struct Publication {
     pub listen: SocketAddr,
     /// The data for `/stats/summary`, if a request needs it.
     pub known: Option<Known>,
+    /// The data for `/api/v1/state`, if a request needs it.
+    pub live: Option<Live>,
     pub generation: u64,
+}
+
+/// What a request needs of a publication beyond the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    Report,
+    /// [`Publication::known`].
+    Known,
+    /// [`Publication::live`].
+    Live,
+}
+
+impl Needs {
+    fn are_met(self, publication: &Publication) -> bool {
+        match self {
+            Self::Report => true,
+            Self::Known => publication.known.is_some(),
+            Self::Live => publication.live.is_some(),
+        }
+    }
+
+    /// Returns how long a request waits for the loop. The loop measures for the state at most once a second.
+    const fn longest_wait(self) -> Duration {
+        match self {
+            Self::Report | Self::Known => LONGEST_WAIT,
+            Self::Live => LONGEST_PAUSE.saturating_mul(2),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -50,6 +81,7 @@ pub struct Publications {
     /// Before this time, no request makes the loop publish.
     due: Mutex<Option<Instant>>,
     wants_known: AtomicBool,
+    wants_live: AtomicBool,
     /// Rises with each change that a request is to see: a publication of an earlier generation is not taken.
     generation: AtomicU64,
     sender: mpsc::Sender<Publication>,
@@ -64,6 +96,7 @@ impl Default for Publications {
             ask: Notify::new(),
             due: Mutex::default(),
             wants_known: AtomicBool::new(false),
+            wants_live: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             sender,
             receiver: Mutex::new(Some(receiver)),
@@ -93,6 +126,11 @@ impl Publications {
         self.wants_known.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether the next publication must contain the data for `/api/v1/state`.
+    pub fn takes_live(&self) -> bool {
+        self.wants_live.swap(false, Ordering::AcqRel)
+    }
+
     /// Marks the last publication as outdated, whatever its age.
     pub fn outdate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -120,14 +158,13 @@ impl Publications {
         }
     }
 
-    /// Returns a young publication, or the last one after a short wait, or `None` before the first. With `with_known`, returns only a
-    /// publication with the data for `/stats/summary`.
-    pub async fn take(&self, with_known: bool) -> Option<Arc<Publication>> {
+    /// Returns a young publication, or the last one after a short wait, or `None` before the first. Returns only a publication that has
+    /// what the request needs.
+    pub async fn take(&self, needs: Needs) -> Option<Arc<Publication>> {
         let mut latest = self.latest.subscribe();
         let is_good = |publication: &Option<Arc<Publication>>| {
             let is_current = |it: &Publication| it.generation == self.generation.load(Ordering::Acquire);
-            let is_enough = |it: &Publication| !with_known || it.known.is_some();
-            publication.as_ref().is_some_and(|it| it.at.elapsed() < YOUNG && is_current(it) && is_enough(it))
+            publication.as_ref().is_some_and(|it| it.at.elapsed() < YOUNG && is_current(it) && needs.are_met(it))
         };
         let last = latest.borrow_and_update().clone();
         if is_good(&last) {
@@ -135,8 +172,10 @@ impl Publications {
         }
         let asking = async {
             loop {
-                if with_known {
-                    self.wants_known.store(true, Ordering::Release);
+                match needs {
+                    Needs::Report => {}
+                    Needs::Known => self.wants_known.store(true, Ordering::Release),
+                    Needs::Live => self.wants_live.store(true, Ordering::Release),
                 }
                 self.ask.notify_one();
                 if latest.changed().await.is_err() || is_good(&latest.borrow_and_update()) {
@@ -145,9 +184,9 @@ impl Publications {
             }
         };
         // If the loop is busy, serve the last publication instead of an error.
-        let _busy = timeout(LONGEST_WAIT, asking).await;
+        let _busy = timeout(needs.longest_wait(), asking).await;
         let last = self.latest.borrow().clone();
-        last.filter(|publication| !with_known || publication.known.is_some())
+        last.filter(|publication| needs.are_met(publication))
     }
 }
 
@@ -168,6 +207,7 @@ mod tests {
             hierarchy,
             listen: "127.0.0.1:9946".parse().unwrap(),
             known: None,
+            live: None,
             generation: 0,
         }
     }
@@ -186,10 +226,10 @@ mod tests {
         let at = Instant::now();
         assert!(publications.publish(publication(at)));
         tokio::task::yield_now().await;
-        assert_eq!(publications.take(false).await.unwrap().at, at);
+        assert_eq!(publications.take(Needs::Report).await.unwrap().at, at);
         assert!(timeout(Duration::ZERO, publications.asked()).await.is_err(), "the loop sleeps");
         publications.outdate();
-        let (taken, ()) = tokio::join!(publications.take(false), async {
+        let (taken, ()) = tokio::join!(publications.take(Needs::Report), async {
             publications.asked().await;
             assert!(publications.publish(publication(Instant::now())));
         });
@@ -200,12 +240,12 @@ mod tests {
     async fn a_busy_loop_is_not_waited_for_long() {
         let publications = Arc::new(Publications::default());
         observed(&publications).await;
-        assert!(publications.take(false).await.is_none(), "none was published");
+        assert!(publications.take(Needs::Report).await.is_none(), "none was published");
         let old = Instant::now().checked_sub(YOUNG).unwrap();
         publications.publish(publication(old));
         tokio::task::yield_now().await;
-        assert_eq!(publications.take(false).await.unwrap().at, old);
-        assert!(publications.take(true).await.is_none(), "it has no basis of /stats/summary");
+        assert_eq!(publications.take(Needs::Report).await.unwrap().at, old);
+        assert!(publications.take(Needs::Known).await.is_none(), "it has no basis of /stats/summary");
         assert!(publications.takes_known() && !publications.takes_known());
     }
 
@@ -213,7 +253,7 @@ mod tests {
     async fn a_publication_that_was_outdated_on_its_way_is_asked_for_again() {
         let publications = Arc::new(Publications::default());
         observed(&publications).await;
-        let (taken, second) = tokio::join!(publications.take(false), async {
+        let (taken, second) = tokio::join!(publications.take(Needs::Report), async {
             publications.asked().await;
             assert!(publications.publish(publication(Instant::now())));
             publications.outdate();

@@ -22,6 +22,7 @@ pub mod inode_counts;
 mod inode_thread;
 mod joined_pods;
 pub mod kernel_counts;
+pub mod live_ranking;
 pub mod local_storage_limits;
 mod memory_outlook;
 pub mod memory_signal;

@@ -10,6 +10,7 @@ mod incident;
 mod ranking;
 pub mod record;
 mod signal;
+mod verdict;
 mod workload;
 
 use jiff::Timestamp;

@@ -1,6 +1,9 @@
 //! Reading and changing the decider's state between steps.
 
-use crate::config::Threshold;
+use std::time::Duration;
+
+use crate::config::{EvictionLimits, Threshold};
+use crate::eviction::budget::Class;
 use crate::eviction::rank::Ranked;
 use crate::eviction::{Armed, Assessment, Layout, MetThreshold, Observation, arm};
 use crate::units::Monotonic;
@@ -22,6 +25,17 @@ impl<C> Decider<C> {
 
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Returns how many evictions the limit per minute allows now, and how many it allows in a minute. Of the hard thresholds on memory.
+    pub fn budget(&self, limits: &EvictionLimits, workloads: usize, now: Monotonic) -> (usize, usize) {
+        let (used, allowed) = self.memory.budget.figures(limits, (Class::HardMemory, workloads), now);
+        (allowed.saturating_sub(used), allowed)
+    }
+
+    /// Returns how long evictions pause after the last one.
+    pub fn cool_down(&self, now: Monotonic) -> Option<Duration> {
+        self.memory.cool_downs.last().map(|until| until.since(now)).filter(|left| !left.is_zero())
     }
 
     /// Returns the thresholds that are watched on the present layout.

@@ -170,6 +170,11 @@ impl CoolDowns {
         self.0.retain(|(known, _)| *known != kind);
     }
 
+    /// Returns the end of the pause that lasts longest.
+    pub(super) fn last(&self) -> Option<Monotonic> {
+        self.0.iter().map(|(_, until)| *until).max()
+    }
+
     pub(super) fn until(&self, kind: Kind, now: Monotonic) -> Option<Monotonic> {
         self.0.iter().find(|(known, until)| *known == kind && now < *until).map(|(_, until)| *until)
     }

@@ -6,6 +6,8 @@ use axum::extract::{RawQuery, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
+use crate::report::publications::Needs;
+
 use super::turns::Turns;
 use super::{JSON, Shared, busy, failed, parameter};
 use crate::report::publications::Publication;
@@ -31,7 +33,7 @@ pub(super) async fn summary(
         Some(_) | None => Extent::Whole,
     };
     let Ok(turn) = state.turns.next().await else { return busy() };
-    let Some(publication) = shared.publications.take(true).await else { return busy() };
+    let Some(publication) = shared.publications.take(Needs::Known).await else { return busy() };
     match turn.spend(move || render(&publication, extent, &state.history)).await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Ok(Err(error)) => failed(UNMADE, &error),

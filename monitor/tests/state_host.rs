@@ -1,0 +1,132 @@
+//! The state of a running agent: its document, its stream, and the limit of its watchers.
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use node_pressure_state::{API_VERSION, State};
+use serde_json::Value;
+
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _already_gone = self.0.kill();
+        let _already_gone = self.0.wait();
+    }
+}
+
+/// Starts an agent in observe mode; returns it with its address.
+fn start(directory: &Path) -> (Agent, String) {
+    let place = directory.display();
+    let config = format!(
+        "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nlockFile: {place}/lock\n\
+         incidents: {{directory: {place}/incidents}}\nmetrics: {{listen: \"127.0.0.1:0\"}}\n\
+         thresholds: {{hard: {{memory.available: 1Mi, pid.available: \"5\"}}}}\n"
+    );
+    fs::write(directory.join("monitor.yaml"), config).unwrap();
+    let log = directory.join("log");
+    let child = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"))
+        .args(["run", "--log-format", "json", "--config"])
+        .arg(directory.join("monitor.yaml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let agent = Agent(child);
+    let begun = Instant::now();
+    loop {
+        let text = fs::read_to_string(&log).unwrap();
+        let records = || text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let is_ready = records().any(|record| record["event"] == "ready");
+        if let Some(listen) = records().find_map(|record| record["listen"].as_str().map(str::to_owned))
+            && is_ready
+        {
+            return (agent, listen);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(40), "the agent is not ready; its log is\n{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn ask(address: &str, path: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    BufReader::new(stream)
+}
+
+/// Reads the status line and the headers.
+fn status(answer: &mut BufReader<TcpStream>) -> String {
+    let mut status = String::new();
+    answer.read_line(&mut status).unwrap();
+    loop {
+        let mut line = String::new();
+        answer.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            return status;
+        }
+    }
+}
+
+/// Reads the next document of a stream.
+fn next(stream: &mut BufReader<TcpStream>) -> State {
+    loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the stream has ended");
+        if let Some(json) = line.strip_prefix("data: ") {
+            return serde_json::from_str(json.trim()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_state_is_served_and_streamed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (agent, address) = start(directory.path());
+
+    let mut answer = ask(&address, "/api/v1/state");
+    assert!(status(&mut answer).contains(" 200 "));
+    let mut body = String::new();
+    answer.read_to_string(&mut body).unwrap();
+    let state: State = serde_json::from_str(&body).unwrap();
+    assert_eq!((&*state.api_version, &*state.agent.mode), (API_VERSION, "observe"), "{body}");
+    let signal = state.signal("memory.available").unwrap();
+    assert!(signal.available > Some(0) && signal.thresholds[0].distance > Some(0), "{signal:?}");
+    assert_eq!(signal.thresholds[0].threshold, "memory.available<1Mi");
+    assert!(state.signal("pid.available").is_some_and(|signal| signal.unit == "pids"), "{body}");
+    assert!(!state.workloads.is_empty() && state.ranking("memory.available").is_some(), "{body}");
+    assert!(!state.verdict.sentence.is_empty() && !state.probes.is_empty(), "{body}");
+    // The document has nothing that the types do not have: unknown fields would be lost on the way.
+    assert_eq!(serde_json::to_value(&state).unwrap(), serde_json::from_str::<Value>(&body).unwrap());
+
+    let mut watchers: Vec<_> = (0..8).map(|_| ask(&address, "/api/v1/watch")).collect();
+    for watcher in &mut watchers {
+        assert!(status(watcher).contains(" 200 "));
+    }
+    assert!(status(&mut ask(&address, "/api/v1/watch")).contains(" 503 "), "a ninth client watches");
+    // A stream outlives the time limit of a connection.
+    let begun = Instant::now();
+    let mut times = Vec::new();
+    while begun.elapsed() < Duration::from_secs(12) {
+        let state = next(&mut watchers[0]);
+        assert!(state.age_seconds < 5.0, "{}", state.age_seconds);
+        times.push(state.time);
+    }
+    times.dedup();
+    assert!((3..=14).contains(&times.len()), "renewed at most once a second: {times:?}");
+    assert!(!next(&mut watchers[0]).signal("memory.available").unwrap().history.samples.is_empty());
+    // The place of a client that has gone is free again.
+    drop(watchers.pop());
+    let begun = Instant::now();
+    while !status(&mut ask(&address, "/api/v1/watch")).contains(" 200 ") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the place of a client that has gone is taken");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(agent);
+}
