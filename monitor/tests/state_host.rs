@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,10 +23,11 @@ impl Drop for Agent {
 /// Starts an agent in observe mode; returns it with its address.
 fn start(directory: &Path) -> (Agent, String) {
     let place = directory.display();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let config = format!(
         "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nlockFile: {place}/lock\n\
-         incidents: {{directory: {place}/incidents}}\nmetrics: {{listen: \"127.0.0.1:0\"}}\n\
-         thresholds: {{hard: {{memory.available: 1Mi, pid.available: \"5\"}}}}\n"
+         incidents: {{directory: {place}/incidents}}\nmetrics: {{listen: \"{address}\"}}\n\
+         evictionHard: {{memory.available: 1Mi, pid.available: \"5\"}}\n"
     );
     fs::write(directory.join("monitor.yaml"), config).unwrap();
     let log = directory.join("log");
@@ -42,12 +43,9 @@ fn start(directory: &Path) -> (Agent, String) {
     let begun = Instant::now();
     loop {
         let text = fs::read_to_string(&log).unwrap();
-        let records = || text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let is_ready = records().any(|record| record["event"] == "ready");
-        if let Some(listen) = records().find_map(|record| record["listen"].as_str().map(str::to_owned))
-            && is_ready
-        {
-            return (agent, listen);
+        let mut records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        if records.any(|record| record["event"] == "ready") {
+            return (agent, address);
         }
         assert!(begun.elapsed() < Duration::from_secs(40), "the agent is not ready; its log is\n{text}");
         std::thread::sleep(Duration::from_millis(50));
