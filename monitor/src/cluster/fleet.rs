@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use kube::api::{ListParams, VersionMatch};
 use serde::{Deserialize, Serialize};
 
-use super::api_call::call;
 use super::api_client::Access;
+use super::lease;
 use super::node_digest::{Counts, NearestThreshold, PREFIX};
-use super::{api_time, lease};
 
 /// A list of ten thousand Leases has some ten megabytes.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -43,16 +41,11 @@ pub struct FleetNode {
     pub is_silent: bool,
 }
 
-#[derive(Deserialize)]
-struct List {
-    items: Option<Vec<Lease>>,
-}
-
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Lease {
     metadata: Metadata,
-    spec: Option<Spec>,
+    spec: Option<lease::Spec>,
 }
 
 #[derive(Deserialize, Default)]
@@ -62,36 +55,15 @@ struct Metadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    lease_duration_seconds: Option<i64>,
-    renew_time: Option<String>,
-}
-
 /// Lists the agents whose Leases are in the namespace of `access`.
 pub async fn list(access: &Access, now: Timestamp) -> Result<Vec<FleetNode>, String> {
     let client = access.client().await?;
-    let from_cache = ListParams {
-        label_selector: Some(format!("{}={}", lease::LABEL.0, lease::LABEL.1)),
-        resource_version: Some("0".to_owned()),
-        version_match: Some(VersionMatch::NotOlderThan),
-        ..ListParams::default()
-    };
-    let namespace = client.default_namespace();
-    let list: List = call(&client, lease::leases(&client).list(&from_cache), TIMEOUT).await.map_err(|failure| {
-        format!(
-            "the Leases of the agents cannot be listed: {failure}; it needs list on leases in the namespace {namespace}"
-        )
-    })?;
-    Ok(list.items.unwrap_or_default().into_iter().map(|lease| fleet_node(lease, now)).collect())
+    let leases = lease::list(&client, TIMEOUT).await.map_err(|error| error.to_string())?;
+    Ok(leases.into_iter().map(|lease| fleet_node(lease, now)).collect())
 }
 
 fn fleet_node(lease: Lease, now: Timestamp) -> FleetNode {
     let spec = lease.spec.unwrap_or_default();
-    let renewed = spec.renew_time.as_deref().and_then(api_time::parse);
-    let promised = spec.lease_duration_seconds.unwrap_or(0);
-    let age = renewed.map(|at| now.duration_since(at).as_secs());
     let mut annotations = lease.metadata.annotations.unwrap_or_default();
     let mut take = |name: &str| annotations.remove(&format!("{PREFIX}{name}"));
     let counts = Counts { evictions: number(take("evictions")), oom_kills: number(take("oom-kills")) };
@@ -108,8 +80,8 @@ fn fleet_node(lease: Lease, now: Timestamp) -> FleetNode {
         counts,
         namespaces: take("namespaces").and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default(),
         last_incident: take("last-incident"),
-        renewed,
-        is_silent: age.is_none_or(|age| age >= promised),
+        renewed: spec.renewed(),
+        is_silent: spec.is_over(now),
     }
 }
 

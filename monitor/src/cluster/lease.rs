@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, VersionMatch};
 use kube::core::Request;
-use serde::de::IgnoredAny;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -22,12 +24,66 @@ use super::node_digest::NodeDigest;
 const CAPABILITY: &str = "heartbeat";
 /// Heartbeats until the sweeper counts the agent as dead.
 const MISSED: u64 = 3;
+/// The time after which a node without a Lease counts as one without an agent.
+pub(super) const WITHOUT_LEASE: Duration = Duration::from_secs(180);
+/// The longest promise that is believed, in seconds.
+const LONGEST: u64 = 3 * 86_400;
 /// The label that all Leases of agents have.
-pub(super) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "node-pressure-monitor");
+const LABEL: (&str, &str) = ("app.kubernetes.io/name", "node-pressure-monitor");
 
 /// The Leases in the namespace of the connection: in a pod that of its service account.
 pub(super) fn leases(client: &kube::Client) -> Request {
     Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", client.default_namespace()))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the Leases of the agents cannot be listed: {failure}; it needs list on leases in the namespace {namespace}")]
+pub struct ListError {
+    failure: String,
+    namespace: String,
+}
+
+/// Lists the Leases of the agents from the API server's cache, in the namespace of the client.
+pub(super) async fn list<T: DeserializeOwned>(client: &kube::Client, timeout: Duration) -> Result<Vec<T>, ListError> {
+    #[derive(Deserialize)]
+    struct List<T> {
+        items: Option<Vec<T>>,
+    }
+    let from_cache = ListParams {
+        label_selector: Some(format!("{}={}", LABEL.0, LABEL.1)),
+        resource_version: Some("0".to_owned()),
+        version_match: Some(VersionMatch::NotOlderThan),
+        ..ListParams::default()
+    };
+    let listed: Result<List<T>, Failure> = call(client, leases(client).list(&from_cache), timeout).await;
+    let namespace = || client.default_namespace().to_owned();
+    let list = listed.map_err(|failure| ListError { failure: failure.to_string(), namespace: namespace() })?;
+    Ok(list.items.unwrap_or_default())
+}
+
+/// The heartbeat of a Lease.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Spec {
+    lease_duration_seconds: Option<u64>,
+    pub(super) renew_time: Option<String>,
+}
+
+impl Spec {
+    pub(super) fn renewed(&self) -> Option<Timestamp> {
+        self.renew_time.as_deref().and_then(api_time::parse)
+    }
+
+    /// Returns for how long the agent counts as alive after a renewal.
+    pub(super) fn duration(&self) -> Duration {
+        self.lease_duration_seconds.map_or(WITHOUT_LEASE, |seconds| Duration::from_secs(seconds.clamp(1, LONGEST)))
+    }
+
+    /// Returns whether the agent is dead by the clock.
+    pub(super) fn is_over(&self, wall: Timestamp) -> bool {
+        let is_old = |at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= self.duration());
+        self.renewed().is_none_or(is_old)
+    }
 }
 
 /// The time of the heartbeat within its interval. A rollout, an outage of the API server and a new configuration make many agents renew in

@@ -8,7 +8,7 @@ mod agent_lives;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, VersionMatch};
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams};
 use kube::core::Request;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -64,8 +64,8 @@ pub struct Round {
 pub enum SweepError {
     #[error("the nodes cannot be listed: {0}; it needs list on nodes")]
     Nodes(String),
-    #[error("the Leases of the agents cannot be listed: {0}; it needs list on leases in the namespace {1}")]
-    Leases(String, String),
+    #[error(transparent)]
+    Leases(#[from] lease::ListError),
     /// A wrong namespace would show every agent as dead.
     #[error(
         "no agent has a Lease in the namespace {0}, and {1} nodes have conditions or taints of agents: name the agents' namespace by \
@@ -108,7 +108,7 @@ impl Sweeper {
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.
     pub async fn round(&mut self, report: &mut impl FnMut(&Swept)) -> Result<Round, SweepError> {
-        let leases = self.list_leases().await?;
+        let leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
         let mut round = Round { agents: leases.len(), ..Round::default() };
         if self.rules.remove || self.rules.by_clock {
             self.sweep_once(&leases, &mut round, report).await?;
@@ -231,19 +231,6 @@ impl Sweeper {
                 report(&Swept { node: metadata.name.clone(), done: Vec::new(), failure });
             }
         }
-    }
-
-    async fn list_leases(&self) -> Result<Vec<Lease>, SweepError> {
-        let from_cache = ListParams {
-            label_selector: Some(format!("{}={}", lease::LABEL.0, lease::LABEL.1)),
-            resource_version: Some("0".to_owned()),
-            version_match: Some(VersionMatch::NotOlderThan),
-            ..ListParams::default()
-        };
-        let list: Page<Lease> = call(&self.client, self.leases.list(&from_cache), TIMEOUT)
-            .await
-            .map_err(|failure| SweepError::Leases(failure.to_string(), self.client.default_namespace().to_owned()))?;
-        Ok(list.items.unwrap_or_default())
     }
 
     /// Lists the nodes with conditions or taints of ours.

@@ -9,20 +9,16 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::cluster::api_time;
+use crate::cluster::lease::{self, WITHOUT_LEASE};
 
-/// The time after which a node without a Lease counts as one without an agent.
-pub(super) const WITHOUT_LEASE: Duration = Duration::from_secs(180);
 /// After a longer time without a list, nothing is known about the time between: the API server was away, for the agents as well.
 const LONGEST_GAP: Duration = Duration::from_secs(150);
-/// The longest promise that is believed.
-const LONGEST: u64 = 3 * 86_400;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Lease {
     pub(super) metadata: Metadata,
-    spec: Spec,
+    spec: lease::Spec,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -32,27 +28,9 @@ pub(super) struct Metadata {
     pub(super) name: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    lease_duration_seconds: Option<u64>,
-    renew_time: Option<String>,
-}
-
-impl Lease {
-    fn duration(&self) -> Duration {
-        self.spec.lease_duration_seconds.map_or(WITHOUT_LEASE, |seconds| Duration::from_secs(seconds.clamp(1, LONGEST)))
-    }
-
-    fn is_over(&self, wall: Timestamp) -> bool {
-        let renewed = self.spec.renew_time.as_deref().and_then(api_time::parse);
-        renewed.is_none_or(|at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= self.duration()))
-    }
-}
-
 /// Returns the message for the conditions of an agent that is dead by the clock; none: it is alive.
 pub(super) fn death_by_clock(lease: Option<&Lease>, wall: Timestamp) -> Option<String> {
-    lease.is_none_or(|lease| lease.is_over(wall)).then(|| words(lease))
+    lease.is_none_or(|lease| lease.spec.is_over(wall)).then(|| words(lease))
 }
 
 fn words(lease: Option<&Lease>) -> String {
@@ -96,7 +74,7 @@ impl AgentLives {
         let was_away = self.observed.replace(now).is_some_and(|at| now.saturating_duration_since(at) > LONGEST_GAP);
         let mut before = std::mem::take(&mut self.lives);
         for lease in leases {
-            let (name, promised) = (lease.metadata.name.clone(), lease.duration());
+            let (name, promised) = (lease.metadata.name.clone(), lease.spec.duration());
             let lease = Some(lease);
             let unchanged = before.remove(&name).filter(|life| life.lease == lease);
             self.lives.insert(name, unchanged.unwrap_or(Life { lease, since: now, promised, is_done: false }));
