@@ -1,58 +1,21 @@
 //! The state of a running agent: its document, its stream, and the limit of its watchers.
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use node_pressure_state::{API_VERSION, State};
 use serde_json::Value;
 
-struct Agent(Child);
+#[path = "support/agent.rs"]
+mod agent;
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _already_gone = self.0.kill();
-        let _already_gone = self.0.wait();
-    }
-}
+use agent::Agent;
 
-/// Starts an agent in observe mode; returns it with its address.
-fn start(directory: &Path) -> (Agent, String) {
-    let place = directory.display();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let config = format!(
-        "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nlockFile: {place}/lock\n\
-         incidents: {{directory: {place}/incidents}}\nmetrics: {{listen: \"{address}\"}}\n\
-         evictionHard: {{memory.available: 1Mi, pid.available: \"5\"}}\n"
-    );
-    fs::write(directory.join("monitor.yaml"), config).unwrap();
-    let log = directory.join("log");
-    let child = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"))
-        .args(["run", "--log-format", "json", "--config"])
-        .arg(directory.join("monitor.yaml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    let agent = Agent(child);
-    let begun = Instant::now();
-    loop {
-        let text = fs::read_to_string(&log).unwrap();
-        let mut records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        if records.any(|record| record["event"] == "ready") {
-            return (agent, address);
-        }
-        assert!(begun.elapsed() < Duration::from_secs(40), "the agent is not ready; its log is\n{text}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
+const CONFIGURATION: &str = "evictionHard: {memory.available: 1Mi, pid.available: \"5\"}\n";
 
-fn ask(address: &str, path: &str) -> BufReader<TcpStream> {
+fn ask(address: SocketAddr, path: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
@@ -85,14 +48,13 @@ fn next(stream: &mut BufReader<TcpStream>) -> State {
 
 #[test]
 fn the_state_is_served_and_streamed() {
-    let directory = tempfile::tempdir().unwrap();
-    let (agent, address) = start(directory.path());
+    let agent = Agent::start(CONFIGURATION, "json");
+    let address = agent.address;
 
-    let mut answer = ask(&address, "/api/v1/state");
-    assert!(status(&mut answer).contains(" 200 "));
-    let mut body = String::new();
-    answer.read_to_string(&mut body).unwrap();
-    let state: State = serde_json::from_str(&body).unwrap();
+    let answer = agent.get("/api/v1/state");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 "), "{head}");
+    let state: State = serde_json::from_str(body).unwrap();
     assert_eq!((&*state.api_version, &*state.agent.mode), (API_VERSION, "observe"), "{body}");
     let signal = state.signal("memory.available").unwrap();
     assert!(signal.available > Some(0) && signal.thresholds[0].distance > Some(0), "{signal:?}");
@@ -101,13 +63,13 @@ fn the_state_is_served_and_streamed() {
     assert!(!state.workloads.is_empty() && state.ranking("memory.available").is_some(), "{body}");
     assert!(!state.verdict.sentence.is_empty() && !state.probes.is_empty(), "{body}");
     // The document has nothing that the types do not have: unknown fields would be lost on the way.
-    assert_eq!(serde_json::to_value(&state).unwrap(), serde_json::from_str::<Value>(&body).unwrap());
+    assert_eq!(serde_json::to_value(&state).unwrap(), serde_json::from_str::<Value>(body).unwrap());
 
-    let mut watchers: Vec<_> = (0..8).map(|_| ask(&address, "/api/v1/watch")).collect();
+    let mut watchers: Vec<_> = (0..8).map(|_| ask(address, "/api/v1/watch")).collect();
     for watcher in &mut watchers {
         assert!(status(watcher).contains(" 200 "));
     }
-    assert!(status(&mut ask(&address, "/api/v1/watch")).contains(" 503 "), "a ninth client watches");
+    assert!(status(&mut ask(address, "/api/v1/watch")).contains(" 503 "), "a ninth client watches");
     // A stream outlives the time limit of a connection.
     let begun = Instant::now();
     let mut times = Vec::new();
@@ -122,9 +84,8 @@ fn the_state_is_served_and_streamed() {
     // The place of a client that has gone is free again.
     drop(watchers.pop());
     let begun = Instant::now();
-    while !status(&mut ask(&address, "/api/v1/watch")).contains(" 200 ") {
+    while !status(&mut ask(address, "/api/v1/watch")).contains(" 200 ") {
         assert!(begun.elapsed() < Duration::from_secs(20), "the place of a client that has gone is taken");
         std::thread::sleep(Duration::from_millis(200));
     }
-    drop(agent);
 }
