@@ -119,6 +119,12 @@ impl CommandError {
     }
 }
 
+/// Returns the event loop of a command that asks the API server.
+pub fn event_loop() -> Result<tokio::runtime::Runtime, CommandError> {
+    let unusable = |error: io::Error| CommandError::Wrong(format!("cannot start: {error}"));
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)
+}
+
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

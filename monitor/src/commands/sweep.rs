@@ -11,7 +11,7 @@ use crate::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use crate::config::KubernetesOptions;
 use crate::report::logging::{self, LogFormat};
 
-use super::input::CommandError;
+use super::input::{self, CommandError};
 use super::output;
 
 /// Interval of the rounds.
@@ -62,8 +62,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
             CommandError::Wrong(format!("no API server is configured: {fix}"))
         })?;
     let rules = Rules { remove: options.remove, dry_run: options.dry_run, by_clock: single };
-    let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot start: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
+    let runtime = input::event_loop()?;
     let swept = runtime.block_on(async {
         let sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
         if single { once(sweeper).await } else { stay(sweeper).await }

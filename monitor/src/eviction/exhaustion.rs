@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::Monotonic;
+use crate::units::{Monotonic, signed_float};
 
 /// The time in which the weight of a sample falls to a third. After ten seconds a sample hardly counts. With a longer time, a fall that
 /// lasts a few seconds would be over before the slope shows it.
@@ -89,6 +89,11 @@ pub fn seconds_until(distance: f64, rate: f64) -> f64 {
     } else {
         f64::INFINITY
     }
+}
+
+/// Returns the seconds until `distance` is used up at a change of `per_second`, if that can be foreseen.
+pub fn foreseeable_seconds(distance: i64, per_second: f64) -> Option<f64> {
+    Some(seconds_until(signed_float(distance), -per_second)).filter(|seconds| *seconds <= FORESEEABLE)
 }
 
 /// A rate that is smoothed over the last seconds. It is computed from counts between two samples, however far apart they are.

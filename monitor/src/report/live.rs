@@ -1,4 +1,4 @@
-//! What a publication contains for the document of `/api/v1/state`, beyond the node's report. It is measured while somebody looks.
+//! The data that a publication contains for the document of `/api/v1/state`, beyond the node's report. It is measured only while a client asks for that document.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use super::{CgroupReport, ConfigState, LoopState, NodeReport, Reporter};
 use crate::config::Policy;
 use crate::eviction::decider::{EvictionStage, UnderWay};
 use crate::incidents::sample_ring::Sample;
-use crate::node::name;
 use crate::sensors::live_ranking::LiveRanking;
 use crate::units::{Monotonic, Signal};
 use crate::workloads::WorkloadUsage;
@@ -42,7 +41,7 @@ pub struct Live {
     pub per_second: Vec<(Signal, f64)>,
     /// The last minute of `memory.available`.
     pub history: Vec<Sample>,
-    /// What the limit per minute allows now, and in a minute.
+    /// The evictions that the limit per minute allows now, and in a minute.
     pub budget: (usize, usize),
     pub cool_down: Option<Duration>,
     pub under_way: Vec<(Name, EvictionStage)>,
@@ -74,13 +73,14 @@ impl Reporter {
             armed.into_iter().map(each).collect()
         });
         let usages = state.sensors.workloads.tree_mut().usages();
-        let named = |usage: WorkloadUsage| (report.names.of_workload(&usage.workload), usage);
-        let usages: Vec<_> = usages.into_iter().map(named).map(|(name, usage)| (usage, name)).collect();
-        let cluster = state.sensors.platform.cluster.view();
-        let node = Some(cluster.node_name.to_string()).filter(|node| !node.is_empty());
+        let named = |usage: WorkloadUsage| {
+            let name = report.names.of_workload(&usage.workload);
+            (usage, name)
+        };
+        let usages: Vec<_> = usages.into_iter().map(named).collect();
         Live {
             observed: now,
-            node: node.unwrap_or_else(|| name::of(state.config.kubernetes.node_name.as_deref())),
+            node: state.node_name(),
             policy: state.config.policy.clone(),
             pool: state.config.pool.as_deref().map(str::to_owned),
             configuration: aside.configuration.clone(),

@@ -3,6 +3,7 @@
 use crate::config::MonitorConfig;
 use crate::eviction::NodeCondition;
 use crate::eviction::decider::Decider;
+use crate::node::name;
 use crate::sensors::Sensors;
 use crate::units::Signal;
 use crate::workloads::WorkloadUsage;
@@ -15,6 +16,12 @@ pub struct LoopState<'l> {
 }
 
 impl LoopState<'_> {
+    /// Returns the node's name: that at the API server, or else the configured one or the host's.
+    pub fn node_name(&self) -> String {
+        let node_name = self.sensors.platform.cluster.view().node_name;
+        if node_name.is_empty() { name::of(self.config.kubernetes.node_name.as_deref()) } else { node_name.to_string() }
+    }
+
     /// Returns the conditions that thresholds of this node can raise, and whether they hold.
     pub fn node_conditions(&self) -> impl Iterator<Item = (NodeCondition, bool)> {
         let is_watched = |condition: &NodeCondition| {

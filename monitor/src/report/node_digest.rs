@@ -7,13 +7,9 @@ use jiff::tz::TimeZone;
 use super::{ConfigState, LoopState};
 use crate::cluster::NodeDigest;
 use crate::cluster::node_digest::{ConfigDigest, Counts, DayDigest, NearestThreshold};
-use crate::config::Mode;
-use crate::eviction::exhaustion::{FORESEEABLE, seconds_until};
+use crate::eviction::exhaustion::foreseeable_seconds;
 use crate::incidents::{Head, IncidentIndex, Kind};
-use crate::units::{float, signed_float};
-
-/// The text of [`Head::mode`] when something was really evicted.
-const ENFORCE: &str = Mode::Enforce.as_str();
+use crate::units::float;
 
 pub fn node_digest(
     state: &LoopState<'_>,
@@ -51,8 +47,7 @@ fn day_of(time: Timestamp) -> Date {
 }
 
 fn count(day: &mut DayDigest, head: &Head) {
-    // A dry run of observe mode is no eviction.
-    if head.kind == Kind::Eviction && head.mode != ENFORCE {
+    if head.is_dry_run() {
         return;
     }
     let add = |counts: &mut Counts| {
@@ -77,14 +72,10 @@ fn nearest(state: &LoopState<'_>) -> Option<NearestThreshold> {
         let threshold = &armed.threshold;
         let value = observation.get(threshold.signal)?;
         let at = threshold.value.resolve(value.capacity, quirks).units();
-        let per_second = state.sensors.per_second(threshold.signal);
-        let seconds = per_second.map(|rate| seconds_until(signed_float(value.available.saturating_sub(at)), -rate));
-        let near = NearestThreshold {
-            threshold: threshold.to_string(),
-            available: value.available,
-            value: at,
-            seconds: seconds.filter(|seconds| *seconds <= FORESEEABLE),
-        };
+        let distance = value.available.saturating_sub(at);
+        let seconds = state.sensors.per_second(threshold.signal).and_then(|rate| foreseeable_seconds(distance, rate));
+        let near =
+            NearestThreshold { threshold: threshold.to_string(), available: value.available, value: at, seconds };
         let multiple = float(value.available.max(0).unsigned_abs()) / float(at.unsigned_abs());
         (at > 0).then(|| (near.seconds.unwrap_or(f64::INFINITY), multiple, near))
     });

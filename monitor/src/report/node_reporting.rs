@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use crate::cluster::State;
 use crate::eviction::Observation;
-use crate::node::name;
 use crate::node::other_killers::OtherKiller;
 use crate::sensors::control_plane::pods_age;
 use crate::sensors::ebpf_events::Counters;
@@ -225,18 +224,13 @@ fn pod_infos(state: &LoopState<'_>) -> Vec<PodInfo> {
 /// names.
 fn known(state: &LoopState<'_>, report: &NodeReport) -> Known {
     let runtime = state.sensors.platform.runtime.view();
-    let cluster = state.sensors.platform.cluster.view();
     let pids = report.figures.signals.iter().find(|it| it.signal == Signal::PidAvailable);
     let pod = |workload: &Workload| {
         let uid = workload.kind.pod_uid()?.clone();
         Some(PodCgroup { uid, path: workload.name.clone(), id: workload.id })
     };
     Known {
-        node_name: if cluster.node_name.is_empty() {
-            name::of(state.config.kubernetes.node_name.as_deref())
-        } else {
-            cluster.node_name.to_string()
-        },
+        node_name: state.node_name(),
         memory: report.memory.clone(),
         swap: report.figures.swap,
         pids: pids.map(|it| (it.available, it.capacity)),

@@ -47,7 +47,7 @@ pub struct Publication {
     pub generation: u64,
 }
 
-/// What a request needs of a publication beyond the report.
+/// The data that a request needs of a publication beyond the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     Report,

@@ -8,9 +8,6 @@ use super::runtime_snapshot::{PodRef, Snapshot};
 use crate::workloads::cgroup_path::{self, Role};
 use crate::workloads::{Kind, Pod, PodSpecs, PodUid, Workload};
 
-/// As container tools shorten ids.
-const SHORT_ID: usize = 12;
-
 /// The names that are known at one moment. A clone shares them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Names {
@@ -83,7 +80,7 @@ impl Names {
                 .map(of_object)
                 .or_else(|| Some(of_runtime(&self.snapshot.as_ref()?.sandbox_of(uid)?.pod)))
                 .unwrap_or_else(|| Name { uid: Some(uid.0.clone()), ..display(&uid.0) }),
-            Kind::Container(id) => self.of_container(id).unwrap_or_else(|| display(id.get(..SHORT_ID).unwrap_or(id))),
+            Kind::Container(id) => self.of_container(id).unwrap_or_else(|| display(cgroup_path::short_id(id))),
             Kind::Service | Kind::Scope => display(path.rsplit('/').next().unwrap_or(path)),
             Kind::Cgroup if path.is_empty() => display("/"),
             Kind::Cgroup => display(path),

@@ -1,4 +1,4 @@
-//! The order of eviction as it stands, for whoever looks at the node. It is what `rank` answers; nothing is evicted by it.
+//! The order of eviction as it stands, for `/api/v1/state`. `rank` answers the same; nothing is evicted by it.
 
 use crate::config::MonitorConfig;
 use crate::eviction::Observation;

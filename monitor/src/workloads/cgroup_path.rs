@@ -161,6 +161,11 @@ fn container_id(name: &str) -> Option<&str> {
     (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
 }
 
+/// Returns the id of a container as container tools shorten it.
+pub fn short_id(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -205,6 +205,11 @@ impl From<StoredHead> for Head {
 }
 
 impl Head {
+    /// Returns whether it is an eviction of observe mode, which evicts nothing.
+    pub fn is_dry_run(&self) -> bool {
+        self.kind == Kind::Eviction && self.mode != "enforce"
+    }
+
     pub fn namespace(&self) -> Option<&str> {
         self.pod.as_deref()?.split_once('/').map(|(namespace, _)| namespace)
     }

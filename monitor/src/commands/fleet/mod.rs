@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::cluster::Access;
 use crate::cluster::fleet;
 
-use super::input::CommandError;
+use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
 use fleet_totals::Totals;
 
@@ -57,8 +57,7 @@ Exit status: 0 answered; 1 the API server cannot be asked, or has no Lease of an
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let access = Access::of_user(options.kubeconfig.clone(), options.context.clone())
         .in_namespace(Some(options.namespace.clone()));
-    let unusable = |error: std::io::Error| CommandError::Wrong(format!("cannot start: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
+    let runtime = input::event_loop()?;
     let now = Timestamp::now();
     let mut nodes = runtime.block_on(fleet::list(&access, now)).map_err(CommandError::Wrong)?;
     if nodes.is_empty() {

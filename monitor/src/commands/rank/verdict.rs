@@ -155,11 +155,7 @@ fn words(candidate: &PodCandidate<'_>, reason: PassedOver) -> String {
         PassedOver::Exempt => {
             exemption(candidate.pod).or_else(|| candidate.exempt.map(str::to_owned)).unwrap_or_default()
         }
-        PassedOver::TooLittle => "it would give back too little".to_owned(),
-        PassedOver::WouldBuy(time) => format!("it would buy {:.1} s", time.as_secs_f64()),
-        PassedOver::NotALeaker => "it may be evicted only if it leaks".to_owned(),
-        PassedOver::NotMeasured => "it could not be measured".to_owned(),
-        PassedOver::Tried => "its eviction failed lately".to_owned(),
+        reason => reason.to_string(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The result of one step of the decider.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -250,6 +251,19 @@ pub enum PassedOver {
     NotALeaker,
     /// An eviction of the candidate failed, was refused, or is under way.
     Tried,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exempt => formatter.write_str("critical to the node"),
+            Self::NotMeasured => formatter.write_str("it could not be measured"),
+            Self::TooLittle => formatter.write_str("it would give back too little"),
+            Self::WouldBuy(time) => write!(formatter, "it would buy {:.1} s", time.as_secs_f64()),
+            Self::NotALeaker => formatter.write_str("it may be evicted only if it leaks"),
+            Self::Tried => formatter.write_str("its eviction failed lately"),
+        }
+    }
 }
 
 mod collectors {

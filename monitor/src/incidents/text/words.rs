@@ -6,10 +6,9 @@ use crate::units::Bytes;
 use crate::workloads::QosClass;
 use crate::workloads::cgroup_path::{Role, role};
 
-use super::super::model::{Trigger, Victim};
+pub use crate::workloads::cgroup_path::short_id as short;
 
-/// As container tools shorten ids.
-const SHORT_ID: usize = 12;
+use super::super::model::{Trigger, Victim};
 
 /// Returns the common name of a workload or another cgroup; its path if it has no other name.
 pub fn name(path: &str) -> String {
@@ -68,10 +67,6 @@ pub fn taken(after_ms: f64) -> String {
         after if after < 0.0 => format!("{} before the incident", time(-after)),
         after => format!("{} after the incident", time(after)),
     }
-}
-
-pub fn short(id: &str) -> &str {
-    id.get(..SHORT_ID).unwrap_or(id)
 }
 
 pub fn victim(victim: &Victim) -> String {

@@ -18,7 +18,7 @@ use super::live::Live;
 use super::publications::Publication;
 use super::{FiguresReport, Health, NodeReport};
 use crate::eviction::decider::EvictionStage;
-use crate::incidents::{Head, IncidentIndex, Kind};
+use crate::incidents::{Head, IncidentIndex};
 use crate::kernel::ProbeState;
 use crate::units::Bytes;
 use signal_rows::Histories;
@@ -159,7 +159,7 @@ fn incident_lines(index: &IncidentIndex) -> Vec<IncidentLine> {
     let line = |head: Head| {
         let namespace = head.namespace().map(str::to_owned);
         let pod = head.pod.as_deref().and_then(|pod| pod.split_once('/')).map(|(_, pod)| pod.to_owned());
-        let is_dry_run = head.kind == Kind::Eviction && head.mode != "enforce";
+        let is_dry_run = head.is_dry_run();
         IncidentLine {
             id: head.id,
             kind: head.kind.as_str().to_owned(),

@@ -1,12 +1,14 @@
 //! The order of eviction for each signal with a threshold.
 
+use std::collections::HashSet;
+
 use node_pressure_state::{Key, Place, Ranking};
 
-use crate::eviction::decider::PassedOver;
 use crate::eviction::rank::{Candidate as _, Order, Ranked};
 use crate::report::NodeReport;
 use crate::report::live::Live;
 use crate::sensors::live_ranking::LiveRanking;
+use crate::units::{CgroupId, Resource};
 use crate::workloads::WorkloadUsage;
 
 /// Places in one ranking.
@@ -30,12 +32,12 @@ fn of_signal(ranking: &LiveRanking, live: &Live, report: &NodeReport) -> Ranking
     let LiveRanking { signal, ranked, passed_over, first } = ranking;
     let order = Order::of(&live.policy, signal.resource());
     let candidates = ranked.iter().enumerate().map(|(index, ranked)| {
-        let reason = passed_over.get(index).copied().flatten().map(words);
-        place(ranked, Some(index + 1), reason, order, report, signal.resource())
+        let exempt = passed_over.get(index).copied().flatten().map(|reason| reason.to_string());
+        Place { place: Some(index + 1), exempt, ..place(ranked, order, report, signal.resource()) }
     });
-    let is_ranked = |path: &str| ranked.iter().any(|ranked| ranked.candidate.workload.name == path);
+    let ids: HashSet<CgroupId> = ranked.iter().map(|ranked| ranked.candidate.workload.id).collect();
     let exempt = live.usages.iter().filter_map(|(usage, name)| {
-        let protection = usage.workload.protection.filter(|_| !is_ranked(&usage.workload.name))?;
+        let protection = usage.workload.protection.filter(|_| !ids.contains(&usage.workload.id))?;
         Some(Place {
             workload: name.workload.clone(),
             display: name.display.clone(),
@@ -55,33 +57,14 @@ fn of_signal(ranking: &LiveRanking, live: &Live, report: &NodeReport) -> Ranking
     }
 }
 
-fn place(
-    ranked: &Ranked<WorkloadUsage>,
-    place: Option<usize>,
-    exempt: Option<String>,
-    order: Order<'_>,
-    report: &NodeReport,
-    resource: crate::units::Resource,
-) -> Place {
+fn place(ranked: &Ranked<WorkloadUsage>, order: Order<'_>, report: &NodeReport, resource: Resource) -> Place {
     let name = report.names.of_workload(&ranked.candidate.workload);
     let keys = order.keys().iter().zip(ranked.keys(order));
     Place {
-        place,
         workload: name.workload,
         display: name.display,
-        exempt,
         at_most: !ranked.candidate.is_exact(),
         keys: keys.map(|(key, value)| Key { name: key.as_str().to_owned(), value: value.words(resource) }).collect(),
-    }
-}
-
-fn words(reason: PassedOver) -> String {
-    match reason {
-        PassedOver::Exempt => "critical to the node".to_owned(),
-        PassedOver::TooLittle => "it would give back too little".to_owned(),
-        PassedOver::WouldBuy(time) => format!("it would buy {:.1} s", time.as_secs_f64()),
-        PassedOver::NotALeaker => "it may be evicted only if it leaks".to_owned(),
-        PassedOver::NotMeasured => "it could not be measured".to_owned(),
-        PassedOver::Tried => "its eviction failed lately".to_owned(),
+        ..Place::default()
     }
 }

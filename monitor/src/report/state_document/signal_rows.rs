@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use node_pressure_state::{History, SignalState, ThresholdState};
 
 use crate::eviction::SignalValue;
-use crate::eviction::exhaustion::{FORESEEABLE, seconds_until};
+use crate::eviction::exhaustion::foreseeable_seconds;
 use crate::report::live::Live;
 use crate::report::{NodeReport, ThresholdReport};
-use crate::units::{Resource, Signal, signed, signed_float};
+use crate::units::{Resource, Signal, signed};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -78,7 +78,7 @@ fn signal_state(signal: Signal, report: &NodeReport, live: &Live, histories: &Hi
         available: value.map(|value| u64::try_from(value.available).unwrap_or(0)),
         capacity: value.map(|value| u64::try_from(value.capacity).unwrap_or(0)),
         per_second: rate,
-        exhausted_in_seconds: value.and_then(|value| soon(value.available, rate?)),
+        exhausted_in_seconds: value.and_then(|value| foreseeable_seconds(value.available, rate?)),
         thresholds,
         history: History { samples },
     }
@@ -88,7 +88,8 @@ fn threshold(report: &ThresholdReport, available: Option<i64>, rate: Option<f64>
     let threshold = &report.threshold;
     let value = report.bytes.map(|bytes| bytes.0);
     let distance = value.zip(available).map(|(value, available)| available.saturating_sub(signed(value)));
-    let crossed = if report.met { Some(0.0) } else { distance.and_then(|distance| soon(distance, rate?)) };
+    let crossed =
+        if report.met { Some(0.0) } else { distance.and_then(|distance| foreseeable_seconds(distance, rate?)) };
     ThresholdState {
         threshold: threshold.to_string(),
         kind: threshold.kind().to_owned(),
@@ -99,9 +100,4 @@ fn threshold(report: &ThresholdReport, available: Option<i64>, rate: Option<f64>
         grace_period_seconds: (!threshold.is_hard()).then_some(threshold.grace_period.as_secs_f64()),
         unarmed: report.unarmed.map(|why| why.reason().to_owned()),
     }
-}
-
-/// Returns the seconds in which the amount is used up, if that can be foreseen.
-fn soon(amount: i64, per_second: f64) -> Option<f64> {
-    Some(seconds_until(signed_float(amount), -per_second)).filter(|seconds| *seconds <= FORESEEABLE)
 }
