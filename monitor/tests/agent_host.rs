@@ -107,8 +107,8 @@ fn the_memory_of_all_pods_and_of_the_daemons_beside_them_is_observed() {
     let metric = |series: &str| agent.metric(&format!("node_pressure_monitor_{series}"));
     let signal = "{signal=\"allocatableMemory.available\"}";
     for (series, expected) in [
-        (format!("signal_available{signal}"), 524_288.0),
-        (format!("signal_capacity{signal}"), 268_435_456.0),
+        (format!("signal_available_bytes{signal}"), 524_288.0),
+        (format!("signal_capacity_bytes{signal}"), 268_435_456.0),
         ("threshold_met{kind=\"hard\",signal=\"allocatableMemory.available\"}".to_owned(), 1.0),
         // 1 GiB less 255.5 MiB of pods and 512 MiB that are reserved.
         ("system_memory_above_reservation_bytes".to_owned(), 268_959_744.0),

@@ -4,7 +4,7 @@ use prometheus::{Counter, CounterVec, GaugeVec};
 
 use super::register::{follow, metrics, replace, set_known};
 use super::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
-use crate::units::{float, signed_float};
+use crate::units::float;
 
 /// The windows over which the kernel averages pressure.
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
@@ -40,10 +40,6 @@ metrics! {
         inode_growth: GaugeVec = "inode_growth_per_second"{device},
         /// Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.
         inodes_exhaustion: GaugeVec = "inodes_exhaustion_seconds"{device},
-        /// Amount that is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.
-        available: GaugeVec = "signal_available"{signal},
-        /// Capacity that percentages of thresholds on the signal are relative to, in the same unit.
-        capacity: GaugeVec = "signal_capacity"{signal},
         /// By how much the memory outside of pods exceeds systemReserved plus kubeReserved, in bytes; 0 when it does not, absent without a
         /// reservation.
         daemons_above: GaugeVec = "system_memory_above_reservation_bytes"{},
@@ -67,8 +63,6 @@ impl FiguresMetrics {
         replace(&self.threshold_seconds, thresholds);
         self.observe_filesystems(&report.filesystems);
         set_known(&self.daemons_above, report.daemons.as_ref().map(|daemons| daemons.above.as_f64()));
-        replace(&self.available, report.signals.iter().map(|it| ([it.signal.as_str()], signed_float(it.available))));
-        replace(&self.capacity, report.signals.iter().map(|it| ([it.signal.as_str()], signed_float(it.capacity))));
         replace(&self.roles, report.roles.iter().map(|it| ([it.role, &it.device, &it.mount_point, &it.kind], 1.0)));
     }
 
@@ -112,10 +106,9 @@ mod tests {
 
     use super::*;
     use crate::config::{PressureKind, PressureResource, PressureScope};
-    use crate::eviction::SignalValue;
     use crate::report::register::Registry;
     use crate::report::{DaemonsReport, DiskUsageReport, RoleReport};
-    use crate::units::{Bytes, Signal};
+    use crate::units::Bytes;
 
     fn report() -> FiguresReport {
         FiguresReport {
@@ -159,7 +152,7 @@ mod tests {
                     makers: Vec::new(),
                 },
             ],
-            signals: vec![SignalValue { signal: Signal::NodeFsInodesFree, available: 250, capacity: 1000, at: None }],
+            signals: Vec::new(),
             roles: vec![RoleReport {
                 role: "imagefs",
                 device: "8:1".to_owned(),
@@ -201,8 +194,6 @@ mod tests {
             r#"filesystem_inodes_free{device="8:1",mountpoint="/data"} 250"#,
             r#"inode_growth_per_second{device="8:1"} -0.5"#,
             r#"inodes_exhaustion_seconds{device="8:1"} inf"#,
-            r#"signal_available{signal="nodefs.inodesFree"} 250"#,
-            r#"signal_capacity{signal="nodefs.inodesFree"} 1000"#,
             "system_memory_above_reservation_bytes 5",
             r#"filesystem_role_info{device="8:1",mountpoint="/data",role="imagefs",type="ext4"} 1"#,
         ] {

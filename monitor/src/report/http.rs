@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::State;
 use axum::http::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -37,6 +37,7 @@ pub use self::guard::Guard;
 use self::state_page::{IsWatch, StateServer, WATCH_TIME};
 use self::turns::Turns;
 use super::publications::{Needs, Publication, Publications};
+use super::openmetrics;
 use super::summary::render_page;
 use super::{Health, Metrics};
 use crate::incidents::IncidentIndex;
@@ -208,13 +209,16 @@ async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
     }
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
+async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let publication = shared.publications.take(Needs::Report).await;
+    let age = publication.as_deref().map(age).unwrap_or_else(|| [(header::AGE, "0".to_owned())]);
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(openmetrics::is_accepted) {
+        let text = shared.metrics.render_openmetrics();
+        return (age, [(header::CONTENT_TYPE, openmetrics::CONTENT_TYPE)], text).into_response();
+    }
     match render(&shared.metrics.gather()) {
-        Ok(text) => {
-            let age = publication.as_deref().map(age).unwrap_or_else(|| [(header::AGE, "0".to_owned())]);
-            (age, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
-        }
+        Ok(text) => (age, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => failed("metrics cannot be rendered", &error),
     }
 }

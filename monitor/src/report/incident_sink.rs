@@ -137,10 +137,10 @@ impl Recorder {
         }
     }
 
-    /// Takes the record into its incident. Returns the id of the incident of an OOM kill.
+    /// Takes the record into its incident. Returns the id of an incident that it begins or continues.
     pub(super) fn note(&mut self, record: &Record<'_>, names: &Names, now: Monotonic) -> Option<String> {
         match *record {
-            Record::Eviction(eviction) => self.begin_eviction(eviction, names, now),
+            Record::Eviction(eviction) => return Some(self.begin_eviction(eviction, names, now)),
             Record::EvictionEnded { ended, at, available } => self.end_eviction(ended, at, available, now),
             Record::EvictionSettled { pod_uid, verdict } => self.settle_eviction(pod_uid, verdict, now),
             Record::SwapFallsShort { waited, why, .. } if !waited.is_zero() => {
@@ -191,7 +191,7 @@ impl Recorder {
         reported.flatten()
     }
 
-    fn begin_eviction(&mut self, record: &EvictionRecord<'_>, names: &Names, now: Monotonic) {
+    fn begin_eviction(&mut self, record: &EvictionRecord<'_>, names: &Names, now: Monotonic) -> String {
         let mode = record.action.mode();
         // A hard threshold may cut the grace period of a running eviction short: that is one incident, not two.
         let earlier = self.underway.remove(&record.cgroup);
@@ -204,7 +204,7 @@ impl Recorder {
         let new_id = || model::name(Kind::Eviction, named.wall(), record.cgroup);
         let id = continued.map_or_else(new_id, |earlier| earlier.id.clone());
         let begun = continued.map_or(record.woken, |earlier| Monotonic(earlier.monotonic_ns));
-        let mut incident = self.incident(Kind::Eviction, id, begun, mode);
+        let mut incident = self.incident(Kind::Eviction, id.clone(), begun, mode);
         let mut eviction = eviction_model(record);
         if record.trigger.cause().resource() == Resource::Memory {
             let is_recent = |(at, _): &(Monotonic, SwapWait)| now.since(*at) < SWAP_WAIT_COUNTS;
@@ -239,6 +239,7 @@ impl Recorder {
             self.underway.insert(record.cgroup, incident.clone());
         }
         self.submit(incident, signal, now);
+        id
     }
 
     fn end_eviction(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>, now: Monotonic) {

@@ -4,17 +4,19 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{Counter, CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use super::cluster_metrics::ClusterMetrics;
 use super::configuration_state::ConfigMetrics;
 use super::disk_usage_metrics::DiskUsageMetrics;
+use super::eviction_latency::EvictionMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::register::{Family, Registry, follow, increase, metrics, replace, set_known};
 use super::runtime_metrics::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries};
-use super::{IncidentReport, NodeReport, ThresholdReport};
+use super::signal_metrics::SignalMetrics;
+use super::{IncidentReport, NodeReport};
 use crate::config::Semantics;
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
@@ -56,13 +58,6 @@ metrics! {
         capacity: GaugeVec = "memory_capacity_bytes"{},
         /// Memory usage of the node minus inactive file memory, in bytes.
         working_set: GaugeVec = "memory_working_set_bytes"{},
-        /// Value of an eviction threshold at the signal's present capacity, in bytes (inodes or process ids for signals that count those).
-        threshold_bytes: GaugeVec = "threshold_bytes"{signal, kind},
-        /// Whether the signal is below the eviction threshold (1) or not (0).
-        threshold_met: IntGaugeVec = "threshold_met"{signal, kind},
-        /// Whether the eviction threshold is armed (1), or evicts nothing yet because it was met when it arrived or cannot be meant for this
-        /// node (0).
-        threshold_armed: IntGaugeVec = "threshold_armed"{signal, kind},
         /// Whether the node condition is true (1) or not (0), transition period included.
         condition: IntGaugeVec = "condition"{condition},
         /// Workloads on the node, by QoS class.
@@ -154,9 +149,11 @@ pub struct Metrics {
     registry: Registry,
     node: NodeMetrics,
     pub configuration: ConfigMetrics,
+    signals: SignalMetrics,
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
     pub(super) runtime: RuntimeMetrics,
+    pub(super) evictions: EvictionMetrics,
     cluster: ClusterMetrics,
     series: Mutex<Series>,
     /// OOM kills by workload that no eBPF program counted, since the last publication. The loop does not wait for an observation.
@@ -180,8 +177,10 @@ impl Metrics {
         Ok(Self {
             node,
             configuration: ConfigMetrics::new(&registry)?,
+            signals: SignalMetrics::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
+            evictions: EvictionMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
             cluster: ClusterMetrics::new(&registry)?,
             series: Mutex::new(Series {
@@ -204,6 +203,12 @@ impl Metrics {
         self.registry.gather()
     }
 
+    /// Renders the current values in OpenMetrics' text format.
+    pub fn render_openmetrics(&self) -> String {
+        let exemplar = |family: &str, metric: &Metric, bucket| self.evictions.exemplar(family, metric, bucket);
+        super::openmetrics::render(&self.gather(), exemplar)
+    }
+
     pub fn observe(&self, report: &NodeReport, now: Instant) {
         let mut series = lock(&self.series);
         self.node.observe_states(report);
@@ -211,6 +216,10 @@ impl Metrics {
         self.node.observe_probes(&mut series.last_probes, &report.probe_statistics);
         self.node.observe_totals(report);
         self.node.observe_incidents(&report.incidents);
+        self.signals.observe(report);
+        for threshold in &report.thresholds {
+            self.evictions.start_series(&threshold.threshold, report.cluster.is_some());
+        }
         self.figures.observe(&report.figures);
         self.disk_usage.observe(&report.figures.disk_usage);
         series.workloads.observe(&report.counters, now);
@@ -277,13 +286,7 @@ impl NodeMetrics {
         replace(&self.available, [Semantics::Corrected, Semantics::Kubelet].into_iter().filter_map(available));
         set_known(&self.capacity, memory.map(|memory| memory.capacity.as_f64()));
         set_known(&self.working_set, memory.map(|memory| memory.working_set.as_f64()));
-        let labels = |it: &ThresholdReport| [it.threshold.signal.as_str(), it.threshold.kind()];
-        let thresholds = &report.thresholds;
-        let bytes = thresholds.iter().filter_map(|it| Some((labels(it), it.bytes?.as_f64())));
-        replace(&self.threshold_bytes, bytes);
-        replace(&self.threshold_met, thresholds.iter().map(|it| (labels(it), it.met.into())));
-        replace(&self.threshold_armed, thresholds.iter().map(|it| (labels(it), it.unarmed.is_none().into())));
-        for threshold in thresholds {
+        for threshold in &report.thresholds {
             // `increase()` misses the first increment of a counter that appears with it.
             for outcome in EvictionOutcome::ALL {
                 self.evictions.with_label_values(&[threshold.threshold.signal.as_str(), outcome.as_str()]);

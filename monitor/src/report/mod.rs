@@ -8,6 +8,7 @@ mod configuration_reporting;
 pub mod configuration_state;
 pub mod disk_usage_metrics;
 pub mod event_sink;
+mod eviction_latency;
 mod eviction_log;
 mod eviction_model;
 pub mod eviction_report;
@@ -30,6 +31,7 @@ mod node_reporting;
 pub mod node_status;
 mod note_reporting;
 pub mod oom_kill_report;
+mod openmetrics;
 pub mod publications;
 pub mod reclaim_metrics;
 pub mod record;
@@ -38,6 +40,7 @@ pub mod reporter;
 pub mod runtime_metrics;
 mod score_reporting;
 pub mod series;
+mod signal_metrics;
 mod source_reporting;
 pub mod state_document;
 pub mod stats;
@@ -112,7 +115,7 @@ pub struct NodeReport {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThresholdReport {
     pub threshold: Threshold,
-    /// The threshold in bytes at the signal's capacity; `None` without an observation of the signal.
+    /// The threshold at the signal's capacity, in the signal's unit; `None` without an observation of the signal.
     pub bytes: Option<Bytes>,
     /// Whether the signal is below it.
     pub met: bool,

@@ -4,11 +4,14 @@ use std::sync::Mutex;
 
 use prometheus::core::{Atomic, Collector, GenericCounter, GenericCounterVec, GenericGauge, GenericGaugeVec};
 use prometheus::proto::MetricFamily;
-use prometheus::{Opts, Result};
+use prometheus::{HistogramOpts, HistogramVec, Opts, Result};
 
 use crate::units::lock;
 
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
+
+/// Upper bounds of the buckets of latencies, in seconds.
+pub(super) const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Family {
@@ -91,6 +94,14 @@ macro_rules! metric_types {
 
 metric_types!("gauge": GenericGauge, GenericGaugeVec);
 metric_types!("counter": GenericCounter, GenericCounterVec);
+
+impl Metric for HistogramVec {
+    const KIND: &'static str = "histogram";
+
+    fn with_labels(options: Opts, labels: &[&str]) -> Result<Self> {
+        Self::new(HistogramOpts::from(options).buckets(LATENCY_BUCKETS.to_vec()), labels)
+    }
+}
 
 /// Declares a group of metrics, and the function that registers them: `field: Type = "name"{label, …}`. The doc comment of a field is
 /// the metric's help text. `{label: values}` starts a counter for each value at zero: `increase()` misses the first increment of a

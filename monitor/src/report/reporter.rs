@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::event_sink::{self, EventDraft, EventSink};
+use super::eviction_latency::EvictionTimes;
 use super::limits::{ConditionLog, LogLimits};
 use super::log_sink;
 use super::metrics_sink;
@@ -49,6 +50,7 @@ pub struct Reporter {
     pub(super) names: Names,
     status: NodeStatusSink,
     conditions: ConditionLog,
+    pub(super) times: EvictionTimes,
     limits: LogLimits,
     /// Whether thresholds were reported that evict nothing yet.
     pub(super) has_unarmed: bool,
@@ -76,6 +78,7 @@ impl Reporter {
             names: Names::default(),
             status: NodeStatusSink::default(),
             conditions: ConditionLog::default(),
+            times: EvictionTimes::default(),
             limits: LogLimits::default(),
             has_unarmed: false,
             met: Vec::new(),
@@ -93,6 +96,7 @@ impl Reporter {
     /// Reports a record to every sink. Returns whether the rate limit admitted its log line.
     pub fn report(&mut self, record: &Record<'_>, now: Monotonic) -> bool {
         let incident = self.recorder.note(record, &self.names, now);
+        self.times.note(record, incident.as_deref(), &self.outlets.metrics.evictions, now);
         let suppressed = self.limits.admit(record, now);
         if suppressed.is_some() || LogLimits::is_counted_always(record) {
             metrics_sink::count(record, &self.outlets.metrics);

@@ -118,6 +118,8 @@ impl Reporter {
         self.names = state.sensors.names();
         let decision = state.decision;
         let assessment = decision.assessment();
+        let metrics = &self.outlets.metrics.evictions;
+        self.times.note_turn(&assessment.met, &turn.observation, turn.woken, metrics);
         self.report_thresholds(decision.armed(), assessment, &turn.observation, (turn.wakeup, turn.sampled), now);
         let first = || first_acted_on(assessment, decision.unarmed(), &notes);
         let scarce = eviction.map(|eviction| &eviction.met).or_else(first).map(|met| met.threshold.signal);
