@@ -323,7 +323,7 @@ fn metrics_are_documented_as_registered() {
 fn metrics_table() -> String {
     let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
     for family in Metrics::new("0", SeriesLimits::default()).unwrap().families() {
-        let name = family.name.strip_prefix(PREFIX).unwrap();
+        let name = family.name.strip_prefix(PREFIX).unwrap_or(&family.name);
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let help = family.help.replace('|', "\\|");
         table += &format!("| `{name}` | {} | {} | {help} |\n", family.kind, labels.join(", "));

@@ -56,7 +56,28 @@ pub fn cargo_for_release(arch: Arch) -> Command {
     command
         .env("CARGO_BUILD_TARGET", arch.target())
         .env("RUSTFLAGS", format!("{flags} -C target-feature=+crt-static").trim_start());
+    if let Some(commit) = commit() {
+        command.env("MONITOR_COMMIT", commit);
+    }
     command
+}
+
+/// Returns the last commit that changed the agent's sources. A later one does not change the program, so the build is not repeated.
+fn commit() -> Option<String> {
+    let mut git = Command::new("git");
+    git.args([
+        "log",
+        "-1",
+        "--format=%h",
+        "--abbrev=12",
+        "--",
+        ":/monitor",
+        ":/monitor-ebpf",
+        ":/Cargo.toml",
+        ":/Cargo.lock",
+    ]);
+    let commit = git.output().ok().filter(|git| git.status.success())?.stdout;
+    Some(String::from_utf8(commit).ok()?.trim().to_owned()).filter(|commit| !commit.is_empty())
 }
 
 /// Returns the cargo that started this program, without the variables that describe the package of xtask. Build scripts of other

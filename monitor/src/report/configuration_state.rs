@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge};
 
-use super::register::metrics;
-use crate::config::Fingerprint;
+use super::register::{metrics, replace};
+use crate::config::{Fingerprint, Mode};
 use crate::units::named_enum;
 
 named_enum! {
@@ -67,6 +67,8 @@ metrics! {
         /// 1 with the name of the pool whose fields are in force on this node; empty where the node is in none. Absent without `pools`, and
         /// while it is not known.
         pool: GaugeVec = "pool_info"{pool},
+        /// 1 for the mode in force, 0 for the other one.
+        mode: GaugeVec = "mode"{mode},
         /// Hash of the configuration file in force, the same on every node with the same file; 0 without one.
         hash: Gauge = "config_hash",
     }
@@ -79,6 +81,10 @@ impl ConfigMetrics {
         if let Some(name) = name {
             self.pool.with_label_values(&[name]).set(1.0);
         }
+    }
+
+    pub fn set_mode(&self, mode: Mode) {
+        replace(&self.mode, Mode::ALL.map(|known| ([known.as_str()], f64::from(u8::from(known == mode)))));
     }
 
     /// Updates the state and counts the outcome of a reload. `outcome` is `None` at the start.
@@ -131,6 +137,8 @@ mod tests {
             &ConfigState { refused: Some(String::new()), since: at(200), ..started },
             Some(ReloadOutcome::Refused),
         );
+        metrics.set_mode(Mode::Observe);
+        metrics.set_mode(Mode::Enforce);
         let text = text();
         for line in [
             "config_reloads_total{outcome=\"refused\"} 1",
@@ -138,6 +146,8 @@ mod tests {
             "config_last_reload_successful 0",
             "config_last_reload_success_timestamp_seconds 100",
             "config_restart_needed 0",
+            "mode{mode=\"enforce\"} 1",
+            "mode{mode=\"observe\"} 0",
             "config_hash 3021457953128448",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -124,9 +124,19 @@ async fn a_scrape_never_waits_long_for_a_busy_loop() {
     // The loop publishes nothing more, so both requests get the last publication.
     let (first, second) = tokio::join!(fetch(fixture.address, "/metrics"), fetch(fixture.address, "/metrics"));
     for text in [first, second] {
-        assert!(text.contains("node_pressure_monitor_build_info{version=\"1.2.3\"} 1"), "{text}");
+        assert!(text.contains(",version=\"1.2.3\"} 1\n"), "{text}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn openmetrics_is_served_to_a_client_that_asks_for_it() {
+    let fixture = start().await;
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n";
+    let text = exchange(fixture.address, request.as_bytes()).await;
+    assert!(text.contains("content-type: application/openmetrics-text; version=1.0.0"), "{text}");
+    assert!(text.contains("# TYPE node_pressure_monitor_log_lines_dropped counter\n"), "{text}");
+    assert!(text.contains("# EOF\n"), "{text}");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use super::configuration_state::ConfigMetrics;
 use super::disk_usage_metrics::DiskUsageMetrics;
 use super::eviction_latency::EvictionMetrics;
 use super::figures_metrics::FiguresMetrics;
+use super::process_metrics::ProcessMetrics;
 use super::register::{Family, Registry, follow, increase, metrics, replace, set_known};
 use super::runtime_metrics::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries};
@@ -49,8 +50,9 @@ named_enum! {
 metrics! {
     /// The metrics of the node, the kernel side, and what the agent did.
     struct NodeMetrics {
-        /// Always 1; the label says which version runs.
-        build_info: IntGaugeVec = "build_info"{version},
+        /// Always 1; the labels say which version runs, the last commit that changed its sources (unknown where it was not built by
+        /// `cargo xtask`), and on which kernel.
+        build_info: IntGaugeVec = "build_info"{version, commit, kernel},
         /// Memory available on the node, in bytes. corrected: what the kernel could hand out, from MemAvailable; kubelet: capacity minus
         /// working set.
         available: GaugeVec = "memory_available_bytes"{semantics},
@@ -147,6 +149,7 @@ metrics! {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    process: ProcessMetrics,
     node: NodeMetrics,
     pub configuration: ConfigMetrics,
     signals: SignalMetrics,
@@ -173,9 +176,12 @@ impl Metrics {
     pub fn new(version: &str, limits: SeriesLimits) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let node = NodeMetrics::new(&registry)?;
-        node.build_info.with_label_values(&[version]).set(1);
+        let commit = option_env!("MONITOR_COMMIT").unwrap_or("unknown");
+        let kernel = rustix::system::uname();
+        node.build_info.with_label_values(&[version, commit, &kernel.release().to_string_lossy()]).set(1);
         Ok(Self {
             node,
+            process: ProcessMetrics::new(&registry)?,
             configuration: ConfigMetrics::new(&registry)?,
             signals: SignalMetrics::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
@@ -200,6 +206,7 @@ impl Metrics {
 
     /// Returns the current values. Render them afterwards, without a lock on the metrics: the loop may wait for it.
     pub fn gather(&self) -> Vec<MetricFamily> {
+        self.process.refresh();
         self.registry.gather()
     }
 

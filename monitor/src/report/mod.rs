@@ -32,6 +32,7 @@ pub mod node_status;
 mod note_reporting;
 pub mod oom_kill_report;
 mod openmetrics;
+mod process_metrics;
 pub mod publications;
 pub mod reclaim_metrics;
 pub mod record;

@@ -150,6 +150,7 @@ impl Publications {
         let Some(mut receiver) = receiver else { return };
         while let Some(mut publication) = receiver.recv().await {
             metrics.observe(&publication.report, Instant::now());
+            metrics.configuration.set_mode(publication.mode);
             metrics.runtime.observe(&publication.runtime);
             // Drop the largest parts: only the metrics need them.
             (publication.report.counters, publication.report.pods) = (Vec::new(), Vec::new());

@@ -46,7 +46,9 @@ impl Registry {
     }
 
     pub(super) fn create<M: Metric>(&self, name: &str, help: &str, labels: &[&str]) -> Result<M> {
-        let options = Opts::new(name, help.trim_start()).namespace(NAMESPACE);
+        let options = Opts::new(name, help.trim_start());
+        // Every client of Prometheus has the same names for its process.
+        let options = if name.starts_with("process_") { options } else { options.namespace(NAMESPACE) };
         self.register(M::KIND, M::with_labels(options, labels)?)
     }
 

@@ -86,11 +86,8 @@ mod tests {
 
     #[test]
     fn a_family_has_one_unit() {
-        let cases = [
-            (Signal::MemoryAvailable, "bytes"),
-            (Signal::NodeFsInodesFree, "inodes"),
-            (Signal::PidAvailable, "pids"),
-        ];
+        let cases =
+            [(Signal::MemoryAvailable, "bytes"), (Signal::NodeFsInodesFree, "inodes"), (Signal::PidAvailable, "pids")];
         let threshold = |signal| Threshold {
             signal,
             value: ThresholdValue::bytes(Bytes(7)),
@@ -107,7 +104,9 @@ mod tests {
                 })
                 .into(),
             figures: FiguresReport {
-                signals: cases.map(|(signal, _)| SignalValue { signal, available: 250, capacity: 1000, at: None }).into(),
+                signals: cases
+                    .map(|(signal, _)| SignalValue { signal, available: 250, capacity: 1000, at: None })
+                    .into(),
                 ..FiguresReport::default()
             },
             ..NodeReport::default()
