@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use prometheus::proto::Metric;
+use prometheus::proto::{LabelPair, Metric};
 use prometheus::{HistogramVec, IntCounterVec};
 
 use super::eviction_report::{EvictionRecord, Trigger};
@@ -94,7 +94,7 @@ impl EvictionMetrics {
             "_eviction_report_latency_seconds" => Stage::Report,
             _ => return None,
         };
-        let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(|label| label.value());
+        let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
         let (signal, kind) = (label("signal")?, label("kind")?);
         let exemplars = lock(&self.exemplars);
         let is_it = |it: &Bucket| it.0 == stage && it.1 == signal && it.2 == kind && it.3 == bucket;

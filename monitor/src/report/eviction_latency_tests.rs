@@ -97,8 +97,8 @@ impl Fixture {
         self.note(&Record::EvictionEnded { ended: &ended, at: ms(at), available: None }, at);
     }
 
-    fn settle(&mut self, verdict: Verdict, at: u64) {
-        self.note(&Record::EvictionSettled { pod_uid: "u-1", verdict: &verdict }, at);
+    fn settle(&mut self, verdict: &Verdict, at: u64) {
+        self.note(&Record::EvictionSettled { pod_uid: "u-1", verdict }, at);
     }
 
     fn note(&mut self, record: &Record<'_>, at: u64) {
@@ -134,10 +134,10 @@ fn each_stage_is_measured_from_the_crossing() {
     fixture.assert_sum("end", 0, 0);
     fixture.end(7, Outcome::Gone, 180);
     fixture.assert_sum("end", 1, 80);
-    fixture.settle(Verdict::Delayed("down".to_owned()), 200);
+    fixture.settle(&Verdict::Delayed("down".to_owned()), 200);
     fixture.assert_sum("report", 0, 0);
-    fixture.settle(Verdict::Accepted, 300);
-    fixture.settle(Verdict::Done(None), 900);
+    fixture.settle(&Verdict::Accepted, 300);
+    fixture.settle(&Verdict::Done(None), 900);
     fixture.assert_sum("report", 1, 200);
     let bucket = "eviction_kill_latency_seconds_bucket{kind=\"hard\",signal=\"memory.available\",le=\"0.04\"} 1 # {incident=\"incident-1\"} 0.03 ";
     assert!(fixture.text().contains(bucket), "{}", fixture.text());

@@ -59,17 +59,19 @@ impl SignalMetrics {
 
 /// Replaces the series of three gauges: of bytes, of inodes, and of process ids.
 fn by_unit<'l, const LABELS: usize>(
-    gauges: [&GaugeVec; 3],
-    series: impl Iterator<Item = (Signal, [&'l str; LABELS], f64)> + Clone,
+    [bytes, inodes, pids]: [&GaugeVec; 3],
+    series: impl Iterator<Item = (Signal, [&'l str; LABELS], f64)>,
 ) {
-    let unit = |signal: Signal| match signal.resource() {
-        Resource::Memory | Resource::EphemeralStorage => 0,
-        Resource::Inodes => 1,
-        Resource::Pids => 2,
-    };
-    for (index, gauge) in gauges.into_iter().enumerate() {
-        let of_unit = series.clone().filter(|(signal, ..)| unit(*signal) == index);
-        replace(gauge, of_unit.map(|(_, labels, value)| (labels, value)));
+    for gauge in [bytes, inodes, pids] {
+        gauge.reset();
+    }
+    for (signal, labels, value) in series {
+        let gauge = match signal.resource() {
+            Resource::Memory | Resource::EphemeralStorage => bytes,
+            Resource::Inodes => inodes,
+            Resource::Pids => pids,
+        };
+        gauge.with_label_values(&labels).set(value);
     }
 }
 
