@@ -239,13 +239,13 @@ fn signals_other_than_memory_agree_with_this_machine() {
     let number = |path: &str| fs::read_to_string(path).unwrap().trim().parse::<f64>().unwrap();
     let most = number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max"));
     let is = |found: f64, expected: f64| (found - expected).abs() < 0.5;
-    assert!(is(signal("capacity", "pid.available"), most));
-    let left = signal("available", "pid.available");
+    assert!(is(signal("capacity_pids", "pid.available"), most));
+    let left = signal("available_pids", "pid.available");
     assert!(left > 0.0 && left < most, "{left} of {most}");
     let statvfs = Command::new("stat").args(["-f", "-c", "%b %S"]).arg(directory.path()).output().unwrap();
     let statvfs = String::from_utf8(statvfs.stdout).unwrap();
     let capacity: f64 = statvfs.split_whitespace().map(|number| number.parse::<f64>().unwrap()).product();
-    assert!(is(signal("capacity", "nodefs.available"), capacity), "{statvfs}");
+    assert!(is(signal("capacity_bytes", "nodefs.available"), capacity), "{statvfs}");
     let readyz = agent.get("/readyz");
     assert!(readyz.contains("degraded: imagefs.inodesFree: proc at /proc has no limit of inodes"), "{readyz}");
     let deadline = Instant::now() + PATIENCE;
