@@ -94,7 +94,17 @@ impl Api {
 
     /// Forgets the history. A client that resumes from an earlier version gets 410.
     pub fn compact(&self) {
-        self.store().compact();
+        self.compact_to(u64::MAX);
+    }
+
+    /// Forgets the history up to a version.
+    pub fn compact_to(&self, revision: u64) {
+        self.store().compact(revision);
+    }
+
+    /// Returns the version of the newest write.
+    pub fn revision(&self) -> u64 {
+        self.store().revision()
     }
 
     /// Ends all watches with the error that their version has expired.

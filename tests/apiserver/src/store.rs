@@ -68,10 +68,10 @@ impl Store {
         self.compacted
     }
 
-    /// Forgets the history so far.
-    pub fn compact(&mut self) {
-        self.compacted = self.revision;
-        self.history.clear();
+    /// Forgets the history up to a version.
+    pub fn compact(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision.min(self.revision));
+        self.history.retain(|change| change.revision > revision);
     }
 
     #[must_use]
