@@ -75,9 +75,16 @@ impl IncidentIndex {
 
     /// Returns the newest incidents, at most `most`, oldest first.
     pub fn heads(&self, most: usize) -> Vec<Head> {
+        self.select(most, |_| true)
+    }
+
+    /// Returns the newest incidents that are wanted, at most `most`, oldest first.
+    pub fn select(&self, most: usize, is_wanted: impl Fn(&Head) -> bool) -> Vec<Head> {
         let entries = lock(&self.entries);
-        let skipped = entries.len().saturating_sub(most);
-        entries.iter().skip(skipped).map(|(head, _)| head.clone()).collect()
+        let heads = entries.iter().rev().map(|(head, _)| head).filter(|head| is_wanted(head));
+        let mut newest: Vec<Head> = heads.take(most).cloned().collect();
+        newest.reverse();
+        newest
     }
 
     /// Calls `each` with the newest incident and so on, while it returns true.
@@ -108,7 +115,7 @@ mod tests {
 
     fn head(id: &str, summary: &str) -> Head {
         let (id, time, summary) = (id.to_owned(), jiff::Timestamp::UNIX_EPOCH, summary.to_owned());
-        Head { id, kind: Kind::OomKill, time, summary, mode: String::new(), pod: None, repeated: 0 }
+        Head { id, kind: Kind::OomKill, time, summary, mode: String::new(), pod: None, outcome: None, repeated: 0 }
     }
 
     fn location(segment: u64) -> Location {

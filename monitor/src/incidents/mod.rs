@@ -6,6 +6,7 @@
 
 mod draft;
 mod frame;
+pub mod incident_filter;
 pub mod incident_index;
 pub mod journal;
 mod journal_share;

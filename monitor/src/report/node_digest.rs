@@ -96,6 +96,7 @@ mod tests {
             summary: String::new(),
             mode: mode.to_owned(),
             pod: pod.map(str::to_owned),
+            outcome: None,
             repeated,
         };
         let mut day = DayDigest::default();

@@ -162,6 +162,8 @@ pub struct Head {
     pub mode: String,
     /// `namespace/name` of the victim, if known; of several the first.
     pub pod: Option<String>,
+    /// What became of an eviction.
+    pub outcome: Option<Outcome>,
     #[serde(skip_serializing_if = "is_none")]
     pub repeated: u64,
 }
@@ -187,6 +189,9 @@ pub struct StoredHead {
 pub struct StoredVictim {
     pub workload: Option<String>,
     pub pod: Option<String>,
+    /// Of an eviction.
+    #[serde(default)]
+    pub outcome: Option<Outcome>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -199,8 +204,9 @@ impl From<StoredHead> for Head {
     fn from(stored: StoredHead) -> Self {
         let StoredHead { id, kind, time, summary, mode, repeated, eviction, oom_kill } = stored;
         let victims = oom_kill.map(|kill| kill.victims).unwrap_or_default();
+        let outcome = eviction.as_ref().and_then(|eviction| eviction.outcome);
         let pod = eviction.into_iter().chain(victims).find_map(|victim| victim.pod);
-        Self { id, kind, time, summary, mode, pod, repeated }
+        Self { id, kind, time, summary, mode, pod, outcome, repeated }
     }
 }
 
@@ -226,6 +232,7 @@ impl From<&Incident> for Head {
             summary: summary.clone(),
             mode: mode.clone(),
             pod: eviction.as_ref().and_then(|eviction| eviction.pod.clone()).or_else(killed),
+            outcome: eviction.as_ref().map(|eviction| eviction.outcome),
             repeated: *repeated,
         }
     }

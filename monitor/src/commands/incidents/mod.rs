@@ -8,8 +8,11 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::config::IncidentOptions;
-use crate::incidents::{Incident, text};
+use crate::incidents::incident_filter::{IncidentFilter, parse_kind, parse_time};
+use crate::incidents::{Head, Incident, Kind, text};
 
 use super::input::{self, CommandError};
 use super::output::{self, TextOrJson};
@@ -40,6 +43,34 @@ pub struct Options {
     /// Most incidents to list; the newest are listed
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
+    /// List incidents since this time: a time span such as 24h, or a time such as 2026-01-02T03:04:05Z
+    #[arg(long, value_name = "TIME", conflicts_with = "id", value_parser = time)]
+    since: Option<Timestamp>,
+    /// List incidents before this time
+    #[arg(long, value_name = "TIME", conflicts_with = "id", value_parser = time)]
+    until: Option<Timestamp>,
+    /// List incidents of this kind: oom-kill or eviction
+    #[arg(long, value_name = "KIND", conflicts_with = "id", value_parser = parse_kind)]
+    kind: Option<Kind>,
+    /// List incidents whose victim is a pod of this namespace
+    #[arg(long, short, value_name = "NAME", conflicts_with = "id")]
+    namespace: Option<String>,
+    /// List incidents whose victim is this pod: name or namespace/name
+    #[arg(long, value_name = "POD", conflicts_with = "id")]
+    pod: Option<String>,
+}
+
+fn time(text: &str) -> Result<Timestamp, String> {
+    parse_time(text, Timestamp::now())
+}
+
+impl Options {
+    /// Removes the incidents that the options do not ask for.
+    fn select(&self, incidents: &mut Vec<Incident>) {
+        let Self { since, until, kind, ref namespace, ref pod, .. } = *self;
+        let filter = IncidentFilter { since, until, kind, namespace: namespace.clone(), pod: pod.clone() };
+        incidents.retain(|incident| filter.matches(&Head::from(incident)));
+    }
 }
 
 const HELP: &str = "Without an ID the command lists the incidents, newest last: the kernel's OOM kills and the agent's evictions. With an ID it prints the \
@@ -82,6 +113,16 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         let incident = chosen(&collected, id)?;
         return output::answer(|out| show(out, &incident, options.output)).map_err(CommandError::Output);
     }
+    let mut collected = collected;
+    let known = collected.incidents.len();
+    options.select(&mut collected.incidents);
+    match known {
+        0 if options.output == TextOrJson::Text => output::note("the journal has no incident"),
+        1.. if collected.incidents.is_empty() => {
+            output::note(format_args!("the options ask for none of the {known} incidents"));
+        }
+        _ => {}
+    }
     let count = collected.incidents.len();
     let skipped = count.saturating_sub(options.limit);
     if skipped > 0 {
@@ -90,7 +131,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let shown = collected.incidents.get(skipped..).unwrap_or_default();
     let write = |out: &mut _| {
         list(out, shown, options.output)?;
-        if options.follow { follow(out, &mut collector, options.output) } else { Ok(()) }
+        if options.follow { follow(out, &mut collector, options) } else { Ok(()) }
     };
     output::answer(write).map_err(CommandError::Output)
 }
@@ -159,30 +200,28 @@ fn json(out: &mut impl Write, incident: &Incident) -> io::Result<()> {
 fn list(out: &mut impl Write, incidents: &[Incident], format: TextOrJson) -> io::Result<()> {
     match format {
         TextOrJson::Json => incidents.iter().try_for_each(|incident| json(out, incident)),
-        TextOrJson::Text if incidents.is_empty() => {
-            output::note("the journal has no incident");
-            Ok(())
-        }
+        TextOrJson::Text if incidents.is_empty() => Ok(()),
         TextOrJson::Text => incident_table::write(out, incidents),
     }
 }
 
 /// Prints new incidents until the reader closes the pipe.
-fn follow(out: &mut impl Write, collector: &mut Collector, format: TextOrJson) -> io::Result<()> {
-    if format == TextOrJson::Text && io::stderr().is_terminal() {
+fn follow(out: &mut impl Write, collector: &mut Collector, options: &Options) -> io::Result<()> {
+    if options.output == TextOrJson::Text && io::stderr().is_terminal() {
         output::note("waiting for incidents; Ctrl-C ends the command");
     }
     loop {
         out.flush()?;
         std::thread::sleep(POLL);
-        let collected = match collector.poll() {
+        let mut collected = match collector.poll() {
             Ok(collected) => collected,
             // The agent has not created the directory yet, or it was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
+        options.select(&mut collected.incidents);
         for incident in &collected.incidents {
-            match format {
+            match options.output {
                 TextOrJson::Json => json(out, incident)?,
                 TextOrJson::Text => incident_table::row(out, incident)?,
             }

@@ -93,6 +93,17 @@ pub enum Outcome {
     Observed,
 }
 
+impl Outcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Underway => "underway",
+            Self::Gone => "gone",
+            Self::Failed => "failed",
+            Self::Observed => "observed",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SwapWait {
