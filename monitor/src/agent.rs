@@ -169,7 +169,7 @@ impl Agent {
         let aside = Aside {
             oom_score_adj_drift: actions.audits.drifted() as u64,
             configuration: reload.state(),
-            under_way: actions.evictor.under_way().collect(),
+            under_way: actions.evictor.ongoing().collect(),
         };
         let is_published = reporter.publish(&mut LoopState { config, sensors, decision }, &aside, begun);
         let ended = Monotonic::now();

@@ -62,6 +62,8 @@ fn the_state_is_served_and_streamed() {
     assert!(state.signal("pid.available").is_some_and(|signal| signal.unit == "pids"), "{body}");
     assert!(!state.workloads.is_empty() && state.ranking("memory.available").is_some(), "{body}");
     assert!(!state.verdict.sentence.is_empty() && !state.probes.is_empty(), "{body}");
+    assert!(state.agent.configuration.file.as_ref().is_some_and(|file| file.ends_with(".yaml")), "{body}");
+    assert!(state.workloads.iter().any(|workload| workload.pids > Some(0)), "{body}");
     // The document has nothing that the types do not have: unknown fields would be lost on the way.
     assert_eq!(serde_json::to_value(&state).unwrap(), serde_json::from_str::<Value>(body).unwrap());
 

@@ -45,6 +45,14 @@ pub enum Outcome {
     Refused(String),
 }
 
+/// An eviction that has not ended, with what reports say about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Ongoing {
+    pub under_way: UnderWay,
+    pub cause: Cause,
+    pub started: Monotonic,
+}
+
 /// Carries evictions out and keeps track of them.
 #[derive(Debug)]
 pub struct Evictor {
@@ -74,7 +82,11 @@ impl Evictor {
     }
 
     pub fn under_way(&self) -> impl Iterator<Item = UnderWay> {
-        self.running.iter().map(|running| UnderWay {
+        self.ongoing().map(|ongoing| ongoing.under_way)
+    }
+
+    pub fn ongoing(&self) -> impl Iterator<Item = Ongoing> {
+        let under_way = |running: &Running| UnderWay {
             id: running.target.id,
             stage: match running.stage {
                 Stage::Dying { .. } => EvictionStage::Dying,
@@ -84,6 +96,11 @@ impl Evictor {
                 }
             },
             is_urgent: running.pod.as_ref().is_some_and(|pod| pod.urgent),
+        };
+        self.running.iter().map(move |running| Ongoing {
+            under_way: under_way(running),
+            cause: running.cause,
+            started: running.started,
         })
     }
 

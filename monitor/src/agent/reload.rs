@@ -92,7 +92,8 @@ impl Agent {
                 let adopted = self.compare_wanted();
                 let (is_changed, needs_restart) = self.apply_wanted(adopted, &file);
                 let (since, fingerprint) = (SystemTime::now(), update.fingerprint);
-                self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint };
+                let file = self.reload.state.file.take();
+                self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint, file };
                 if is_changed { ReloadOutcome::Applied } else { ReloadOutcome::Unchanged }
             }
         };

@@ -202,7 +202,10 @@ async fn serve(
     let (kept, remembered, unused) =
         KeptState::beside(&config.lock_file).context("cannot start the thread that writes the decision state")?;
     degradations.extend(unused);
-    let config_state = ConfigState::started(file.as_ref().map(|(_, fingerprint, _)| *fingerprint), SystemTime::now());
+    let config_state = ConfigState::started(
+        file.as_ref().map(|(path, fingerprint, _)| (path.clone(), *fingerprint)),
+        SystemTime::now(),
+    );
     let watch = |(path, fingerprint, options): (PathBuf, Fingerprint, Options)| {
         ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
     };

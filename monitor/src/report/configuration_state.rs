@@ -1,5 +1,6 @@
 //! State of the configuration and of its last reload, for node conditions and metrics.
 
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge};
@@ -28,11 +29,15 @@ pub struct ConfigState {
     pub since: SystemTime,
     /// Fingerprint of the file in force; `None` if the defaults are in force.
     pub fingerprint: Option<Fingerprint>,
+    /// `None` if the defaults are in force.
+    pub file: Option<PathBuf>,
 }
 
 impl ConfigState {
-    pub fn started(fingerprint: Option<Fingerprint>, now: SystemTime) -> Self {
-        Self { refused: None, needs_restart: Vec::new(), since: now, fingerprint }
+    /// `file`: the path and the fingerprint of the file that was read.
+    pub fn started(file: Option<(PathBuf, Fingerprint)>, now: SystemTime) -> Self {
+        let (file, fingerprint) = file.unzip();
+        Self { refused: None, needs_restart: Vec::new(), since: now, fingerprint, file }
     }
 
     /// Whether the file is in force, except for fields that need a restart.
@@ -131,7 +136,7 @@ mod tests {
         let metrics = ConfigMetrics::new(&registry).unwrap();
         let at = |seconds| UNIX_EPOCH + std::time::Duration::from_secs(seconds);
         let text = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
-        let started = ConfigState::started(Some(Fingerprint(0xabc0_0000_0000_0fff)), at(100));
+        let started = ConfigState::started(Some(("/etc/x".into(), Fingerprint(0xabc0_0000_0000_0fff))), at(100));
         metrics.observe(&started, None);
         metrics.observe(
             &ConfigState { refused: Some(String::new()), since: at(200), ..started },

@@ -79,6 +79,10 @@ pub struct ConditionLog {
 struct Reported {
     status: bool,
     limiter: RateLimiter,
+    /// The status as seen, reported or not.
+    seen: bool,
+    /// When it was seen to change last.
+    since: Option<Monotonic>,
 }
 
 impl ConditionLog {
@@ -87,12 +91,23 @@ impl ConditionLog {
     pub fn update(&mut self, condition: &str, status: bool, now: Monotonic) -> Option<u64> {
         if !self.reported.contains_key(condition) {
             let limiter = RateLimiter::new(BURST, INTERVAL);
-            self.reported.insert(condition.to_owned(), Reported { status: false, limiter });
+            self.reported.insert(condition.to_owned(), Reported { status: false, limiter, seen: status, since: None });
         }
-        let reported = self.reported.get_mut(condition).filter(|reported| reported.status != status)?;
+        let reported = self.reported.get_mut(condition)?;
+        if reported.seen != status {
+            (reported.seen, reported.since) = (status, Some(now));
+        }
+        if reported.status == status {
+            return None;
+        }
         let suppressed = reported.limiter.admit(now)?;
         reported.status = status;
         Some(suppressed)
+    }
+
+    /// Returns the conditions that have changed since the first look, and when they did last.
+    pub fn changes(&self) -> Vec<(String, Monotonic)> {
+        self.reported.iter().filter_map(|(condition, it)| Some((condition.clone(), it.since?))).collect()
     }
 
     /// Drops a condition that the configuration no longer has. If it returns, it starts as false.

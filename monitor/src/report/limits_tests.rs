@@ -59,6 +59,19 @@ fn only_changes_are_reported() {
 }
 
 #[test]
+fn a_condition_is_as_old_as_its_last_change() {
+    let mut log = ConditionLog::default();
+    for (ms, status) in [(1, true), (2, true)] {
+        let _reported = log.update("DiskPressure", status, Monotonic(ms));
+    }
+    assert_eq!(log.changes(), [], "it was so at the first look");
+    for (ms, status) in [(3, false), (4, true), (5, true)] {
+        let _reported = log.update("DiskPressure", status, Monotonic(ms));
+    }
+    assert_eq!(log.changes(), [("DiskPressure".to_owned(), Monotonic(4))]);
+}
+
+#[test]
 fn the_last_status_of_a_flickering_condition_is_reported() {
     let mut log = ConditionLog::default();
     // Each millisecond for a second, and then it stays true.

@@ -1,13 +1,15 @@
 //! The data that a publication contains for the document of `/api/v1/state`, beyond the node's report. It is measured only while a client asks for that document.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use node_pressure_state::Name;
 
 use super::{CgroupReport, ConfigState, LoopState, NodeReport, Reporter};
+use crate::actions::evict::Ongoing;
 use crate::config::Policy;
-use crate::eviction::decider::{EvictionStage, UnderWay};
+use crate::disk::Usages;
 use crate::incidents::sample_ring::Sample;
 use crate::sensors::live_ranking::LiveRanking;
 use crate::units::{Monotonic, Signal};
@@ -22,7 +24,7 @@ pub struct Aside<'a> {
     /// Number of processes whose `oom_score_adj` deviates from the value of their QoS class.
     pub oom_score_adj_drift: u64,
     pub configuration: &'a ConfigState,
-    pub under_way: Vec<UnderWay>,
+    pub under_way: Vec<Ongoing>,
 }
 
 #[derive(Debug)]
@@ -44,7 +46,12 @@ pub struct Live {
     /// The evictions that the limit per minute allows now, and in a minute.
     pub budget: (usize, usize),
     pub cool_down: Option<Duration>,
-    pub under_way: Vec<(Name, EvictionStage)>,
+    pub under_way: Vec<(Name, Ongoing)>,
+    /// Why no workload is evicted although a threshold is met.
+    pub waits: Option<String>,
+    /// When each condition has changed last.
+    pub conditions_since: Vec<(String, Monotonic)>,
+    pub disk: Arc<Usages>,
 }
 
 /// Reclaim stalls and OOM kills of a workload since the agent has seen it.
@@ -91,8 +98,11 @@ impl Reporter {
             budget: state.decision.budget(&state.config.evictions, usages.len(), now),
             cool_down: state.decision.cool_down(now),
             under_way: (aside.under_way.iter())
-                .map(|it| (report.names.of(&state.sensors.workloads.owner(it.id)), it.stage))
+                .map(|it| (report.names.of(&state.sensors.workloads.owner(it.under_way.id)), *it))
                 .collect(),
+            waits: self.waits.clone(),
+            conditions_since: self.conditions.changes(),
+            disk: state.sensors.disk.usages(),
             usages,
         }
     }

@@ -48,6 +48,7 @@ pub mod stats;
 pub mod summary;
 mod summary_figures;
 mod turn_reporting;
+mod waiting;
 mod workload_log;
 
 use std::borrow::Cow;

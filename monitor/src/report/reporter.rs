@@ -49,8 +49,10 @@ pub struct Reporter {
     /// The names as of this turn.
     pub(super) names: Names,
     status: NodeStatusSink,
-    conditions: ConditionLog,
+    pub(super) conditions: ConditionLog,
     pub(super) times: EvictionTimes,
+    /// Why no workload was evicted in the last turn although a threshold was met.
+    pub(super) waits: Option<String>,
     limits: LogLimits,
     /// Whether thresholds were reported that evict nothing yet.
     pub(super) has_unarmed: bool,
@@ -73,6 +75,7 @@ impl Reporter {
     /// Creates a reporter. `node_name` is the node's name at the API server, or `None` without one.
     pub fn new(outlets: Outlets, recorder: Recorder, node_name: Option<Arc<str>>) -> Self {
         Self {
+            waits: None,
             outlets,
             recorder,
             names: Names::default(),

@@ -9,7 +9,7 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 use super::eviction_report::{BenefitReport, StartedEviction};
-use super::{LoopState, Reporter};
+use super::{LoopState, Reporter, waiting};
 
 /// The observation, the decider's steps and the evictions of one turn.
 #[derive(Debug)]
@@ -137,7 +137,11 @@ impl Reporter {
             let recorded = (index == 0).then(|| turn.recording.recorded());
             self.report_limit_eviction(state, rules, above, *started, recorded, (turn.woken, now));
         }
+        self.waits = None;
         for note in notes {
+            if self.waits.is_none() {
+                self.waits = waiting::because(&note, state, &self.names, now);
+            }
             self.report_note(note, state, &turn.observation, pods_expected, now);
         }
         self.report_unarmed(decision.unarmed(), now);

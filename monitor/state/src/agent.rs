@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", default)]
 pub struct Agent {
     pub version: String,
-    /// The commit from which the agent was built.
+    /// The last commit that changed the agent's sources. Absent where it was not built by `cargo xtask`.
     pub commit: Option<String>,
     pub node: String,
     /// The kernel's release, for example `6.12.0`.

@@ -103,5 +103,6 @@ pub struct Condition {
     pub condition: String,
     /// Absent while it is not known.
     pub holds: Option<bool>,
+    /// When it has changed last. Absent if it is as it was at the agent's start.
     pub since: Option<Timestamp>,
 }

@@ -1,12 +1,13 @@
 //! Builds the document of `/api/v1/state` from a publication. Runs on the HTTP server's thread.
 
+mod mends;
 mod ranking_rows;
 mod signal_rows;
 mod workload_rows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use node_pressure_state::{
@@ -16,6 +17,7 @@ use node_pressure_state::{
 
 use super::live::Live;
 use super::publications::Publication;
+use super::stats::{Cgroups, CpuHistory};
 use super::{FiguresReport, Health, NodeReport};
 use crate::eviction::decider::EvictionStage;
 use crate::incidents::{Head, IncidentIndex};
@@ -25,6 +27,8 @@ use signal_rows::Histories;
 
 /// Incidents in the document; `/incidents` has the others.
 const INCIDENTS: usize = 20;
+/// The tasks of all workloads are counted at most once in this time, because without the pids controller that reads every list of tasks.
+const TASKS_COUNTED: Duration = Duration::from_secs(5);
 
 /// Builds documents, and keeps what a document shows of those before it.
 #[derive(Debug)]
@@ -33,11 +37,13 @@ pub struct Documents {
     histories: Histories,
     /// When the working sets were measured, and each by the path of its workload.
     working_sets: Option<(Instant, HashMap<String, Bytes>)>,
+    /// When the tasks were counted, and how many each workload has by its path.
+    tasks: Option<(Instant, HashMap<String, u64>)>,
 }
 
 impl Default for Documents {
     fn default() -> Self {
-        Self { begun: Instant::now(), histories: Histories::default(), working_sets: None }
+        Self { begun: Instant::now(), histories: Histories::default(), working_sets: None, tasks: None }
     }
 }
 
@@ -55,7 +61,7 @@ impl Documents {
             signals: signal_rows::signals(report, live, &self.histories, publication.at),
             memory: memory(report),
             pressure: pressure(&report.figures),
-            conditions: conditions(report),
+            conditions: conditions(report, live),
             rankings: ranking_rows::rankings(live, report),
             evictions: evictions(live),
             incidents: incident_lines(incidents),
@@ -68,9 +74,27 @@ impl Documents {
         };
         let before = self.working_sets.as_ref();
         (state.workloads, state.workloads_omitted) = workload_rows::workloads(live, before, publication.at);
+        self.count_tasks(publication, live);
+        let tasks = self.tasks.as_ref().map(|(_, tasks)| tasks);
+        for row in &mut state.workloads {
+            row.pids = tasks.and_then(|tasks| tasks.get(&row.name.workload)).copied();
+        }
         self.remember(live, publication.at);
         state.verdict = state.judge();
         Some(state)
+    }
+
+    fn count_tasks(&mut self, publication: &Publication, live: &Live) {
+        if self.tasks.as_ref().is_some_and(|(at, _)| at.elapsed() < TASKS_COUNTED) {
+            return;
+        }
+        let mut history = CpuHistory::default();
+        let mut cgroups = Cgroups::new(&publication.hierarchy, &mut history);
+        let counted = live.usages.iter().filter_map(|(usage, _)| {
+            let path = &usage.workload.name;
+            Some((path.clone(), cgroups.processes(&cgroups.open(path)?, path)?))
+        });
+        self.tasks = Some((Instant::now(), counted.collect()));
     }
 
     fn remember(&mut self, live: &Live, at: Instant) {
@@ -83,7 +107,7 @@ fn agent(publication: &Publication, live: &Live, begun: Instant) -> Agent {
     let configuration = &live.configuration;
     Agent {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: None,
+        commit: option_env!("MONITOR_COMMIT").map(str::to_owned),
         node: live.node.clone(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         cgroup: publication.hierarchy.version.to_string(),
@@ -92,7 +116,7 @@ fn agent(publication: &Publication, live: &Live, begun: Instant) -> Agent {
         pool: live.pool.clone(),
         uptime_seconds: Some(begun.elapsed().as_secs_f64()),
         configuration: Configuration {
-            file: None,
+            file: configuration.file.as_ref().map(|file| file.display().to_string()),
             hash: configuration.fingerprint.map(|fingerprint| format!("{:016x}", fingerprint.0)),
             since: Timestamp::try_from(configuration.since).ok(),
             refused: configuration.refused.clone(),
@@ -123,34 +147,36 @@ fn pressure(figures: &FiguresReport) -> Vec<Pressure> {
     figures.pressure.iter().map(each).collect()
 }
 
-fn conditions(report: &NodeReport) -> Vec<Condition> {
+fn conditions(report: &NodeReport, live: &Live) -> Vec<Condition> {
+    let since =
+        |condition: &str| live.conditions_since.iter().find(|(name, _)| name == condition).map(|(_, at)| at.wall());
     let each = |(condition, holds): &(std::borrow::Cow<'static, str>, bool)| Condition {
         condition: condition.to_string(),
         holds: Some(*holds),
-        since: None,
+        since: since(condition),
     };
     report.conditions.iter().map(each).collect()
 }
 
 fn evictions(live: &Live) -> Evictions {
     let (left, allowed) = live.budget;
-    let under_way = live.under_way.iter().map(|(name, stage)| UnderWay {
+    let under_way = live.under_way.iter().map(|(name, ongoing)| UnderWay {
         workload: name.workload.clone(),
         display: name.display.clone(),
-        signal: String::new(),
-        step: match stage {
+        signal: ongoing.cause.as_str().to_owned(),
+        step: match ongoing.under_way.stage {
             EvictionStage::Leaving => "it was asked to end",
             EvictionStage::Dying => "it was killed, and processes are left",
             EvictionStage::Removing => "no process is left, and its files are being removed",
         }
         .to_owned(),
-        seconds: 0.0,
+        seconds: live.observed.since(ongoing.started).as_secs_f64(),
     });
     Evictions {
         budget_left: Some(left),
         budget_per_minute: Some(allowed),
         cool_down_seconds: live.cool_down.map(|left| left.as_secs_f64()),
-        waits_because: None,
+        waits_because: live.waits.clone(),
         under_way: under_way.collect(),
     }
 }
@@ -159,7 +185,6 @@ fn incident_lines(index: &IncidentIndex) -> Vec<IncidentLine> {
     let line = |head: Head| {
         let namespace = head.namespace().map(str::to_owned);
         let pod = head.pod.as_deref().and_then(|pod| pod.split_once('/')).map(|(_, pod)| pod.to_owned());
-        let is_dry_run = head.is_dry_run();
         IncidentLine {
             id: head.id,
             kind: head.kind.as_str().to_owned(),
@@ -168,7 +193,7 @@ fn incident_lines(index: &IncidentIndex) -> Vec<IncidentLine> {
             mode: Some(head.mode).filter(|mode| !mode.is_empty()),
             namespace,
             pod,
-            outcome: is_dry_run.then(|| "observed".to_owned()),
+            outcome: head.outcome.map(|outcome| outcome.as_str().to_owned()),
             repeated: usize::try_from(head.repeated).unwrap_or(usize::MAX),
         }
     };
@@ -193,7 +218,7 @@ fn degradations(health: &Health) -> Vec<Degradation> {
     let each = |(capability, reason): (&str, &str)| Degradation {
         capability: capability.to_owned(),
         sentence: reason.to_owned(),
-        mend: None,
+        mend: mends::mend(capability).map(str::to_owned),
     };
     health.degradations().iter().map(each).collect()
 }

@@ -29,6 +29,7 @@ pub(super) fn workloads(
         .map(|(usage, name)| {
             let workload = &usage.workload;
             let stalls = live.stalls.get(&workload.name);
+            let disk = live.disk.get(&workload.name, workload.id);
             WorkloadState {
                 name: name.clone(),
                 qos_class: workload.qos.as_str().to_owned(),
@@ -39,8 +40,8 @@ pub(super) fn workloads(
                 stalls: stalls.map(|stalls| stalls.count),
                 stall_seconds: stalls.map(|stalls| stalls.time.as_secs_f64()),
                 oom_kills: stalls.map(|stalls| stalls.oom_kills),
-                disk_bytes: None,
-                disk_inodes: None,
+                disk_bytes: disk.map(|disk| disk.bytes.0),
+                disk_inodes: disk.map(|disk| disk.inodes),
                 pids: None,
                 exempt: workload.protection.map(|protection| protection.to_string()),
             }
