@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use kube::api::{GetParams, ListParams};
 use serde::{Deserialize, Serialize};
 
+use super::api_call::{Failure, call};
 use super::api_client::Access;
 use super::lease;
 use super::node_digest::{Counts, NearestThreshold, PREFIX};
@@ -60,6 +62,75 @@ pub async fn list(access: &Access, now: Timestamp) -> Result<Vec<FleetNode>, Str
     let client = access.client().await?;
     let leases = lease::list(&client, TIMEOUT).await.map_err(|error| error.to_string())?;
     Ok(leases.into_iter().map(|lease| fleet_node(lease, now)).collect())
+}
+
+/// The running pod of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPod {
+    pub name: String,
+    pub node: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodList {
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Pod {
+    metadata: Metadata,
+    spec: PodSpec,
+    status: PodStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    node_name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodStatus {
+    phase: String,
+}
+
+/// The labels of the agents' pods, as `config/kubernetes/base/daemon-set.yaml` has them.
+const AGENTS: &str = "app.kubernetes.io/name=node-pressure-monitor,app.kubernetes.io/component=agent";
+
+/// Lists the running pods of the agents in the namespace of `access`: of all nodes, or of one.
+pub async fn agent_pods(access: &Access, node: Option<&str>) -> Result<Vec<AgentPod>, String> {
+    let client = access.client().await?;
+    let of_agents = ListParams {
+        label_selector: Some(AGENTS.to_owned()),
+        field_selector: node.map(|node| format!("spec.nodeName={node}")),
+        ..ListParams::default()
+    };
+    let path = format!("/api/v1/namespaces/{}/pods", client.default_namespace());
+    let request = kube::core::Request::new(path).list(&of_agents);
+    let list: PodList = call(&client, request, TIMEOUT).await.map_err(|failure| failure.to_string())?;
+    let running = list.items.into_iter().filter(|pod| pod.status.phase == "Running");
+    Ok(running.map(|pod| AgentPod { name: pod.metadata.name, node: pod.spec.node_name }).collect())
+}
+
+/// Returns the node of a pod; `None` if there is no such pod, or it has no node yet.
+pub async fn node_of(access: &Access, namespace: &str, pod: &str) -> Result<Option<String>, String> {
+    let request =
+        kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods")).get(pod, &GetParams::default());
+    match call::<Pod>(&access.client().await?, request, TIMEOUT).await {
+        Ok(pod) => Ok(Some(pod.spec.node_name).filter(|node| !node.is_empty())),
+        Err(Failure::NotFound(_)) => Ok(None),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+impl FleetNode {
+    /// Returns the time of the node's last incident, if it is known.
+    pub fn last_incident_at(&self) -> Option<Timestamp> {
+        self.last_incident.as_deref()?.split(' ').next()?.parse().ok()
+    }
 }
 
 fn fleet_node(lease: Lease, now: Timestamp) -> FleetNode {

@@ -1,5 +1,6 @@
 //! The subcommands: each reads its options, calls the rooms below, and prints the answer.
 
+mod agent_client;
 pub mod check_config;
 pub mod doctor;
 pub mod fleet;

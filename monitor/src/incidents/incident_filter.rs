@@ -17,6 +17,23 @@ pub struct IncidentFilter {
 }
 
 impl IncidentFilter {
+    /// Returns the query of `/incidents` that asks for the same.
+    pub fn query(&self, limit: usize) -> String {
+        let Self { since, until, kind, namespace, pod } = self;
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", &limit.to_string());
+        for (name, value) in [
+            ("since", since.map(|at| at.to_string())),
+            ("until", until.map(|at| at.to_string())),
+            ("kind", kind.map(|kind| kind.as_str().to_owned())),
+            ("namespace", namespace.clone()),
+            ("pod", pod.clone()),
+        ] {
+            query.extend_pairs(value.map(|value| (name, value)));
+        }
+        query.finish()
+    }
+
     pub fn matches(&self, head: &Head) -> bool {
         let is_of_pod = |wanted: &String| {
             head.pod.as_deref().is_some_and(|pod| {

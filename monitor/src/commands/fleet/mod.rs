@@ -1,7 +1,10 @@
 //! `node-pressure-monitor fleet`, as a plugin `kubectl node-pressure`: the nodes of a cluster as their agents tell about them.
 
+mod agent_tunnel;
+mod fleet_incidents;
 mod fleet_table;
 mod fleet_totals;
+mod pod_story;
 
 use std::path::PathBuf;
 
@@ -18,21 +21,47 @@ use fleet_totals::Totals;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// Kubeconfig file; default: as kubectl chooses it
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: the current one
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace of the agents
-    #[arg(long, short, value_name = "NAME", default_value = "node-pressure-monitor")]
-    namespace: String,
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    cluster: ClusterOptions,
     /// Nodes to list: those nearest to a threshold
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Output format
     #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
     output: TableOrJson,
+}
+
+/// Which cluster, and where its agents are.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct ClusterOptions {
+    /// Kubeconfig file; default: as kubectl chooses it
+    #[arg(long, value_name = "FILE", global = true)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; default: the current one
+    #[arg(long, value_name = "NAME", global = true)]
+    pub context: Option<String>,
+    /// Namespace of the agents
+    #[arg(long, value_name = "NAME", default_value = "node-pressure-monitor", global = true)]
+    pub agent_namespace: String,
+    /// File with the token that the agents' metrics.bearerToken asks for
+    #[arg(long, value_name = "FILE", global = true)]
+    pub token_file: Option<PathBuf>,
+}
+
+impl ClusterOptions {
+    fn access(&self) -> Access {
+        Access::of_user(self.kubeconfig.clone(), self.context.clone()).in_namespace(Some(self.agent_namespace.clone()))
+    }
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List the incidents of all nodes, from the agents of the nodes that have some
+    Incidents(fleet_incidents::Options),
+    /// Explain why a pod was evicted or killed, and how it stands in the order of eviction
+    Why(pod_story::Options),
 }
 
 const HELP: &str = r#"With a link to this binary named kubectl-node_pressure in the PATH, kubectl node-pressure is this command.
@@ -52,20 +81,35 @@ this day (UTC); evictions are those of agents in mode enforce. A Lease names the
               "nearest": {"threshold", "available", "value", "seconds"}, "day", "evictions", "oomKills", "namespaces", "lastIncident",
               "renewed", "isSilent"}]}
 
-Exit status: 0 answered; 1 the API server cannot be asked, or has no Lease of an agent; 2 wrong usage."#;
+incidents and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl in the PATH (or at KUBECTL), list on
+pods and create on pods/portforward in the agents' namespace.
+
+Exit status: 0 answered; 1 the API server or an agent cannot be asked, or there is no Lease of an agent; 2 wrong usage."#;
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
-    let access = Access::of_user(options.kubeconfig.clone(), options.context.clone())
-        .in_namespace(Some(options.namespace.clone()));
     let runtime = input::event_loop()?;
-    let now = Timestamp::now();
-    let mut nodes = runtime.block_on(fleet::list(&access, now)).map_err(CommandError::Wrong)?;
+    match &options.action {
+        Some(Action::Incidents(of_incidents)) => runtime.block_on(fleet_incidents::run(of_incidents, &options.cluster)),
+        Some(Action::Why(of_pod)) => runtime.block_on(pod_story::run(of_pod, &options.cluster)),
+        None => runtime.block_on(overview(options)),
+    }
+}
+
+/// Lists the agents by their Leases.
+async fn agents(cluster: &ClusterOptions, now: Timestamp) -> Result<Vec<fleet::FleetNode>, CommandError> {
+    let nodes = fleet::list(&cluster.access(), now).await.map_err(CommandError::Wrong)?;
     if nodes.is_empty() {
         return Err(CommandError::Wrong(format!(
-            "no agent has a Lease in the namespace {}; name the agents' namespace by --namespace",
-            options.namespace
+            "no agent has a Lease in the namespace {}; name the agents' namespace by --agent-namespace",
+            cluster.agent_namespace
         )));
     }
+    Ok(nodes)
+}
+
+async fn overview(options: &Options) -> Result<(), CommandError> {
+    let now = Timestamp::now();
+    let mut nodes = agents(&options.cluster, now).await?;
     nodes.sort_by(fleet_totals::most_urgent_first);
     let totals = Totals::of(&nodes);
     let text = match options.output {

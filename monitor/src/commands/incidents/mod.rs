@@ -43,21 +43,35 @@ pub struct Options {
     /// Most incidents to list; the newest are listed
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
+    #[command(flatten)]
+    filter: FilterOptions,
+}
+
+/// The options that narrow a list of incidents.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub(super) struct FilterOptions {
     /// List incidents since this time: a time span such as 24h, or a time such as 2026-01-02T03:04:05Z
-    #[arg(long, value_name = "TIME", conflicts_with = "id", value_parser = time)]
-    since: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub since: Option<Timestamp>,
     /// List incidents before this time
-    #[arg(long, value_name = "TIME", conflicts_with = "id", value_parser = time)]
-    until: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<Timestamp>,
     /// List incidents of this kind: oom-kill or eviction
-    #[arg(long, value_name = "KIND", conflicts_with = "id", value_parser = parse_kind)]
-    kind: Option<Kind>,
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    pub kind: Option<Kind>,
     /// List incidents whose victim is a pod of this namespace
-    #[arg(long, short, value_name = "NAME", conflicts_with = "id")]
-    namespace: Option<String>,
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
     /// List incidents whose victim is this pod: name or namespace/name
-    #[arg(long, value_name = "POD", conflicts_with = "id")]
-    pod: Option<String>,
+    #[arg(long, value_name = "POD")]
+    pub pod: Option<String>,
+}
+
+impl FilterOptions {
+    pub fn filter(&self) -> IncidentFilter {
+        let Self { since, until, kind, ref namespace, ref pod } = *self;
+        IncidentFilter { since, until, kind, namespace: namespace.clone(), pod: pod.clone() }
+    }
 }
 
 fn time(text: &str) -> Result<Timestamp, String> {
@@ -67,8 +81,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
 impl Options {
     /// Removes the incidents that the options do not ask for.
     fn select(&self, incidents: &mut Vec<Incident>) {
-        let Self { since, until, kind, ref namespace, ref pod, .. } = *self;
-        let filter = IncidentFilter { since, until, kind, namespace: namespace.clone(), pod: pod.clone() };
+        let filter = self.filter.filter();
         incidents.retain(|incident| filter.matches(&Head::from(incident)));
     }
 }
@@ -95,6 +108,11 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     if options.action.is_some() && (options.follow || options.id.is_some()) {
         return Err(CommandError::Usage(
             "incidents: export takes its own ID and no --follow; write: incidents export ID".to_owned(),
+        ));
+    }
+    if options.id.is_some() && options.filter.filter() != IncidentFilter::default() {
+        return Err(CommandError::Usage(
+            "incidents: an ID selects one incident; leave out the ID or the filters".to_owned(),
         ));
     }
     let directory = directory(options)?;
