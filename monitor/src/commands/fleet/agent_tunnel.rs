@@ -49,7 +49,7 @@ impl Agents {
         };
         let token = cluster.token_file.as_ref().map(read).transpose()?;
         let pods = fleet::agent_pods(&cluster.access(), node).await.map_err(CommandError::Wrong)?;
-        let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
+        let program = cluster.kubectl.clone().into_os_string();
         Ok(Self {
             kubectl: Arc::new(Kubectl { program, arguments: arguments(cluster) }),
             token: token.map(|token| token.trim().into()),
@@ -83,7 +83,7 @@ impl Agents {
 
 /// Returns the arguments before the pod's name.
 fn arguments(cluster: &ClusterOptions) -> Vec<OsString> {
-    let ClusterOptions { kubeconfig, context, agent_namespace, token_file: _ } = cluster;
+    let ClusterOptions { kubeconfig, context, agent_namespace, .. } = cluster;
     let mut arguments: Vec<OsString> = Vec::new();
     if let Some(kubeconfig) = kubeconfig {
         arguments.extend(["--kubeconfig".into(), kubeconfig.into()]);
@@ -113,7 +113,7 @@ impl Tunnel {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn();
-        let mut child = spawned.map_err(|error| format!("{program}: {error}; name kubectl by the variable KUBECTL"))?;
+        let mut child = spawned.map_err(|error| format!("{program}: {error}; name it by --kubectl"))?;
         let opened = tokio::time::timeout(TIMEOUT, opened(&mut child)).await;
         let port = opened.unwrap_or_else(|_| Err(format!("no connection within {} s", TIMEOUT.as_secs())));
         let port = port.map_err(|reason| format!("{program} port-forward: {reason}"))?;

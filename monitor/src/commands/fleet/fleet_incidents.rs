@@ -1,7 +1,5 @@
 //! `fleet incidents`: the incidents of all nodes.
 
-use std::io::Write as _;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +43,7 @@ pub(super) struct NodeIncident {
     repeated: Option<u64>,
 }
 
-pub(super) async fn run(options: &Options, cluster: &ClusterOptions) -> Result<(), CommandError> {
+pub(super) async fn answer(options: &Options, cluster: &ClusterOptions) -> Result<String, CommandError> {
     let filter = options.filter.filter();
     let nodes = super::agents(cluster, Timestamp::now()).await?;
     let asked: Vec<String> = nodes.iter().filter(|node| may_have(node, &filter)).map(|it| it.node.clone()).collect();
@@ -53,15 +51,17 @@ pub(super) async fn run(options: &Options, cluster: &ClusterOptions) -> Result<(
     let found = list(&agents, asked, &filter, options.limit).await?;
     let skipped = found.len().saturating_sub(options.limit);
     let shown = found.get(skipped..).unwrap_or_default();
-    let text = match options.output {
-        TextOrJson::Json => lines(shown)?,
+    if skipped > 0 {
+        output::note(format_args!("older incidents are not shown; --limit {} shows more", found.len()));
+    }
+    match options.output {
+        TextOrJson::Json => lines(shown),
         TextOrJson::Text if shown.is_empty() => {
             output::note("no node has such an incident");
-            String::new()
+            Ok(String::new())
         }
-        TextOrJson::Text => table(shown),
-    };
-    output::answer(|out| out.write_all(text.as_bytes())).map_err(CommandError::Output)
+        TextOrJson::Text => Ok(table(shown)),
+    }
 }
 
 /// Whether the node may have incidents of the filter: its Lease tells about its last one.

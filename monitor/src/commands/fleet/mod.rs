@@ -48,6 +48,9 @@ pub(super) struct ClusterOptions {
     /// File with the token that the agents' metrics.bearerToken asks for
     #[arg(long, value_name = "FILE", global = true)]
     pub token_file: Option<PathBuf>,
+    /// kubectl, for what agents are asked
+    #[arg(long, value_name = "PROGRAM", default_value = "kubectl", global = true)]
+    pub kubectl: PathBuf,
 }
 
 impl ClusterOptions {
@@ -81,17 +84,22 @@ this day (UTC); evictions are those of agents in mode enforce. A Lease names the
               "nearest": {"threshold", "available", "value", "seconds"}, "day", "evictions", "oomKills", "namespaces", "lastIncident",
               "renewed", "isSilent"}]}
 
-incidents and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl in the PATH (or at KUBECTL), list on
+incidents and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl, list on
 pods and create on pods/portforward in the agents' namespace.
 
 Exit status: 0 answered; 1 the API server or an agent cannot be asked, or there is no Lease of an agent; 2 wrong usage."#;
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
-    let runtime = input::event_loop()?;
+    let text = input::event_loop()?.block_on(answer(options))?;
+    output::answer(|out| std::io::Write::write_all(out, text.as_bytes())).map_err(CommandError::Output)
+}
+
+/// Returns what the command prints.
+pub async fn answer(options: &Options) -> Result<String, CommandError> {
     match &options.action {
-        Some(Action::Incidents(of_incidents)) => runtime.block_on(fleet_incidents::run(of_incidents, &options.cluster)),
-        Some(Action::Why(of_pod)) => runtime.block_on(pod_story::run(of_pod, &options.cluster)),
-        None => runtime.block_on(overview(options)),
+        Some(Action::Incidents(of_incidents)) => fleet_incidents::answer(of_incidents, &options.cluster).await,
+        Some(Action::Why(of_pod)) => pod_story::answer(of_pod, &options.cluster).await,
+        None => overview(options).await,
     }
 }
 
@@ -107,16 +115,15 @@ async fn agents(cluster: &ClusterOptions, now: Timestamp) -> Result<Vec<fleet::F
     Ok(nodes)
 }
 
-async fn overview(options: &Options) -> Result<(), CommandError> {
+async fn overview(options: &Options) -> Result<String, CommandError> {
     let now = Timestamp::now();
     let mut nodes = agents(&options.cluster, now).await?;
     nodes.sort_by(fleet_totals::most_urgent_first);
     let totals = Totals::of(&nodes);
-    let text = match options.output {
-        TableOrJson::Table => fleet_table::render(&nodes, &totals, options.limit, now),
-        TableOrJson::Json => json(&nodes, &totals)?,
-    };
-    output::answer(|out| std::io::Write::write_all(out, text.as_bytes())).map_err(CommandError::Output)
+    match options.output {
+        TableOrJson::Table => Ok(fleet_table::render(&nodes, &totals, options.limit, now)),
+        TableOrJson::Json => json(&nodes, &totals),
+    }
 }
 
 fn json(nodes: &[fleet::FleetNode], totals: &Totals) -> Result<String, CommandError> {

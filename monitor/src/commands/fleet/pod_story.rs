@@ -1,7 +1,6 @@
 //! `fleet why`: what became of a pod, and how it stands in the order of eviction.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use jiff::Timestamp;
 use node_pressure_state::{Place, Ranking, State};
@@ -11,7 +10,7 @@ use super::agent_tunnel::Agents;
 use super::fleet_incidents::{self, NodeIncident};
 use crate::cluster::fleet;
 use crate::commands::input::CommandError;
-use crate::commands::output::{self, printable};
+use crate::commands::output::printable;
 use crate::incidents::incident_filter::IncidentFilter;
 
 /// Incidents of one pod that each agent lists.
@@ -27,7 +26,7 @@ pub(super) struct Options {
     namespace: String,
 }
 
-pub(super) async fn run(options: &Options, cluster: &ClusterOptions) -> Result<(), CommandError> {
+pub(super) async fn answer(options: &Options, cluster: &ClusterOptions) -> Result<String, CommandError> {
     let (namespace, name) = options.pod.split_once('/').unwrap_or((&options.namespace, &options.pod));
     let full = format!("{namespace}/{name}");
     let node = fleet::node_of(&cluster.access(), namespace, name).await.map_err(CommandError::Wrong)?;
@@ -60,7 +59,7 @@ pub(super) async fn run(options: &Options, cluster: &ClusterOptions) -> Result<(
             )));
         }
     }
-    output::answer(|out| out.write_all(text.as_bytes())).map_err(CommandError::Output)
+    Ok(text)
 }
 
 /// Returns the post-mortem of the pod's last incident.

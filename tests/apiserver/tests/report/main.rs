@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod drill_down;
 mod events;
 #[path = "../../../src/reference.rs"]
 #[expect(dead_code, reason = "the guest uses the rest")]

@@ -43,7 +43,7 @@ async fn promise(stage: &Stage, seconds: u64) {
 }
 
 /// Makes a node whose agent has a heartbeat interval of an hour.
-async fn silent(stage: &Stage) {
+pub async fn silent(stage: &Stage) {
     let cluster =
         cluster(stage, KubernetesOptions { heartbeat: Duration::from_secs(3_600), ..KubernetesOptions::default() });
     cluster.publish(status(true, &[Effect::NoSchedule, Effect::NoExecute]));
