@@ -6,6 +6,7 @@ mod incident_pages;
 pub mod material;
 mod state_page;
 mod stats_page;
+pub mod status_page;
 mod turns;
 
 use std::io;
@@ -110,7 +111,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     tokio::spawn(async move { observed.publications.observe(&observed.metrics).await });
     let guard = Arc::clone(&shared.guard);
     let router = Router::new()
-        .route("/", get(|| async { INDEX }))
+        .route("/", get(index))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async |State(shared): State<Shared>| shared.health.healthz(Instant::now())))
         .route("/readyz", get(async |State(shared): State<Shared>| shared.health.readyz()))
@@ -221,6 +222,11 @@ async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
         Ok(text) => (age, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => failed("metrics cannot be rendered", &error),
     }
+}
+
+/// Returns the status page to a browser, and the paths to others.
+async fn index(headers: HeaderMap) -> Response {
+    if status_page::is_asked_for(&headers) { status_page::page() } else { INDEX.into_response() }
 }
 
 /// Returns the response to a request that cannot be served.

@@ -1,0 +1,392 @@
+//! The status page in a headless Chromium: what is to be seen of scripted documents, and of a running agent.
+//!
+//! `SCREENS=DIRECTORY cargo test -p node-pressure-monitor --test status_page_browser` writes the pictures in config/screens.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use node_pressure_monitor::report::http::status_page;
+use node_pressure_state::{
+    API_VERSION, Agent as AgentState, Condition, Degradation, Evictions, History, IncidentLine, Key, Memory, Name,
+    Place, Probe, Ranking, SignalState, Source, State, ThresholdState, UnderWay, WorkloadState,
+};
+
+#[path = "support/agent.rs"]
+#[expect(dead_code, reason = "other tests ask the agent themselves")]
+mod agent;
+#[path = "support/browser.rs"]
+mod browser;
+
+use agent::Agent;
+use browser::Browser;
+
+const WIDE: (u32, u32) = (1280, 900);
+const PHONE: (u32, u32) = (390, 844);
+const MIB: u64 = 1 << 20;
+
+/// Serves the page and a scripted document. `None`: all places of the stream are taken, and the state is not served.
+struct Script {
+    address: SocketAddr,
+    document: Arc<Mutex<Option<State>>>,
+}
+
+impl Script {
+    fn start(state: State) -> Self {
+        let document = Arc::new(Mutex::new(Some(state)));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (of_watch, of_state) = (Arc::clone(&document), Arc::clone(&document));
+        let json = |document: &Mutex<Option<State>>| {
+            document.lock().unwrap().as_ref().map(|state| serde_json::to_string(state).unwrap())
+        };
+        let watch = move || async move {
+            let events = futures_util::stream::unfold((of_watch, false), move |(document, is_later)| async move {
+                if is_later {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                let json = json(&document)?;
+                Some((Ok::<_, Infallible>(Bytes::from(format!("event: state\ndata: {json}\n\n"))), (document, true)))
+            });
+            ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
+        };
+        let state = move || async move {
+            match json(&of_state) {
+                Some(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+                None => (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response(),
+            }
+        };
+        let older = || async {
+            let list = r#"[{"id":"old","kind":"OomKill","time":"2026-01-01T00:00:00Z","summary":"an older one"}]"#;
+            ([(header::CONTENT_TYPE, "application/json")], list)
+        };
+        let router = Router::new()
+            .route("/", get(|| async { status_page::page() }))
+            .route("/api/v1/watch", get(watch))
+            .route("/api/v1/state", get(state))
+            .route("/incidents", get(older))
+            .route("/incidents/{id}", get(|| async { "THE POST-MORTEM\n<b>of</b> batch/report\n" }))
+            .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                axum::serve(listener, router).await.unwrap();
+            });
+        });
+        Self { address, document }
+    }
+
+    fn set(&self, state: Option<State>) {
+        *self.document.lock().unwrap() = state;
+    }
+
+    fn page(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+fn threshold(text: &str, value: u64, available: u64, seconds: Option<f64>) -> ThresholdState {
+    ThresholdState {
+        threshold: text.to_owned(),
+        kind: "hard".to_owned(),
+        value: Some(value),
+        distance: Some(available.cast_signed() - value.cast_signed()),
+        met: available < value,
+        crossed_in_seconds: if available < value { Some(0.0) } else { seconds },
+        ..ThresholdState::default()
+    }
+}
+
+fn workload(path: &str, display: &str, qos: &str, memory: u64) -> WorkloadState {
+    let (namespace, pod) = display.split_once('/').unwrap();
+    let name = Name {
+        workload: path.to_owned(),
+        display: display.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        pod: Some(pod.to_owned()),
+        ..Name::default()
+    };
+    WorkloadState {
+        name,
+        qos_class: qos.to_owned(),
+        memory_bytes: Some(memory),
+        memory_bytes_per_second: Some(3e6),
+        pids: Some(17),
+        disk_bytes: Some(40 * MIB),
+        ..WorkloadState::default()
+    }
+}
+
+/// A node with this much available memory, which falls to it for a minute.
+fn state(available: u64, seconds: Option<f64>) -> State {
+    let place = |number, workload: &WorkloadState, exempt: Option<&str>| Place {
+        place: Some(number),
+        workload: workload.name.workload.clone(),
+        display: workload.name.display.clone(),
+        exempt: exempt.map(str::to_owned),
+        keys: vec![
+            Key { name: "qosClass".to_owned(), value: workload.qos_class.clone() },
+            Key { name: "overRequest".to_owned(), value: "yes, by 812.0 MiB".to_owned() },
+            Key { name: "priority".to_owned(), value: "0".to_owned() },
+        ],
+        ..Place::default()
+    };
+    let workloads = vec![
+        workload("/kubepods/besteffort/pod1", "batch/report-7k4qd", "BestEffort", 812 * MIB),
+        workload("/kubepods/burstable/pod2", "shop/web-5d4f8c7b9-x2x9p", "Burstable", 240 * MIB),
+        workload("/kubepods/pod3", "kube-system/dns-2x7v", "Guaranteed", 60 * MIB),
+    ];
+    let samples = (0..60_u32).map(|second| {
+        let ago = f64::from(60 - second) * 1000.0;
+        (
+            ago,
+            available
+                + u64::from(59 - second) * if seconds.is_some() { 4 * MIB } else { 40_000 * u64::from(second % 3) },
+        )
+    });
+    let ranking = Ranking {
+        signal: "memory.available".to_owned(),
+        places: vec![
+            place(1, &workloads[0], None),
+            place(2, &workloads[1], Some("its end would buy less than 10 s")),
+            Place { place: None, exempt: Some("critical pod".to_owned()), ..place(0, &workloads[2], None) },
+        ],
+        next: Some(workloads[0].name.workload.clone()),
+        none_because: None,
+    };
+    let mut state = State {
+        api_version: API_VERSION.to_owned(),
+        agent: AgentState {
+            version: "0.1.0".to_owned(),
+            node: "worker-1".to_owned(),
+            kernel: "6.12.0".to_owned(),
+            cgroup: "v2".to_owned(),
+            mode: "enforce".to_owned(),
+            uptime_seconds: Some(5_000.0),
+            ..AgentState::default()
+        },
+        signals: vec![
+            SignalState {
+                signal: "memory.available".to_owned(),
+                unit: "bytes".to_owned(),
+                available: Some(available),
+                capacity: Some(2048 * MIB),
+                per_second: seconds.map(|_| -4e6),
+                exhausted_in_seconds: None,
+                thresholds: vec![threshold("memory.available<100Mi", 100 * MIB, available, seconds)],
+                history: History { samples: samples.collect() },
+            },
+            SignalState {
+                signal: "nodefs.inodesFree".to_owned(),
+                unit: "inodes".to_owned(),
+                available: Some(1_204_332),
+                capacity: Some(1_310_720),
+                thresholds: vec![threshold("nodefs.inodesFree<5%", 65_536, 1_204_332, None)],
+                ..SignalState::default()
+            },
+        ],
+        memory: Some(Memory::default()),
+        conditions: vec![Condition { condition: "MemoryPressure".to_owned(), holds: Some(false), since: None }],
+        rankings: vec![ranking.clone(), Ranking { signal: "nodefs.inodesFree".to_owned(), ..ranking }],
+        workloads,
+        evictions: Evictions { budget_left: Some(10), budget_per_minute: Some(10), ..Evictions::default() },
+        incidents: vec![IncidentLine {
+            id: "20260102-030405-eviction-6001".to_owned(),
+            kind: "Eviction".to_owned(),
+            time: "2026-01-02T03:04:05Z".parse().unwrap(),
+            summary: "batch/report-2m9xz was evicted for memory.available".to_owned(),
+            outcome: Some("gone".to_owned()),
+            ..IncidentLine::default()
+        }],
+        sources: vec![Source { figure: "memory.available".to_owned(), source: "ebpf".to_owned() }],
+        probes: vec![Probe { name: "oom:mark_victim".to_owned(), attached: true, reason: None }],
+        ..State::default()
+    };
+    state.verdict = state.judge();
+    state
+}
+
+fn quiet() -> State {
+    state(1_400 * MIB, None)
+}
+
+fn near() -> State {
+    let mut near = state(264 * MIB, Some(41.0));
+    near.degradations.push(Degradation {
+        capability: "container runtime".to_owned(),
+        sentence: "the socket does not answer".to_owned(),
+        mend: Some("start the runtime, or set runtime in the configuration to its socket".to_owned()),
+    });
+    near
+}
+
+fn evicting() -> State {
+    let mut evicting = state(92 * MIB, Some(0.0));
+    evicting.evictions.under_way.push(UnderWay {
+        workload: "/kubepods/besteffort/pod1".to_owned(),
+        display: "batch/report-7k4qd".to_owned(),
+        signal: "memory.available".to_owned(),
+        step: "it was killed, and processes are left".to_owned(),
+        seconds: 0.1,
+    });
+    evicting.verdict = evicting.judge();
+    evicting
+}
+
+/// Returns the browser's program, or says that the test is skipped.
+fn program() -> Option<&'static str> {
+    let found = browser::program();
+    if found.is_none() {
+        println!("skipped: the status page in a browser: there is no chromium; apt-get install chromium");
+    }
+    found
+}
+
+fn picture(browser: &mut Browser, name: &str) {
+    if let Some(directory) = std::env::var_os("SCREENS") {
+        browser.screenshot(&Path::new(&directory).join(format!("{name}.png")));
+    }
+}
+
+/// Asserts that the page has asked only its agent, without an error or a violation of its policy.
+fn assert_clean(browser: &Browser, address: SocketAddr) {
+    assert_eq!(browser.complaints(), Vec::<&serde_json::Value>::new());
+    let own = format!("http://{address}/");
+    let foreign: Vec<&str> = browser.requests().into_iter().filter(|url| !url.starts_with(&own)).collect();
+    assert_eq!(foreign, Vec::<&str>::new());
+}
+
+#[test]
+fn quiet_near_and_evicting_are_told_at_a_glance() {
+    let Some(program) = program() else { return };
+    let script = Script::start(quiet());
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go(&script.page());
+    browser.until("document.getElementById('light').className === 'green'");
+    let text = browser.text();
+    for shown in [
+        "no threshold is near",
+        "worker-1 · mode enforce",
+        "1.4 GiB of 2.0 GiB",
+        "batch/report-7k4qd (next)",
+        "its end would buy less than 10 s",
+        "critical pod",
+        "1,204,332 inodes of 1,310,720 inodes",
+        "batch/report-2m9xz was evicted for memory.available (gone)",
+    ] {
+        assert!(text.contains(shown), "{shown:?} is not on the page:\n{text}");
+    }
+    assert!(!text.contains("EVICTIONS\n") && !text.contains("MISSING CAPABILITIES"), "{text}");
+    picture(&mut browser, "quiet");
+
+    script.set(Some(near()));
+    browser.until("document.getElementById('light').className === 'yellow'");
+    let text = browser.text();
+    let sentence = "41 s to the threshold memory.available<100Mi; batch/report-7k4qd would be evicted";
+    assert!(text.contains(sentence) && text.contains("What to do: start the runtime"), "{text}");
+    assert_eq!(browser.evaluate("document.title"), format!("▲ worker-1: {sentence}"));
+    picture(&mut browser, "near");
+
+    script.set(Some(evicting()));
+    browser.until("document.getElementById('light').className === 'red'");
+    assert!(browser.text().contains("batch/report-7k4qd: it was killed, and processes are left, for memory.available"));
+    // An incident opens, and stays open while documents come.
+    browser.evaluate("document.querySelector('details summary').click()");
+    browser.until("document.querySelector('details pre').textContent.includes('<b>of</b> batch/report')");
+    browser.evaluate("document.getElementById('more').click()");
+    browser.until("document.body.innerText.includes('an older one')");
+    assert_eq!(browser.evaluate("document.querySelectorAll('details[open]').length"), 1);
+    browser.evaluate("document.querySelectorAll('#tabs button')[1].click()");
+    browser.until("document.querySelector('#tabs [aria-selected=true]').textContent === 'nodefs.inodesFree'");
+    picture(&mut browser, "evicting");
+    assert_clean(&browser, script.address);
+}
+
+#[test]
+fn the_page_is_dark_where_the_reader_wants_it_and_fits_a_phone() {
+    let Some(program) = program() else { return };
+    let script = Script::start(near());
+    let mut dark = Browser::start(program, WIDE, "dark");
+    dark.go(&script.page());
+    dark.until("document.getElementById('light').className === 'yellow'");
+    assert_eq!(dark.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(15, 18, 22)");
+    picture(&mut dark, "dark");
+    assert_clean(&dark, script.address);
+    drop(dark);
+    let mut phone = Browser::start(program, PHONE, "light");
+    phone.go(&script.page());
+    phone.until("document.getElementById('light').className === 'yellow'");
+    assert_eq!(
+        phone.evaluate("document.documentElement.scrollWidth <= window.innerWidth"),
+        true,
+        "it scrolls sideways"
+    );
+    picture(&mut phone, "phone");
+}
+
+#[test]
+fn names_of_workloads_are_text() {
+    let Some(program) = program() else { return };
+    let hostile = "<img src=x onerror=document.title='run'>/</script><script>document.title='run'</script>";
+    let mut state = evicting();
+    state.workloads[0].name.display = hostile.to_owned();
+    state.rankings[0].places[0].display = hostile.to_owned();
+    state.evictions.under_way[0].display = hostile.to_owned();
+    state.incidents[0].summary = hostile.to_owned();
+    state.incidents[0].id = "../../?x=\"'<".to_owned();
+    state.degradations.push(Degradation {
+        capability: hostile.to_owned(),
+        sentence: hostile.to_owned(),
+        mend: Some(hostile.to_owned()),
+    });
+    state.verdict = state.judge();
+    let script = Script::start(state);
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go(&script.page());
+    browser.until("document.getElementById('light').className === 'red'");
+    assert_eq!(browser.evaluate("document.images.length + document.scripts.length"), 1);
+    assert!(browser.text().matches(hostile).count() >= 5, "{}", browser.text());
+    assert_ne!(browser.evaluate("document.title"), "run");
+    assert_clean(&browser, script.address);
+}
+
+#[test]
+fn a_lost_connection_is_told_and_mended() {
+    let Some(program) = program() else { return };
+    let script = Script::start(quiet());
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go(&script.page());
+    browser.until("document.getElementById('light').className === 'green'");
+    script.set(None);
+    browser.until("document.body.classList.contains('lost')");
+    browser.until("document.getElementById('lost').textContent.includes('old')");
+    picture(&mut browser, "lost");
+    script.set(Some(near()));
+    browser
+        .until("!document.body.classList.contains('lost') && document.getElementById('light').className === 'yellow'");
+}
+
+#[test]
+fn a_running_agent_shows_its_node() {
+    let Some(program) = program() else { return };
+    let agent = Agent::start("evictionHard: {memory.available: 1Mi, pid.available: \"5\"}\n", "json");
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go(&format!("http://{}/", agent.address));
+    browser.until("['green', 'yellow'].includes(document.getElementById('light').className)");
+    let text = browser.text();
+    let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for shown in [node.trim(), "mode observe", "memory.available", "hard memory.available<1Mi", "pid.available"] {
+        assert!(text.contains(shown), "{shown:?} is not on the page:\n{text}");
+    }
+    assert_clean(&browser, agent.address);
+}
