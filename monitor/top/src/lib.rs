@@ -1,0 +1,17 @@
+//! The live terminal view of an agent: what it knows and how keys and documents change that. It shows the document
+//! [`node_pressure_state::State`] and past incidents, and reads nothing else.
+//!
+//! [`Model`] is what the view knows, [`update`] the only function that changes it. The caller sends documents as [`Event`]s and answers
+//! [`Request`]s.
+
+mod decode;
+mod model;
+mod text;
+mod update;
+mod what_if;
+
+pub use decode::{incident, state};
+pub use model::{Entry, Focus, Link, Model, Opened, Record, Row, Sort};
+pub use text::{clean, fit, fit_right, period};
+pub use update::{Event, Request, update};
+pub use what_if::{Asked, WhatIf};
