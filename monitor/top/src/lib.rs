@@ -12,6 +12,6 @@ mod what_if;
 
 pub use decode::{incident, state};
 pub use model::{Entry, Focus, Link, Model, Opened, Record, Row, Sort};
-pub use text::{clean, fit, fit_right, period};
+pub use text::{amount, clean, fit, fit_right, period, rate, wait};
 pub use update::{Event, Request, update};
 pub use what_if::{Asked, WhatIf};

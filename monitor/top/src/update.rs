@@ -37,6 +37,7 @@ pub enum Request {
 /// Longest text that can be typed.
 const TYPED: usize = 60;
 const PAGE: isize = 10;
+const PAGE_LINES: u16 = 10;
 
 /// Returns the model after the event, and what is to be fetched for it.
 #[must_use]
@@ -200,8 +201,8 @@ fn press_in_record(model: &mut Model, code: KeyCode) -> Option<Request> {
                 KeyCode::Char(']') => opened.moment = (opened.moment + 1).min(last),
                 KeyCode::Up | KeyCode::Char('k') => opened.scroll = opened.scroll.saturating_sub(1),
                 KeyCode::Down | KeyCode::Char('j') => opened.scroll = opened.scroll.saturating_add(1),
-                KeyCode::PageUp => opened.scroll = opened.scroll.saturating_sub(PAGE.unsigned_abs() as u16),
-                KeyCode::PageDown => opened.scroll = opened.scroll.saturating_add(PAGE.unsigned_abs() as u16),
+                KeyCode::PageUp => opened.scroll = opened.scroll.saturating_sub(PAGE_LINES),
+                KeyCode::PageDown => opened.scroll = opened.scroll.saturating_add(PAGE_LINES),
                 KeyCode::Home => opened.scroll = 0,
                 _ => {}
             }
