@@ -8,10 +8,12 @@ mod decode;
 mod model;
 mod text;
 mod update;
+mod view;
 mod what_if;
 
 pub use decode::{incident, state};
 pub use model::{Entry, Focus, Link, Model, Opened, Record, Row, Sort};
 pub use text::{amount, clean, fit, fit_right, period, rate, wait};
 pub use update::{Event, Request, update};
+pub use view::{once, render};
 pub use what_if::{Asked, WhatIf};

@@ -105,7 +105,7 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Request> {
     }
     model.mistake = None;
     if let Some(entry) = model.entry.take() {
-        type_into(model, entry, key.code);
+        type_into(model, &entry, key.code);
         return None;
     }
     match key.code {
@@ -119,7 +119,7 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Request> {
     None
 }
 
-fn type_into(model: &mut Model, entry: Entry, code: KeyCode) {
+fn type_into(model: &mut Model, entry: &Entry, code: KeyCode) {
     let (Entry::Filter(mut typed) | Entry::WhatIf(mut typed)) = entry.clone();
     match code {
         KeyCode::Char(letter) if !is_hostile(letter) && typed.chars().count() < TYPED => typed.push(letter),
