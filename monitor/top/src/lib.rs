@@ -6,6 +6,7 @@
 
 mod decode;
 mod model;
+pub mod terminal;
 mod text;
 mod update;
 mod view;

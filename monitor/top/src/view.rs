@@ -7,9 +7,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use crate::model::{Model, Row};
+use crate::model::{Entry, Link, Model, Opened, Record, Row};
 use crate::text::{amount, fit, fit_right, float, is_hostile, period, rate, wait};
 use crate::update::{Event, update};
+use crate::what_if::WhatIf;
 
 const BAR: usize = 20;
 const NAME: usize = 34;
@@ -47,6 +48,12 @@ fn lines(model: &Model, area: Rect) -> Vec<Line<'_>> {
     if area.width < 40 || area.height < 10 {
         return vec![Line::raw("enlarge to 40x10")];
     }
+    if model.is_help {
+        return HELP.lines().map(Line::raw).collect();
+    }
+    if let Some(opened) = &model.opened {
+        return record_lines(opened);
+    }
     let Some(state) = model.shown() else { return vec![Line::raw("waiting for the agent's document")] };
     let colour = match state.verdict.level {
         Level::Green => Color::Green,
@@ -68,14 +75,83 @@ fn lines(model: &Model, area: Rect) -> Vec<Line<'_>> {
     let height = usize::from(area.height);
     let incidents = model.incidents().iter().take(3);
     let rows = model.rows();
-    let room = height.saturating_sub(lines.len() + 2 + incidents.len());
+    let room = height.saturating_sub(lines.len() + 3 + incidents.len());
     let first = model.row(&rows).saturating_sub(room.saturating_sub(1));
     lines.push(Line::raw(format!("{} by {}", selected.map_or("", |name| name), model.sort.words())));
     lines.extend(rows.iter().skip(first).take(room).map(ranking_line));
-    lines.resize_with(height.saturating_sub(1 + incidents.len()), Line::default);
+    lines.resize_with(height.saturating_sub(2 + incidents.len()), Line::default);
     lines.push(Line::raw("incidents"));
     lines
         .extend(incidents.map(|line| Line::raw(format!("{} {}", line.time.strftime("%m-%d %H:%M:%SZ"), line.summary))));
+    lines.push(Line::raw(status(model, state)));
+    lines
+}
+
+const HELP: &str = "\
+up, down    select a workload or an incident (i switches)
+tab, arrows switch the signal; in an incident, open its neighbour
+s           sort
+/           filter by name
+[ ]         step through the recorded minute or incident
+enter       open the selected incident
+w           what if: type a threshold such as 500Mi or 10%
+esc         back to the present, without filter and threshold
+c           colour
+q           quit";
+
+/// Returns the last line: what is typed, or what differs from the plain present.
+fn status(model: &Model, state: &State) -> String {
+    match (&model.entry, &model.mistake, &model.link) {
+        (Some(Entry::Filter(typed)), ..) => return format!("/{typed}_"),
+        (Some(Entry::WhatIf(typed)), ..) => return format!("threshold: {typed}_"),
+        (_, Some(mistake), _) => return mistake.clone(),
+        (.., Link::Lost(reason)) => return format!("no connection: {reason}"),
+        _ => {}
+    }
+    let answer = model.what_if.as_ref().zip(model.selected_signal()).map(|(asked, signal)| {
+        WhatIf::of(asked, state, signal).map_or_else(|| "the signal is not observed".to_owned(), |it| it.sentence)
+    });
+    let paused = model.paused.map(|at| format!("paused at frame {} of {}", at + 1, model.frames.len()));
+    answer
+        .or(paused)
+        .unwrap_or_else(|| "? help  q quit  s sort  / filter  w what-if  [ ] step  enter incident".to_owned())
+}
+
+fn record_lines(opened: &Opened) -> Vec<Line<'_>> {
+    let incident = match &opened.record {
+        Record::Awaited => return vec![Line::raw(format!("{} is being read", opened.id))],
+        Record::Unreadable(reason) => return vec![Line::raw(format!("{} cannot be read: {reason}", opened.id))],
+        Record::Read(incident) => incident,
+    };
+    let moments = opened.moments();
+    let now = moments.get(opened.moment).copied().unwrap_or_default();
+    let when = if now < 0.0 { "after" } else { "before" };
+    let frame = format!("frame {} of {}, {:.0} ms {when} the incident", opened.moment + 1, moments.len(), now.abs());
+    let mut lines = vec![Line::raw(&*incident.summary), Line::raw(frame)];
+    for (name, signal) in &incident.signals {
+        let value = signal.samples.iter().rfind(|(ms, _)| *ms >= now).map(|(_, value)| amount(*value, &signal.unit));
+        let value = value.unwrap_or_else(|| "?".to_owned());
+        let threshold =
+            signal.threshold.map(|it| format!("threshold {}", amount(it, &signal.unit))).unwrap_or_default();
+        lines.push(Line::raw(format!("  {} {} {threshold}", fit(name, 24), fit_right(&value, 12))));
+    }
+    let steps = incident.steps.iter().map(|step| {
+        let mark = if -step.ms >= now { '*' } else { ' ' };
+        Line::raw(format!("{mark} {:>10.1} ms {}", step.ms, step.step))
+    });
+    let places = incident.ranking.iter().map(|place| {
+        let number = place.place.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let pod = place.name.as_ref().and_then(node_pressure_state::Identity::full_pod);
+        let keys = place.keys.iter().map(|key| &*key.value).collect::<Vec<_>>().join(", ");
+        let name = pod.as_deref().unwrap_or(&place.workload);
+        Line::raw(format!(
+            "{} {} {}",
+            fit_right(&number, 4),
+            fit(name, NAME),
+            place.protection.as_ref().unwrap_or(&keys)
+        ))
+    });
+    lines.extend(steps.chain(places).skip(usize::from(opened.scroll)));
     lines
 }
 
