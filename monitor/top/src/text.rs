@@ -2,11 +2,14 @@
 
 use ratatui::text::Span;
 
-/// Returns the text with U+FFFD in place of characters that control a terminal, change the direction of text or are invisible.
+/// Returns the text with a question mark in place of characters that control a terminal, change the direction of text or are invisible.
 #[must_use]
 pub fn clean(text: &str) -> String {
-    text.chars().map(|letter| if is_hostile(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+    text.chars().map(|letter| if is_hostile(letter) { REPLACEMENT } else { letter }).collect()
 }
+
+/// Not U+FFFD, which some terminals leave out: the rest of the line would move.
+const REPLACEMENT: char = '?';
 
 pub fn is_hostile(letter: char) -> bool {
     letter.is_control()
@@ -111,9 +114,9 @@ mod tests {
     #[test]
     fn hostile_letters_are_replaced() {
         for (hostile, cleaned) in [
-            ("a\u{1b}[2Jb", "a\u{fffd}[2Jb"),
-            ("\u{9b}31m\r\n\t", "\u{fffd}31m\u{fffd}\u{fffd}\u{fffd}"),
-            ("x\u{202e}y\u{200b}", "x\u{fffd}y\u{fffd}"),
+            ("a\u{1b}[2Jb", "a?[2Jb"),
+            ("\u{9b}31m\r\n\t", "?31m???"),
+            ("x\u{202e}y\u{200b}", "x?y?"),
             ("größe 漢字", "größe 漢字"),
         ] {
             assert_eq!(clean(hostile), cleaned);

@@ -39,7 +39,7 @@ pub fn render(model: &Model, frame: &mut Frame<'_>) {
     // The last guard: no text of a workload controls the terminal, whatever way it took.
     for cell in &mut frame.buffer_mut().content {
         if cell.symbol().contains(is_hostile) {
-            cell.set_symbol("\u{fffd}");
+            cell.set_symbol("?");
         }
     }
 }
@@ -67,11 +67,13 @@ fn lines(model: &Model, area: Rect) -> Vec<Line<'_>> {
     let mut lines = vec![
         Line::raw(format!("{}  {}  Linux {}  {} old", agent.node, agent.mode, agent.kernel, age)),
         Line::styled(format!("{:?}: {}", state.verdict.level, state.verdict.sentence), style),
-        Line::default(),
+        Line::raw(evictions(state)),
     ];
     let selected = model.selected_signal().map(|signal| &signal.signal);
     lines.extend(state.signals.iter().map(|signal| signal_line(signal, Some(&signal.signal) == selected)));
-    lines.push(Line::default());
+    lines.push(Line::raw(pressure(state)));
+    lines
+        .extend(state.degradations.first().map(|it| Line::raw(format!("missing: {}: {}", it.capability, it.sentence))));
     let height = usize::from(area.height);
     let incidents = model.incidents().iter().take(3);
     let rows = model.rows();
@@ -153,6 +155,21 @@ fn record_lines(opened: &Opened) -> Vec<Line<'_>> {
     });
     lines.extend(steps.chain(places).skip(usize::from(opened.scroll)));
     lines
+}
+
+fn evictions(state: &State) -> String {
+    let evictions = &state.evictions;
+    let under_way = evictions.under_way.iter().map(|it| format!("{}: {}", it.display, it.step));
+    let budget = evictions.budget_left.zip(evictions.budget_per_minute);
+    let budget = budget.map(|(left, of)| format!("{left} of {of} evictions a minute left"));
+    let cool_down = evictions.cool_down_seconds.map(|seconds| format!("next eviction in {}", wait(seconds)));
+    under_way.chain(budget).chain(cool_down).chain(evictions.waits_because.clone()).collect::<Vec<_>>().join("; ")
+}
+
+fn pressure(state: &State) -> String {
+    let lines = state.pressure.iter().filter(|it| it.scope == "system");
+    let lines = lines.map(|it| format!("{} {} {:.1}%", it.resource, it.kind, it.avg10 * 100.0));
+    format!("PSI of 10 s: {}", lines.collect::<Vec<_>>().join(", "))
 }
 
 fn signal_line(signal: &SignalState, is_selected: bool) -> Line<'_> {
