@@ -77,6 +77,9 @@ const XZ: Part = packaged("xz", &["xz"], &["xz-utils"]);
 /// libFuzzer is written in C++.
 const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 
+/// promtool tests the alerting rules.
+const PROMTOOL: Part = packaged("promtool", &["promtool"], &["prometheus"]);
+
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
 
@@ -111,7 +114,7 @@ const CARGO_FUZZ_VERSION: &str = "0.13.2";
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut parts = BUILD.to_vec();
-    parts.push(Part::RustComponents);
+    parts.extend([Part::RustComponents, PROMTOOL]);
     parts.extend_from_slice(VM);
     parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
     parts.extend(Series::IN_SUITE.map(|series| Part::Kernel(series, Arch::host())));

@@ -1,0 +1,76 @@
+//! Checks the Prometheus rules, their object for the operator, their runbooks and their unit tests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use node_pressure_manifests::documents::{list, read, text};
+use node_pressure_manifests::root;
+use serde_json::Value;
+
+const RULES: &str = "config/prometheus/rules.yaml";
+const OBJECT: &str = "config/kubernetes/prometheus/rules.yaml";
+const TESTS: &str = "tests/prometheus/alerts.yaml";
+
+fn alerts() -> Vec<Value> {
+    let documents = read(&root().join(RULES)).unwrap();
+    let rules = list(&documents[0], &["groups"]).iter().flat_map(|group| list(group, &["rules"]).to_vec());
+    rules.filter(|rule| rule.get("alert").is_some()).collect()
+}
+
+/// The object is the rules' text below its own head, two columns to the right.
+#[test]
+fn the_object_has_the_rules_of_the_file() {
+    let rules = fs::read_to_string(root().join(RULES)).unwrap();
+    let (_, groups) = rules.split_once("\ngroups:\n").unwrap();
+    let path = root().join(OBJECT);
+    let object = fs::read_to_string(&path).unwrap();
+    let (head, _) = object.split_once("\n  groups:\n").unwrap();
+    let indented: String = groups.lines().map(|line| format!("  {line}\n")).collect();
+    let expected = format!("{head}\n  groups:\n{indented}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, expected).unwrap();
+        return;
+    }
+    let command = "UPDATE_DOCS=1 cargo test -p node-pressure-manifests --test prometheus";
+    assert_eq!(object, expected, "{OBJECT} is not up to date; run: {command}");
+}
+
+#[test]
+fn every_alert_has_a_severity_a_text_and_a_runbook() {
+    let mut names = BTreeSet::new();
+    for alert in alerts() {
+        let name = text(&alert, &["alert"]);
+        let severity = text(&alert, &["labels", "severity"]);
+        assert!(["critical", "warning", "info"].contains(&severity), "{name}: severity {severity:?}");
+        assert!(!text(&alert, &["annotations", "summary"]).is_empty(), "{name}: no summary");
+        let description = text(&alert, &["annotations", "description"]);
+        assert!(description.contains("kubectl "), "{name}: the description has no command: {description}");
+        let page = format!("/config/runbooks/{name}.md");
+        assert!(text(&alert, &["annotations", "runbook_url"]).ends_with(&page), "{name}: runbook_url");
+        assert!(names.insert(name.to_owned()), "{name} is there twice");
+    }
+    let pages = fs::read_dir(root().join("config/runbooks")).unwrap();
+    let pages: BTreeSet<String> =
+        pages.map(|page| page.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    assert_eq!(names, pages);
+}
+
+#[test]
+fn every_alert_is_tested_firing_and_silent() {
+    let tests = fs::read_to_string(root().join(TESTS)).unwrap();
+    for alert in alerts() {
+        let name = text(&alert, &["alert"]);
+        for how in ["fires", "is silent"] {
+            assert!(tests.contains(&format!("- name: {name} {how}\n")), "{TESTS}: no test that {name} {how}");
+        }
+    }
+    for arguments in [["check", "rules", RULES], ["test", "rules", TESTS]] {
+        let Ok(output) = Command::new("promtool").args(arguments).current_dir(root()).output() else {
+            println!("SKIPPED every_alert_is_tested_firing_and_silent: promtool is not installed (apt-get install prometheus)");
+            return;
+        };
+        let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "promtool {}\n{printed}", arguments.join(" "));
+    }
+}
