@@ -67,7 +67,9 @@ fn every_alert_is_tested_firing_and_silent() {
     }
     for arguments in [["check", "rules", RULES], ["test", "rules", TESTS]] {
         let Ok(output) = Command::new("promtool").args(arguments).current_dir(root()).output() else {
-            println!("SKIPPED every_alert_is_tested_firing_and_silent: promtool is not installed (apt-get install prometheus)");
+            println!(
+                "SKIPPED every_alert_is_tested_firing_and_silent: promtool is not installed (apt-get install prometheus)"
+            );
             return;
         };
         let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
