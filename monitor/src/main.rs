@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::{
-    check_config, doctor, fleet, incidents, output, rank, restore, run, simulate, sweep, tolerations,
+    check_config, doctor, fleet, incidents, output, rank, restore, run, simulate, sweep, tolerations, top,
 };
 
 /// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
@@ -35,6 +35,8 @@ enum Command {
     Doctor(doctor::Options),
     /// Show the OOM kills and evictions of this node, each with its evidence
     Incidents(incidents::Options),
+    /// Show the state of this node live: signals, the order of eviction, incidents
+    Top(top::Options),
     /// Predict which running pods a taint would evict
     Tolerations(tolerations::Options),
     /// Remove conditions and taints that dead agents left on nodes
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => check_config::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Incidents(options) => incidents::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Tolerations(options) => tolerations::run(&options),
         Command::Sweep(options) => sweep::run(&options),
         Command::Fleet(options) => fleet::run(&options),

@@ -29,7 +29,7 @@ mod browser;
 use agent::Agent;
 use browser::Browser;
 
-const WIDE: (u32, u32) = (1280, 900);
+const WIDE: (u32, u32) = (1120, 780);
 const PHONE: (u32, u32) = (390, 844);
 const MIB: u64 = 1 << 20;
 

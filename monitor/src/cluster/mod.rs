@@ -19,7 +19,7 @@ pub mod ledger;
 mod lenient_json;
 mod list_stream;
 mod maintenance;
-mod name_resolution;
+pub mod name_resolution;
 pub mod node_digest;
 mod node_reflector;
 pub mod own_permissions;

@@ -1,48 +1,201 @@
 //! Asks an agent over HTTP.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, to_bytes};
-use http::{Request, StatusCode, header};
+use axum::body::{Body, BodyDataStream, Bytes, to_bytes};
+use futures_util::StreamExt as _;
+use http::{Request, Response, StatusCode, Uri, header};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::input::CommandError;
+use crate::cluster::name_resolution;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// A stream has a document a second, or a comment while the agent is busy.
+const SILENCE: Duration = Duration::from_secs(15);
 /// A document has at most some megabytes.
 const LARGEST: usize = 64 << 20;
 
-/// Returns the body of the answer. `path` may have a query. The connection is not encrypted: the address is local.
-///
-/// # Errors
-/// When the agent cannot be reached, or answers with another status than 200.
-pub async fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<Bytes, String> {
-    let answer = tokio::time::timeout(TIMEOUT, exchange(address, path, token)).await;
-    answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())))
+/// Where an agent listens, and the token that it asks for. The connection is not encrypted: the address is local, or of a tunnel.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    authority: Arc<str>,
+    token: Option<Arc<str>>,
 }
 
-async fn exchange(address: SocketAddr, path: &str, token: Option<&str>) -> Result<Bytes, String> {
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    let handshake = http1::handshake::<_, Body>(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
-    // The task ends with the connection.
-    tokio::spawn(connection);
-    let mut request = Request::get(path).header(header::HOST, address.to_string());
-    if let Some(token) = token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-    }
-    let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| {
-        format!("{error}; if the agent has metrics.tls, ask it in its pod: kubectl exec POD -- node-pressure-monitor")
-    })?;
-    let status = answer.status();
-    let body = to_bytes(Body::new(answer.into_body()), LARGEST).await.map_err(|error| error.to_string())?;
-    match status {
-        StatusCode::OK => Ok(body),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Err(format!("{status}: the agent asks for a token; give one by --token-file"))
+/// Why an agent has not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// All its streams are taken, or its loop is busy.
+    Busy,
+    Other(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Busy => f.write_str("the agent is busy; try again"),
+            Self::Other(reason) => f.write_str(reason),
         }
-        _ => Err(format!("{status}: {}", String::from_utf8_lossy(&body).trim())),
+    }
+}
+
+impl Refusal {
+    fn other(reason: impl ToString) -> Self {
+        Self::Other(reason.to_string())
+    }
+}
+
+/// Reads a token from a file.
+pub fn token_of(file: Option<&std::path::PathBuf>) -> Result<Option<Arc<str>>, CommandError> {
+    let read = |file: &std::path::PathBuf| match std::fs::read_to_string(file) {
+        Ok(token) => Ok(token.trim().into()),
+        Err(source) => Err(CommandError::Unreadable { file: file.display().to_string(), source }),
+    };
+    file.map(read).transpose()
+}
+
+impl Agent {
+    pub fn new(authority: impl ToString, token: Option<Arc<str>>) -> Self {
+        Self { authority: authority.to_string().into(), token }
+    }
+
+    /// Reads a URL such as `http://127.0.0.1:9946`.
+    pub fn of_url(url: &str, token: Option<Arc<str>>) -> Result<Self, CommandError> {
+        let usage =
+            |reason: &str| CommandError::Usage(format!("{url}: {reason}; write for example http://127.0.0.1:9946"));
+        let uri: Uri = url.parse().map_err(|_| usage("this is no URL"))?;
+        let host = uri.host().ok_or_else(|| usage("there is no host"))?;
+        match uri.scheme_str() {
+            Some("http") => Ok(Self::new(format!("{host}:{}", uri.port_u16().unwrap_or(9946)), token)),
+            _ => Err(usage("only http is spoken; to an agent with metrics.tls use kubectl exec")),
+        }
+    }
+
+    /// Returns the body of the answer. `path` may have a query.
+    pub async fn get(&self, path: &str) -> Result<Bytes, Refusal> {
+        let answer = async {
+            let answer = self.send(path).await?;
+            to_bytes(Body::new(answer.into_body()), LARGEST).await.map_err(Refusal::other)
+        };
+        timeout(TIMEOUT, answer).await.unwrap_or_else(|_| Err(late(TIMEOUT)))
+    }
+
+    /// Opens the stream of documents.
+    pub async fn watch(&self) -> Result<Documents, Refusal> {
+        let answer = timeout(TIMEOUT, self.send("/api/v1/watch")).await.unwrap_or_else(|_| Err(late(TIMEOUT)))?;
+        Ok(Documents { body: Body::new(answer.into_body()).into_data_stream(), read: Vec::new() })
+    }
+
+    /// Sends a request. Returns the answer if its status is 200.
+    async fn send(&self, path: &str) -> Result<Response<Incoming>, Refusal> {
+        name_resolution::use_builtin_services().map_err(Refusal::other)?;
+        let refused = |error: std::io::Error| Refusal::Other(format!("{}: {error}", self.authority));
+        let stream = TcpStream::connect(&*self.authority).await.map_err(refused)?;
+        let (mut sender, connection) =
+            http1::handshake::<_, Body>(TokioIo::new(stream)).await.map_err(Refusal::other)?;
+        // The task ends with the connection.
+        tokio::spawn(connection);
+        let mut request = Request::get(path).header(header::HOST, &*self.authority);
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Body::empty()).map_err(Refusal::other)?;
+        let answer = sender.send_request(request).await.map_err(|error| {
+            Refusal::Other(format!(
+                "{error}; an agent with metrics.tls is asked by kubectl exec POD -- node-pressure-monitor"
+            ))
+        })?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer),
+            StatusCode::SERVICE_UNAVAILABLE => Err(Refusal::Busy),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Err(Refusal::Other(format!("{status}: the agent asks for a token; give one by --token-file")))
+            }
+            status => {
+                let body = to_bytes(Body::new(answer.into_body()), LARGEST).await.unwrap_or_default();
+                Err(Refusal::Other(format!("{status}: {}", String::from_utf8_lossy(&body).trim())))
+            }
+        }
+    }
+}
+
+fn late(limit: Duration) -> Refusal {
+    Refusal::Other(format!("no answer within {} s", limit.as_secs()))
+}
+
+/// The documents of a stream of server-sent events.
+#[derive(Debug)]
+pub struct Documents {
+    body: BodyDataStream,
+    read: Vec<u8>,
+}
+
+impl Documents {
+    /// Returns the next document as JSON; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
+        loop {
+            while let Some(event) = take_event(&mut self.read) {
+                if let Some(json) = data_of(&event) {
+                    return Ok(Some(json));
+                }
+            }
+            let chunk = timeout(SILENCE, self.body.next()).await.map_err(|_| late(SILENCE))?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            self.read.extend_from_slice(&chunk.map_err(Refusal::other)?);
+            if self.read.len() > LARGEST {
+                return Err(Refusal::Other("a document is too large".to_owned()));
+            }
+        }
+    }
+}
+
+/// Takes the first whole event.
+fn take_event(read: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let end = read.windows(2).position(|pair| pair == b"\n\n")?;
+    let mut event: Vec<u8> = read.drain(..end + 2).collect();
+    event.truncate(end);
+    Some(event)
+}
+
+/// Returns the data of an event; `None` of a comment.
+fn data_of(event: &[u8]) -> Option<Vec<u8>> {
+    let mut lines = event.split(|byte| *byte == b'\n');
+    lines.find_map(|line| line.strip_prefix(b"data: ")).map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_taken_when_they_are_whole() {
+        let mut read = b": busy\n\nevent: state\ndata: {}\n\nevent: st".to_vec();
+        let data: Vec<_> = std::iter::from_fn(|| take_event(&mut read)).map(|event| data_of(&event)).collect();
+        assert_eq!(data, [None, Some(b"{}".to_vec())]);
+        assert_eq!(read, b"event: st");
+    }
+
+    #[test]
+    fn urls_are_read_or_refused_with_the_fix() {
+        for (url, expected) in [
+            ("http://127.0.0.1:9946", Ok("127.0.0.1:9946")),
+            ("http://[::1]:1/", Ok("[::1]:1")),
+            ("http://worker-1", Ok("worker-1:9946")),
+            ("https://worker-1", Err("only http is spoken")),
+            ("worker-1:9946", Err("only http is spoken")),
+            ("?", Err("this is no URL")),
+        ] {
+            match (Agent::of_url(url, None), expected) {
+                (Ok(agent), Ok(expected)) => assert_eq!(&*agent.authority, expected),
+                (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{url}: {error}"),
+                (found, _) => panic!("{url}: {found:?}"),
+            }
+        }
     }
 }

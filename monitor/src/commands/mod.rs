@@ -14,3 +14,4 @@ pub mod run;
 pub mod simulate;
 pub mod sweep;
 pub mod tolerations;
+pub mod top;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::ClusterOptions;
 use crate::cluster::fleet::{self, AgentPod};
-use crate::commands::agent_client;
+use crate::commands::agent_client::{Agent, token_of};
 use crate::commands::input::CommandError;
 
 /// Of an agent's pod, as the manifests have it.
@@ -43,26 +43,24 @@ pub(super) type Answer = Result<Bytes, String>;
 impl Agents {
     /// Finds the agents' pods: of one node, or all.
     pub(super) async fn find(cluster: &ClusterOptions, node: Option<&str>) -> Result<Self, CommandError> {
-        let read = |file: &std::path::PathBuf| {
-            std::fs::read_to_string(file)
-                .map_err(|source| CommandError::Unreadable { file: file.display().to_string(), source })
-        };
-        let token = cluster.token_file.as_ref().map(read).transpose()?;
+        let token = token_of(cluster.token_file.as_ref())?;
         let pods = fleet::agent_pods(&cluster.access(), node).await.map_err(CommandError::Wrong)?;
         let program = cluster.kubectl.clone().into_os_string();
-        Ok(Self {
-            kubectl: Arc::new(Kubectl { program, arguments: arguments(cluster) }),
-            token: token.map(|token| token.trim().into()),
-            pods: pods.into(),
-        })
+        Ok(Self { kubectl: Arc::new(Kubectl { program, arguments: arguments(cluster) }), token, pods: pods.into() })
+    }
+
+    /// Connects to the agent of one node.
+    pub(super) async fn connect(&self, node: &str) -> Result<(Agent, Tunnel), String> {
+        let pod = self.pods.iter().find(|pod| pod.node == node);
+        let pod = pod.ok_or_else(|| format!("no running pod of the agent is on the node {node}"))?;
+        let tunnel = Tunnel::open(&self.kubectl, &pod.name).await?;
+        Ok((Agent::new(tunnel.address, self.token.clone()), tunnel))
     }
 
     /// Asks the agent of one node.
     pub(super) async fn ask(&self, node: &str, path: &str) -> Answer {
-        let pod = self.pods.iter().find(|pod| pod.node == node);
-        let pod = pod.ok_or_else(|| format!("no running pod of the agent is on the node {node}"))?;
-        let tunnel = Tunnel::open(&self.kubectl, &pod.name).await?;
-        agent_client::get(tunnel.address, path, self.token.as_deref()).await
+        let (agent, _tunnel) = self.connect(node).await?;
+        agent.get(path).await.map_err(|refusal| refusal.to_string())
     }
 
     /// Asks the agents of these nodes the same. The answers come in no order.
@@ -97,7 +95,7 @@ fn arguments(cluster: &ClusterOptions) -> Vec<OsString> {
 
 /// `kubectl port-forward` to one pod. Dropping it ends kubectl.
 #[derive(Debug)]
-struct Tunnel {
+pub(super) struct Tunnel {
     address: SocketAddr,
     _kubectl: Child,
 }

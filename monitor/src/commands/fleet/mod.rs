@@ -15,6 +15,8 @@ use crate::cluster::fleet;
 
 use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
+use super::top::{self, ScreenOptions};
+use agent_tunnel::Agents;
 use fleet_totals::Totals;
 
 /// Options of `fleet`.
@@ -63,8 +65,19 @@ impl ClusterOptions {
 enum Action {
     /// List the incidents of all nodes, from the agents of the nodes that have some
     Incidents(fleet_incidents::Options),
+    /// Show the state of a node live, as its agent's top does
+    Top(NodeOptions),
     /// Explain why a pod was evicted or killed, and how it stands in the order of eviction
     Why(pod_story::Options),
+}
+
+#[derive(Debug, clap::Args)]
+struct NodeOptions {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: String,
+    #[command(flatten)]
+    screen: ScreenOptions,
 }
 
 const HELP: &str = r#"With a link to this binary named kubectl-node_pressure in the PATH, kubectl node-pressure is this command.
@@ -84,13 +97,22 @@ this day (UTC); evictions are those of agents in mode enforce. A Lease names the
               "nearest": {"threshold", "available", "value", "seconds"}, "day", "evictions", "oomKills", "namespaces", "lastIncident",
               "renewed", "isSilent"}]}
 
-incidents and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl, list on
+incidents, top and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl, list on
 pods and create on pods/portforward in the agents' namespace.
 
 Exit status: 0 answered; 1 the API server or an agent cannot be asked, or there is no Lease of an agent; 2 wrong usage."#;
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
-    let text = input::event_loop()?.block_on(answer(options))?;
+    let runtime = input::event_loop()?;
+    if let Some(Action::Top(of_node)) = &options.action {
+        let connected = runtime.block_on(async {
+            let agents = Agents::find(&options.cluster, Some(&of_node.node)).await?;
+            agents.connect(&of_node.node).await.map_err(CommandError::Wrong)
+        });
+        let (agent, _tunnel) = connected?;
+        return top::show(&of_node.screen, agent, runtime);
+    }
+    let text = runtime.block_on(answer(options))?;
     output::answer(|out| std::io::Write::write_all(out, text.as_bytes())).map_err(CommandError::Output)
 }
 
@@ -99,6 +121,7 @@ pub async fn answer(options: &Options) -> Result<String, CommandError> {
     match &options.action {
         Some(Action::Incidents(of_incidents)) => fleet_incidents::answer(of_incidents, &options.cluster).await,
         Some(Action::Why(of_pod)) => pod_story::answer(of_pod, &options.cluster).await,
+        Some(Action::Top(_)) => Err(CommandError::Usage("top needs a terminal".to_owned())),
         None => overview(options).await,
     }
 }
