@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -247,7 +248,7 @@ fn evicting() -> State {
 fn program() -> Option<&'static str> {
     let found = browser::program();
     if found.is_none() {
-        println!("skipped: the status page in a browser: there is no chromium; apt-get install chromium");
+        let _unheard = writeln!(std::io::stderr(), "SKIPPED the status page in a browser: there is no chromium");
     }
     found
 }
@@ -300,6 +301,7 @@ fn quiet_near_and_evicting_are_told_at_a_glance() {
     script.set(Some(evicting()));
     browser.until("document.getElementById('light').className === 'red'");
     assert!(browser.text().contains("batch/report-7k4qd: it was killed, and processes are left, for memory.available"));
+    picture(&mut browser, "evicting");
     // An incident opens, and stays open while documents come.
     browser.evaluate("document.querySelector('details summary').click()");
     browser.until("document.querySelector('details pre').textContent.includes('<b>of</b> batch/report')");
@@ -308,7 +310,6 @@ fn quiet_near_and_evicting_are_told_at_a_glance() {
     assert_eq!(browser.evaluate("document.querySelectorAll('details[open]').length"), 1);
     browser.evaluate("document.querySelectorAll('#tabs button')[1].click()");
     browser.until("document.querySelector('#tabs [aria-selected=true]').textContent === 'nodefs.inodesFree'");
-    picture(&mut browser, "evicting");
     assert_clean(&browser, script.address);
 }
 

@@ -18,6 +18,7 @@ use anyhow::Result;
 use crate::bench;
 use crate::build;
 use crate::paths::Workspace;
+use crate::setup;
 use crate::vm::{self, Counts, Verdict};
 use supplies::Pending;
 
@@ -94,6 +95,9 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let start = Instant::now();
     // The foreground finishes its installations before the background starts: apt has one lock.
     let ebpf_clippy = host::set_up(workspace)?;
+    if let Err(error) = setup::ensure(workspace, setup::VIEWERS) {
+        println!("{error:#}; the tests that need it are skipped");
+    }
     end("setup", start);
     let supplies = (!options.no_vm).then(|| Pending::begin(workspace, boots::parts(options.long)));
 

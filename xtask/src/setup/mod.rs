@@ -79,6 +79,11 @@ const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 
 /// promtool tests the alerting rules.
 const PROMTOOL: Part = packaged("promtool", &["promtool"], &["prometheus"]);
+/// Shows the status page to its test.
+const CHROMIUM: Part = packaged("Chromium", &["chromium"], &["chromium"]);
+
+/// What tests on the host look at the agent with. Without a part they are skipped.
+pub const VIEWERS: &[Part] = &[PROMTOOL, CHROMIUM];
 
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
@@ -114,7 +119,8 @@ const CARGO_FUZZ_VERSION: &str = "0.13.2";
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut parts = BUILD.to_vec();
-    parts.extend([Part::RustComponents, PROMTOOL]);
+    parts.push(Part::RustComponents);
+    parts.extend_from_slice(VIEWERS);
     parts.extend_from_slice(VM);
     parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
     parts.extend(Series::IN_SUITE.map(|series| Part::Kernel(series, Arch::host())));
