@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::{
-    check_config, doctor, fleet, incidents, output, rank, restore, run, simulate, sweep, tolerations, top,
+    check_config, doctor, fleet, incidents, open, output, rank, restore, run, simulate, sweep, tolerations, top,
 };
 
 /// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
@@ -37,6 +37,8 @@ enum Command {
     Incidents(incidents::Options),
     /// Show the state of this node live: signals, the order of eviction, incidents
     Top(top::Options),
+    /// Print a link to the status page of this node
+    Open(open::Options),
     /// Predict which running pods a taint would evict
     Tolerations(tolerations::Options),
     /// Remove conditions and taints that dead agents left on nodes
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => check_config::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Incidents(options) => incidents::run(&options),
+        Command::Open(options) => open::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Tolerations(options) => tolerations::run(&options),
         Command::Sweep(options) => sweep::run(&options),

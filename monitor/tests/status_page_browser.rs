@@ -378,6 +378,70 @@ fn a_lost_connection_is_told_and_mended() {
 }
 
 #[test]
+fn a_link_opens_the_page_of_an_agent_that_asks_for_a_token() {
+    let Some(program) = program() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let token = format!("bearerToken: {{file: {}}}", tokens.display());
+    let agent = Agent::start(&format!("metrics: {{{token}}}\n"), "json");
+    let file = agent.path("open.yaml");
+    let open = |metrics: &str| {
+        std::fs::write(&file, agent::configuration(&format!("metrics: {{{metrics}}}\n"))).unwrap();
+        let out = std::process::Command::new(agent::PROGRAM).args(["open", "--config"]).arg(&file).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    };
+    let link = open(&format!("listen: \"{}\", {token}", agent.address));
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go_through(&link, &format!("http://{}/", agent.address));
+    browser.until("['green', 'yellow'].includes(document.getElementById('light').className)");
+    assert_eq!(browser.evaluate("document.cookie"), "", "no script reads the cookie");
+    assert_clean(&browser, agent.address);
+    // The link was used, and another browser has no cookie.
+    let mut other = Browser::start(program, WIDE, "light");
+    other.go_through(&link, &link);
+    other.until("document.body.innerText.includes('this link was used')");
+    other.go(&format!("http://{}/", agent.address));
+    other.until("document.body.innerText.includes('a bearer token is asked for')");
+}
+
+#[test]
+fn a_link_is_made_over_tls_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["agent.example".to_owned()]).unwrap();
+    std::fs::write(path("tokens"), "0123456789abcdef0123456789abcdef\n").unwrap();
+    std::fs::write(path("tls.crt"), cert.pem()).unwrap();
+    std::fs::write(path("tls.key"), signing_key.serialize_pem()).unwrap();
+    let metrics = format!(
+        "bearerToken: {{file: {}}}, tls: {{certificate: {}, key: {}}}",
+        path("tokens").display(),
+        path("tls.crt").display(),
+        path("tls.key").display()
+    );
+    let agent = Agent::start(&format!("metrics: {{{metrics}}}\n"), "json");
+    let configuration = format!("metrics: {{listen: \"{}\", {metrics}}}\n", agent.address);
+    std::fs::write(path("open.yaml"), agent::configuration(&configuration)).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(agent::PROGRAM);
+        let out = command.args(words).arg("--config").arg(path("open.yaml")).output().unwrap();
+        (out.status.success(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (is_done, link, why) = run(&["open", "--at", "https://localhost:1/"]);
+    assert!(is_done && link.starts_with("https://localhost:1/open?code="), "{link} {why}");
+    let (is_done, screen, why) = run(&["top", "--once", "--token-file", path("tokens").to_str().unwrap()]);
+    assert!(is_done && screen.contains("memory.available"), "{screen} {why}");
+    // Another certificate is not trusted.
+    let other = rcgen::generate_simple_self_signed(["agent.example".to_owned()]).unwrap();
+    std::fs::write(path("other.crt"), other.cert.pem()).unwrap();
+    std::fs::write(path("open.yaml"), agent::configuration(&configuration.replace("tls.crt", "other.crt"))).unwrap();
+    let (is_done, _, why) = run(&["open"]);
+    assert!(!is_done && why.contains("certificate"), "{why}");
+}
+
+#[test]
 fn a_running_agent_shows_its_node() {
     let Some(program) = program() else { return };
     let agent = Agent::start("evictionHard: {memory.available: 1Mi, pid.available: \"5\"}\n", "json");

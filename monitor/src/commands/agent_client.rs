@@ -1,19 +1,25 @@
 //! Asks an agent over HTTP.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes, to_bytes};
 use futures_util::StreamExt as _;
-use http::{Request, Response, StatusCode, Uri, header};
+use http::{Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
-use super::input::CommandError;
+use super::input::{self, CommandError};
+use super::pinned_certificate;
 use crate::cluster::name_resolution;
+use crate::config::MonitorConfig;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// A stream has a document a second, or a comment while the agent is busy.
@@ -21,11 +27,12 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// A document has at most some megabytes.
 const LARGEST: usize = 64 << 20;
 
-/// Where an agent listens, and the token that it asks for. The connection is not encrypted: the address is local, or of a tunnel.
-#[derive(Debug, Clone)]
+/// Where an agent listens, and the token that it asks for. Without `tls` the address is local, or of a tunnel.
+#[derive(Clone)]
 pub struct Agent {
     authority: Arc<str>,
     token: Option<Arc<str>>,
+    tls: Option<TlsConnector>,
 }
 
 /// Why an agent has not answered.
@@ -46,6 +53,7 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Refusal {
+    #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
     fn other(reason: impl ToString) -> Self {
         Self::Other(reason.to_string())
     }
@@ -61,8 +69,8 @@ pub fn token_of(file: Option<&std::path::PathBuf>) -> Result<Option<Arc<str>>, C
 }
 
 impl Agent {
-    pub fn new(authority: impl ToString, token: Option<Arc<str>>) -> Self {
-        Self { authority: authority.to_string().into(), token }
+    pub fn new(authority: &str, token: Option<Arc<str>>) -> Self {
+        Self { authority: authority.into(), token, tls: None }
     }
 
     /// Reads a URL such as `http://127.0.0.1:9946`.
@@ -72,15 +80,28 @@ impl Agent {
         let uri: Uri = url.parse().map_err(|_| usage("this is no URL"))?;
         let host = uri.host().ok_or_else(|| usage("there is no host"))?;
         match uri.scheme_str() {
-            Some("http") => Ok(Self::new(format!("{host}:{}", uri.port_u16().unwrap_or(9946)), token)),
+            Some("http") => Ok(Self::new(&format!("{host}:{}", uri.port_u16().unwrap_or(9946)), token)),
             _ => Err(usage("only http is spoken; to an agent with metrics.tls use kubectl exec")),
         }
     }
 
+    /// Connects by TLS to the agent that has this certificate, whatever names the certificate has: the address is that of this machine.
+    pub fn pinned(authority: &str, token: Option<Arc<str>>, certificate: &Path) -> Result<Self, CommandError> {
+        Ok(Self { tls: Some(pinned_certificate::client(certificate)?), ..Self::new(authority, token) })
+    }
+
     /// Returns the body of the answer. `path` may have a query.
     pub async fn get(&self, path: &str) -> Result<Bytes, Refusal> {
+        self.exchange(Method::GET, path).await
+    }
+
+    pub async fn post(&self, path: &str) -> Result<Bytes, Refusal> {
+        self.exchange(Method::POST, path).await
+    }
+
+    async fn exchange(&self, method: Method, path: &str) -> Result<Bytes, Refusal> {
         let answer = async {
-            let answer = self.send(path).await?;
+            let answer = self.send(method, path).await?;
             to_bytes(Body::new(answer.into_body()), LARGEST).await.map_err(Refusal::other)
         };
         timeout(TIMEOUT, answer).await.unwrap_or_else(|_| Err(late(TIMEOUT)))
@@ -88,20 +109,21 @@ impl Agent {
 
     /// Opens the stream of documents.
     pub async fn watch(&self) -> Result<Documents, Refusal> {
-        let answer = timeout(TIMEOUT, self.send("/api/v1/watch")).await.unwrap_or_else(|_| Err(late(TIMEOUT)))?;
+        let answer =
+            timeout(TIMEOUT, self.send(Method::GET, "/api/v1/watch")).await.unwrap_or_else(|_| Err(late(TIMEOUT)))?;
         Ok(Documents { body: Body::new(answer.into_body()).into_data_stream(), read: Vec::new() })
     }
 
     /// Sends a request. Returns the answer if its status is 200.
-    async fn send(&self, path: &str) -> Result<Response<Incoming>, Refusal> {
+    async fn send(&self, method: Method, path: &str) -> Result<Response<Incoming>, Refusal> {
         name_resolution::use_builtin_services().map_err(Refusal::other)?;
         let refused = |error: std::io::Error| Refusal::Other(format!("{}: {error}", self.authority));
         let stream = TcpStream::connect(&*self.authority).await.map_err(refused)?;
-        let (mut sender, connection) =
-            http1::handshake::<_, Body>(TokioIo::new(stream)).await.map_err(Refusal::other)?;
-        // The task ends with the connection.
-        tokio::spawn(connection);
-        let mut request = Request::get(path).header(header::HOST, &*self.authority);
+        let mut sender = match &self.tls {
+            None => begin(stream).await?,
+            Some(client) => begin(client.connect(pinned_certificate::name(), stream).await.map_err(refused)?).await?,
+        };
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, &*self.authority);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
@@ -123,6 +145,23 @@ impl Agent {
             }
         }
     }
+}
+
+async fn begin(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<SendRequest<Body>, Refusal> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Refusal::other)?;
+    // The task ends with the connection.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Returns the address of this machine at which the agent of a configuration file, or of the defaults, can be reached.
+pub fn address_of(config: Option<&PathBuf>) -> Result<SocketAddr, CommandError> {
+    let listen = match config {
+        Some(file) => input::load(file)?.1.config.listen,
+        None => MonitorConfig::default().listen,
+    };
+    let is_of_all = listen.ip().is_unspecified();
+    Ok(if is_of_all { SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listen.port()) } else { listen })
 }
 
 fn late(limit: Duration) -> Refusal {
@@ -194,7 +233,7 @@ mod tests {
             match (Agent::of_url(url, None), expected) {
                 (Ok(agent), Ok(expected)) => assert_eq!(&*agent.authority, expected),
                 (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{url}: {error}"),
-                (found, _) => panic!("{url}: {found:?}"),
+                (found, _) => panic!("{url}: {:?}", found.err()),
             }
         }
     }

@@ -1,7 +1,6 @@
 //! `node-pressure-monitor top`: the state of a node, live in a terminal. It shows what an agent serves, and measures nothing.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -12,10 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
-use super::agent_client::{Agent, Refusal, token_of};
+use super::agent_client::{Agent, Refusal, address_of, token_of};
 use super::input::{self, CommandError};
 use super::output;
-use crate::config::MonitorConfig;
 
 /// Options of `top`.
 #[derive(Debug, clap::Args)]
@@ -24,7 +22,7 @@ pub struct Options {
     /// URL of the agent; default: http at the address of --config, or http://127.0.0.1:9946
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<String>,
-    /// Configuration file of the agent, which names its address (metrics.listen)
+    /// Configuration file of the agent, which names its address and certificate (metrics)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// File with the token that metrics.bearerToken asks for
@@ -60,15 +58,16 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let token = token_of(options.token_file.as_ref())?;
     let agent = match (&options.url, &options.config) {
         (Some(url), _) => Agent::of_url(url, token)?,
-        (None, Some(file)) => Agent::new(reachable(input::load(file)?.1.config.listen), token),
-        (None, None) => Agent::new(reachable(MonitorConfig::default().listen), token),
+        (None, config) => {
+            let address = address_of(config.as_ref())?;
+            let loaded = config.as_ref().map(|file| input::load(file)).transpose()?;
+            match loaded.and_then(|(_, loaded)| loaded.config.serving.tls) {
+                Some(files) => Agent::pinned(&address.to_string(), token, &files.certificate)?,
+                None => Agent::new(&address.to_string(), token),
+            }
+        }
     };
     show(&options.screen, agent, input::event_loop()?)
-}
-
-/// Returns the address of this machine at which the agent can be reached.
-fn reachable(listen: SocketAddr) -> SocketAddr {
-    if listen.ip().is_unspecified() { SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listen.port()) } else { listen }
 }
 
 /// Shows an agent until the user ends the view. `runtime` may drive what connects to the agent.

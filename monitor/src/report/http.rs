@@ -1,9 +1,11 @@
 //! HTTP server for metrics, health and incidents. It runs on a separate thread.
 
+mod browser_sessions;
 mod connections;
 mod guard;
 mod incident_pages;
 pub mod material;
+mod open_page;
 mod state_page;
 mod stats_page;
 pub mod status_page;
@@ -53,7 +55,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /api/v1/state, /api/v1/watch, /healthz and \
                      /readyz\n";
 /// The served paths, for documentation and tests. `/incidents/ID` is served too.
-pub const PATHS: [&str; 9] = [
+pub const PATHS: [&str; 10] = [
     "/",
     "/metrics",
     "/summary",
@@ -61,6 +63,7 @@ pub const PATHS: [&str; 9] = [
     "/incidents",
     "/api/v1/state",
     "/api/v1/watch",
+    "/open",
     "/healthz",
     "/readyz",
 ];
@@ -120,6 +123,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .merge(stats)
         .merge(state)
         .merge(page)
+        .merge(open_page::router(Arc::clone(&guard)))
         // The layer covers unknown paths too: an unauthorized client must not learn which paths exist.
         .layer(from_fn_with_state(Arc::clone(&guard), guard::authorize));
     let mut places = Places::default();

@@ -68,6 +68,12 @@ impl Browser {
         self.until(&format!("location.href === {address:?} && document.readyState !== 'loading'"));
     }
 
+    /// Opens a link that leads on to another page.
+    pub fn go_through(&mut self, link: &str, page: &str) {
+        self.call("Page.navigate", json!({"url": link}));
+        self.until(&format!("location.href === {page:?} && document.readyState !== 'loading'"));
+    }
+
     /// Returns the value of an expression in the page.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let answer = self

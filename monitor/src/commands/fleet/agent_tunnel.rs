@@ -54,7 +54,7 @@ impl Agents {
         let pod = self.pods.iter().find(|pod| pod.node == node);
         let pod = pod.ok_or_else(|| format!("no running pod of the agent is on the node {node}"))?;
         let tunnel = Tunnel::open(&self.kubectl, &pod.name).await?;
-        Ok((Agent::new(tunnel.address, self.token.clone()), tunnel))
+        Ok((Agent::new(&tunnel.address.to_string(), self.token.clone()), tunnel))
     }
 
     /// Asks the agent of one node.

@@ -4,19 +4,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tokio_rustls::rustls::ServerConfig;
 
+use super::browser_sessions::BrowserSessions;
 use super::material::Current;
+use super::open_page;
 use crate::cluster::{Review, Reviewer};
 use crate::config::serving_options::ServingOptions;
 use crate::report::RateLimiter;
 use crate::units::{Monotonic, lock};
 
 /// Paths that need no token: kubelet probes have none, and these paths show nothing about workloads.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+const OPEN: [&str; 3] = ["/healthz", "/readyz", open_page::LINK];
 /// A positive review is used without a new review for this time.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
 /// A positive review is used for this time while a new review is impossible: the rate limit is reached, or the API server is down.
@@ -38,6 +40,8 @@ pub struct Guard {
     material: Arc<Current>,
     reviewer: Option<Reviewer>,
     known: Mutex<Known>,
+    /// Browsers that may read without a token.
+    pub(super) sessions: BrowserSessions,
 }
 
 #[derive(Debug)]
@@ -81,7 +85,13 @@ impl Guard {
     pub fn new(options: ServingOptions, material: Arc<Current>, reviewer: Option<Reviewer>) -> Self {
         let limiter = RateLimiter::new(REVIEWS_AT_ONCE, REVIEW_EVERY);
         let reviewer = reviewer.filter(|_| options.token_review);
-        Self { options, material, reviewer, known: Mutex::new(Known { answers: Vec::new(), limiter }) }
+        Self {
+            options,
+            material,
+            reviewer,
+            known: Mutex::new(Known { answers: Vec::new(), limiter }),
+            sessions: BrowserSessions::default(),
+        }
     }
 
     /// Returns the TLS configuration, or `None` for plain HTTP.
@@ -89,11 +99,14 @@ impl Guard {
         self.material.get().tls.clone()
     }
 
-    async fn admit(&self, headers: &HeaderMap, path: &str) -> Admission {
+    async fn admit(&self, method: &Method, headers: &HeaderMap, path: &str) -> Admission {
         if OPEN.contains(&path) || !self.options.asks_for_token() {
             return Admission::Granted;
         }
-        let Some(token) = bearer(headers) else { return Admission::NoToken };
+        let Some(token) = bearer(headers) else {
+            let may_read = method == Method::GET && self.sessions.has(headers, Instant::now());
+            return if may_read { Admission::Granted } else { Admission::NoToken };
+        };
         // Compare with every token: the response time must not show which one matched.
         let is_good = self.material.get().tokens.iter().fold(false, |found, good| found | is_same(good, token));
         if is_good {
@@ -164,7 +177,7 @@ impl Known {
 
 /// Passes an authorized request on. Answers any other one with 401, 403 or 503 and the reason.
 pub(super) async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    match guard.admit(request.headers(), request.uri().path()).await {
+    match guard.admit(request.method(), request.headers(), request.uri().path()).await {
         Admission::Granted => next.run(request).await,
         Admission::NoToken => unauthorized("a bearer token is asked for; /healthz and /readyz need none\n"),
         Admission::Unknown => unauthorized("this bearer token is not known, or has expired\n"),
@@ -195,7 +208,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Compares two tokens in a time that does not depend on where they differ.
-fn is_same(good: &str, given: &str) -> bool {
+pub(super) fn is_same(good: &str, given: &str) -> bool {
     let difference = good.bytes().zip(given.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b));
     good.len() == given.len() && std::hint::black_box(difference) == 0
 }

@@ -30,9 +30,9 @@ async fn health_is_open_and_other_paths_need_a_token_of_the_file() {
         ("the beginning of a good one", Some("Bearer 0123456789abcdef"), "/metrics", Admission::Unknown),
         ("empty", Some("Bearer "), "/metrics", Admission::NoToken),
     ] {
-        assert_eq!(guard.admit(&headers(authorization), path).await, expected, "{name}");
+        assert_eq!(guard.admit(&Method::GET, &headers(authorization), path).await, expected, "{name}");
     }
-    assert_eq!(Guard::default().admit(&headers(None), "/metrics").await, Admission::Granted);
+    assert_eq!(Guard::default().admit(&Method::GET, &headers(None), "/metrics").await, Admission::Granted);
 }
 
 #[tokio::test]
@@ -53,7 +53,8 @@ async fn each_token_and_path_is_reviewed_once() {
         asked
     });
     let guard = guard(true, true, Some(reviewer));
-    let admit = async |token: &str, path| guard.admit(&headers(Some(&format!("Bearer {token}"))), path).await;
+    let admit =
+        async |token: &str, path| guard.admit(&Method::GET, &headers(Some(&format!("Bearer {token}"))), path).await;
     for _ in 0..3 {
         assert_eq!(admit("prometheus", "/metrics").await, Admission::Granted);
         let forbidden = Admission::Forbidden("system:serviceaccount:monitoring:prometheus".to_owned());
@@ -94,7 +95,19 @@ async fn each_token_and_path_is_reviewed_once() {
 #[tokio::test]
 async fn without_an_api_server_no_review_admits_a_request() {
     let guard = guard(false, true, None);
-    let admission = guard.admit(&headers(Some("Bearer whatever-it-may-be")), "/metrics").await;
+    let admission = guard.admit(&Method::GET, &headers(Some("Bearer whatever-it-may-be")), "/metrics").await;
     assert_eq!(admission, Admission::Later("there is no API server to review it".to_owned()));
-    assert_eq!(guard.admit(&headers(None), "/healthz").await, Admission::Granted);
+    assert_eq!(guard.admit(&Method::GET, &headers(None), "/healthz").await, Admission::Granted);
+}
+
+#[tokio::test]
+async fn a_browsers_session_reads_and_does_nothing_else() {
+    let guard = guard(true, false, None);
+    let code = guard.sessions.code(Instant::now()).unwrap();
+    let cookie = guard.sessions.redeem(&code, false, Instant::now()).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert(header::COOKIE, HeaderValue::from_str(cookie.split(';').next().unwrap()).unwrap());
+    assert_eq!(guard.admit(&Method::GET, &headers, "/api/v1/watch").await, Admission::Granted);
+    assert_eq!(guard.admit(&Method::POST, &headers, "/api/v1/open").await, Admission::NoToken);
+    assert_eq!(guard.admit(&Method::GET, &HeaderMap::new(), "/open").await, Admission::Granted, "its code is checked");
 }

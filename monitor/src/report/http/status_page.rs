@@ -1,11 +1,9 @@
 //! The status page: one file without requests to other hosts. It shows the document of `/api/v1/state`, and nothing else but incidents.
 
-use std::fmt::Write as _;
-use std::mem::MaybeUninit;
-
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::browser_sessions::secret;
 
 const PAGE: &str = include_str!("status_page.html");
 /// In the page, in place of the number that marks its script and its style as its own.
@@ -20,7 +18,7 @@ pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
 /// Returns the page. Its policy allows the script and the style of this response only, and connections to the agent only: what a workload
 /// is called can neither run nor load anything.
 pub fn page() -> Response {
-    let Some(nonce) = nonce() else {
+    let Some(nonce) = secret() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "the kernel gives no random number; /summary needs none\n")
             .into_response();
     };
@@ -36,19 +34,6 @@ pub fn page() -> Response {
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
     (headers, PAGE.replace(PLACE, &nonce)).into_response()
-}
-
-fn nonce() -> Option<String> {
-    let mut buffer = [MaybeUninit::uninit(); 16];
-    let (random, missing) = getrandom(&mut buffer, GetRandomFlags::NONBLOCK).ok()?;
-    if !missing.is_empty() {
-        return None;
-    }
-    let mut text = String::new();
-    for byte in random {
-        write!(text, "{byte:02x}").ok()?;
-    }
-    Some(text)
 }
 
 #[cfg(test)]
