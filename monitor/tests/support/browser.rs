@@ -48,29 +48,29 @@ impl Browser {
             .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut browser = Self { child, input, output, session: None, last: 0, events: Vec::new(), _profile: profile };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
+        let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let session = browser.call("Target.attachToTarget", attach);
+        let session = browser.call("Target.attachToTarget", &attach);
         browser.session = session["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
+            browser.call(&format!("{domain}.enable"), &json!({}));
         }
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
-        browser.call("Emulation.setDeviceMetricsOverride", size);
+        browser.call("Emulation.setDeviceMetricsOverride", &size);
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        browser.call("Emulation.setEmulatedMedia", media);
+        browser.call("Emulation.setEmulatedMedia", &media);
         browser
     }
 
     /// Opens a page, and waits until its script has run.
     pub fn go(&mut self, address: &str) {
-        self.call("Page.navigate", json!({"url": address}));
+        self.call("Page.navigate", &json!({"url": address}));
         self.until(&format!("location.href === {address:?} && document.readyState !== 'loading'"));
     }
 
     /// Opens a link that leads on to another page.
     pub fn go_through(&mut self, link: &str, page: &str) {
-        self.call("Page.navigate", json!({"url": link}));
+        self.call("Page.navigate", &json!({"url": link}));
         self.until(&format!("location.href === {page:?} && document.readyState !== 'loading'"));
     }
 
@@ -100,7 +100,7 @@ impl Browser {
 
     /// Writes what is to be seen of the page as a PNG file.
     pub fn screenshot(&mut self, file: &Path) {
-        let picture = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let picture = self.call("Page.captureScreenshot", &json!({"format": "png"}));
         let data = base64::engine::general_purpose::STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
         std::fs::write(file, data).unwrap();
     }
@@ -121,7 +121,7 @@ impl Browser {
         requests.filter_map(|event| event["params"]["request"]["url"].as_str()).collect()
     }
 
-    fn call(&mut self, method: &str, parameters: Value) -> Value {
+    fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
         if let Some(session) = &self.session {
