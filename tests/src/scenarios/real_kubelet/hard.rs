@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,9 +12,10 @@ use super::scene::{
     ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak, ready_pod,
     tell_story, text, tidy,
 };
+use crate::agent;
 use crate::cgroups::container_of;
-use crate::cluster::container_id;
-use crate::cluster::programs::Program;
+use crate::cluster::programs::{self, Program};
+use crate::cluster::{Cluster, container_id};
 use crate::containers::runtime::Runtime;
 use crate::control_plane::NODE;
 use crate::processes;
@@ -32,7 +34,35 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     is_evicted_and_replaced(stage, &scene, &worker)?;
     stage.page(&scene.cluster.kubectl(&["get", "pods", "-o", "wide"])?);
     stage.page(&scene.cluster.kubectl(&["describe", "node", NODE])?);
+    plugin_explains(stage, &scene)?;
     tidy(stage, &scene.cluster)
+}
+
+/// Asks the plugin of kubectl about the eviction. The Lease, which is renewed once a minute, leads to the node.
+fn plugin_explains(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
+    let ask = |words: &[&str]| -> Result<String> {
+        let mut command = Command::new(agent::PROGRAM);
+        command.arg("fleet").args(words).arg("--kubectl").arg(programs::path("kubectl"));
+        let output =
+            command.arg("--kubeconfig").arg(Cluster::admin_kubeconfig()).output().context("start the plugin")?;
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &why)
+    };
+    let pod = format!("default/{}", scene.name);
+    let mut listed = String::new();
+    let is_listed = stage.until(PATIENCE, |_| {
+        listed = ask(&["incidents", "-A", "--since", "1h"]).unwrap_or_default();
+        listed.contains(&pod)
+    });
+    stage.check(is_listed, || format!("kubectl node-pressure incidents does not list {pod}: {listed}"));
+    stage.page(&listed);
+    let story = ask(&["why", &pod])?;
+    stage
+        .check(story.contains(&format!("of {pod}, on {NODE}")), || format!("kubectl node-pressure why {pod}: {story}"));
+    stage.page(&story);
+    let screen = ask(&["top", NODE, "--once"])?;
+    stage.check(screen.contains("memory.available"), || format!("kubectl node-pressure top: {screen}"));
+    Ok(())
 }
 
 /// Asserts that CRI-O's monitors in the pod's cgroup have the `oom_score_adj` that they give themselves: the agent sets that of the pod's
