@@ -40,12 +40,19 @@ impl Sensors {
             question: Some(signal),
             ..Snapshot::default()
         };
-        let (mut decider, mut above, mut answer) = (Decider::default(), Vec::new(), Answer::Begin);
+        let (mut decider, mut above, mut answer) = (Decider::<WorkloadUsage>::default(), Vec::new(), Answer::Begin);
         let (mut first, mut critical) = (None, Vec::new());
         for _ in 0..MOST_STEPS {
             answer = match decider.step(rules, &snapshot, answer) {
                 Next::Measure(what) => {
-                    let answer = self.measure(what, config, &decider, &mut above);
+                    let answer = match what {
+                        Measure::Standing { place: Place::Ranked(place) } => {
+                            let id = decider.ranking().get(place).map(|ranked| ranked.candidate.workload.id);
+                            let known = id.map(|id| self.known_standing(id, &config.proc_root));
+                            Answer::Standing(known.unwrap_or_default())
+                        }
+                        _ => self.measure(what, config, &decider, &mut above),
+                    };
                     if let (Measure::Standing { place: Place::Ranked(place) }, Answer::Standing(standing)) =
                         (what, &answer)
                         && standing.is_critical

@@ -38,11 +38,17 @@ impl Sensors {
     }
 
     pub fn standing(&self, id: CgroupId, proc_root: &Path) -> Standing {
+        let known = self.known_standing(id, proc_root);
+        // A daemon may have started, or lowered its score, since the last scan.
+        let is_critical = known.is_critical || !known.is_pod && self.workloads.tree().essential_now(id).is_some();
+        Standing { is_critical, ..known }
+    }
+
+    /// Returns the standing without another look for daemons, which reads every listening socket: for what only shows the ranking.
+    pub(super) fn known_standing(&self, id: CgroupId, proc_root: &Path) -> Standing {
         let Some(tracked) = self.workloads.tree().find(id) else { return Standing::default() };
         let is_critical = is_critical(tracked, proc_root);
         let Some(uid) = tracked.workload().kind.pod_uid() else {
-            // A daemon may have started, or lowered its score, since the last scan.
-            let is_critical = is_critical || self.workloads.tree().essential_now(id).is_some();
             return Standing { is_critical, ..Standing::default() };
         };
         let is_critical = is_critical || tracked.workload().pod.is_none() && self.is_static_elsewhere(uid, proc_root);
