@@ -54,8 +54,8 @@ const HEADER_BYTES: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /api/v1/state, /api/v1/watch, /healthz and \
                      /readyz\n";
-/// The served paths, for documentation and tests. `/incidents/ID` is served too.
-pub const PATHS: [&str; 10] = [
+/// The served paths, for documentation and tests. `/incidents/ID`, `/open` and `/api/v1/open` are served too.
+pub const PATHS: [&str; 9] = [
     "/",
     "/metrics",
     "/summary",
@@ -63,7 +63,6 @@ pub const PATHS: [&str; 10] = [
     "/incidents",
     "/api/v1/state",
     "/api/v1/watch",
-    "/open",
     "/healthz",
     "/readyz",
 ];
