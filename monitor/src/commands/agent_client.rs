@@ -22,7 +22,7 @@ use crate::cluster::name_resolution;
 use crate::config::MonitorConfig;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A stream has a document a second, or a comment while the agent is busy.
+/// A stream has a document at least every five seconds, or a comment while the agent is busy.
 const SILENCE: Duration = Duration::from_secs(15);
 /// A document has at most some megabytes.
 const LARGEST: usize = 64 << 20;
@@ -90,6 +90,11 @@ impl Agent {
         Ok(Self { tls: Some(pinned_certificate::client(certificate)?), ..Self::new(authority, token) })
     }
 
+    /// Returns the same agent behind another address, such as that of a tunnel.
+    pub fn at(&self, authority: &str) -> Self {
+        Self { authority: authority.into(), ..self.clone() }
+    }
+
     /// Returns the body of the answer. `path` may have a query.
     pub async fn get(&self, path: &str) -> Result<Bytes, Refusal> {
         self.exchange(Method::GET, path).await
@@ -130,7 +135,7 @@ impl Agent {
         let request = request.body(Body::empty()).map_err(Refusal::other)?;
         let answer = sender.send_request(request).await.map_err(|error| {
             Refusal::Other(format!(
-                "{error}; an agent with metrics.tls is asked by kubectl exec POD -- node-pressure-monitor"
+                "{error}; if the agent has metrics.tls, give its certificate by --certificate or --config"
             ))
         })?;
         match answer.status() {

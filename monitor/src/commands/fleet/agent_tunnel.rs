@@ -24,10 +24,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 8;
 
 /// Asks agents in the cluster.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Agents {
     kubectl: Arc<Kubectl>,
-    token: Option<Arc<str>>,
+    /// An agent without an address: each tunnel has its own.
+    agent: Agent,
     pods: Arc<[AgentPod]>,
 }
 
@@ -44,9 +45,13 @@ impl Agents {
     /// Finds the agents' pods: of one node, or all.
     pub(super) async fn find(cluster: &ClusterOptions, node: Option<&str>) -> Result<Self, CommandError> {
         let token = token_of(cluster.token_file.as_ref())?;
+        let agent = match &cluster.certificate {
+            Some(certificate) => Agent::pinned("", token, certificate)?,
+            None => Agent::new("", token),
+        };
         let pods = fleet::agent_pods(&cluster.access(), node).await.map_err(CommandError::Wrong)?;
         let program = cluster.kubectl.clone().into_os_string();
-        Ok(Self { kubectl: Arc::new(Kubectl { program, arguments: arguments(cluster) }), token, pods: pods.into() })
+        Ok(Self { kubectl: Arc::new(Kubectl { program, arguments: arguments(cluster) }), agent, pods: pods.into() })
     }
 
     /// Connects to the agent of one node.
@@ -54,7 +59,7 @@ impl Agents {
         let pod = self.pods.iter().find(|pod| pod.node == node);
         let pod = pod.ok_or_else(|| format!("no running pod of the agent is on the node {node}"))?;
         let tunnel = Tunnel::open(&self.kubectl, &pod.name).await?;
-        Ok((Agent::new(&tunnel.address.to_string(), self.token.clone()), tunnel))
+        Ok((self.agent.at(&tunnel.address.to_string()), tunnel))
     }
 
     /// Asks the agent of one node.

@@ -50,6 +50,9 @@ pub(super) struct ClusterOptions {
     /// File with the token that the agents' metrics.bearerToken asks for
     #[arg(long, value_name = "FILE", global = true)]
     pub token_file: Option<PathBuf>,
+    /// File with the certificate that the agents' metrics.tls has, in PEM: agents are asked by TLS
+    #[arg(long, value_name = "FILE", global = true)]
+    pub certificate: Option<PathBuf>,
     /// kubectl, for what agents are asked
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl", global = true)]
     pub kubectl: PathBuf,
@@ -98,7 +101,10 @@ this day (UTC); evictions are those of agents in mode enforce. A Lease names the
               "renewed", "isSilent"}]}
 
 incidents, top and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl, list on
-pods and create on pods/portforward in the agents' namespace.
+pods and create on pods/portforward in the agents' namespace. Agents with metrics.tls need --certificate; the variant config/kubernetes/tls
+has it in a secret:
+
+  kubectl get secret -n node-pressure-monitor node-pressure-monitor-tls -o 'jsonpath={.data.tls\.crt}' | base64 -d > agent.crt
 
 Exit status: 0 answered; 1 the API server or an agent cannot be asked, or there is no Lease of an agent; 2 wrong usage."#;
 

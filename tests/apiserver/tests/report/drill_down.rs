@@ -2,16 +2,21 @@
 //!
 //! kubectl is a script that names the port. `vm cluster-ramp` runs the real one.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Parser;
 use http::Method;
 use node_pressure_apiserver::stage::{Stage, lease_path};
 use node_pressure_monitor::commands::fleet;
 use serde_json::json;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::support::lease;
 use super::sweep::silent;
@@ -27,32 +32,54 @@ struct Arguments {
     fleet: fleet::Options,
 }
 
-/// Answers as an agent with one incident of the pod batch/report does.
-fn agent() -> SocketAddr {
+/// Answers as an agent with one incident of the pod batch/report does; by TLS with this configuration.
+fn agent(tls: Option<Arc<ServerConfig>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let request = lines.next().unwrap().unwrap();
-            let _headers = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).count();
-            let path = request.split(' ').nth(1).unwrap();
-            let body = match path.split_once('?').map_or((path, ""), |(path, query)| (path, query)) {
-                ("/incidents", query) if query.contains("pod=batch%2Fother") => "[]".to_owned(),
-                ("/incidents", _) => format!("[{INCIDENT}]"),
-                ("/incidents/20260102-030405-oom-7", "output=text") => "OOM KILL of java\n".to_owned(),
-                ("/api/v1/state", _) => STATE.to_owned(),
-                _ => String::new(),
-            };
-            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+            let stream = stream.unwrap();
+            match &tls {
+                None => answer(stream).unwrap(),
+                Some(tls) => {
+                    let connection = ServerConnection::new(Arc::clone(tls)).unwrap();
+                    // A client without TLS, or with another certificate, is answered by an alert.
+                    let _refused = answer(StreamOwned::new(connection, stream));
+                }
+            }
         }
     });
     address
 }
 
+fn answer(mut stream: impl Read + Write) -> std::io::Result<()> {
+    let mut lines = BufReader::new(&mut stream).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    let _headers = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).count();
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let body = match path.split_once('?').map_or((path, ""), |(path, query)| (path, query)) {
+        ("/incidents", query) if query.contains("pod=batch%2Fother") => "[]".to_owned(),
+        ("/incidents", _) => format!("[{INCIDENT}]"),
+        ("/incidents/20260102-030405-oom-7", "output=text") => "OOM KILL of java\n".to_owned(),
+        ("/api/v1/state", _) => STATE.to_owned(),
+        _ => String::new(),
+    };
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    stream.flush()
+}
+
+/// Returns a server's configuration, and writes its certificate into a file.
+fn tls(certificate: &Path) -> Arc<ServerConfig> {
+    let made = rcgen::generate_simple_self_signed(["node-pressure-monitor".to_owned()]).unwrap();
+    std::fs::write(certificate, made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    Arc::new(builder.with_single_cert(vec![made.cert.der().clone()], key).unwrap())
+}
+
 /// Makes a kubectl that says it forwards to the agent, and notes its arguments.
-fn kubectl(directory: &Path, agent: SocketAddr) -> PathBuf {
+fn make_kubectl(directory: &Path, agent: SocketAddr) -> PathBuf {
     let (path, log) = (directory.join("kubectl"), directory.join("log"));
     let script = format!(
         "#!/bin/sh\necho \"$@\" >> {}\necho \"Forwarding from 127.0.0.1:{} -> 9946\"\nexec sleep 60\n",
@@ -78,7 +105,7 @@ async fn incidents_and_pods_are_explained_by_their_agents() {
     let labels = json!({"app.kubernetes.io/name": "node-pressure-monitor", "app.kubernetes.io/component": "agent"});
     stage.running_pod("agent-x", json!({"labels": labels}), json!({})).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let kubectl = kubectl(directory.path(), agent());
+    let kubectl = make_kubectl(directory.path(), agent(None));
     let kubeconfig = stage.kubeconfig_file().unwrap();
     let ask = async |words: &[&str]| {
         let common = ["fleet", "--kubectl", kubectl.to_str().unwrap(), "--kubeconfig", kubeconfig.to_str().unwrap()];
@@ -103,6 +130,17 @@ async fn incidents_and_pods_are_explained_by_their_agents() {
     assert!(story.contains("The incident of batch/report") && story.contains("OOM KILL of java"), "{story}");
     let refused = ask(&["why", "batch/other"]).await.unwrap_err().to_string();
     assert!(refused.contains("there is no pod batch/other"), "{refused}");
+
+    let (good, other) = (directory.path().join("agent.crt"), directory.path().join("other.crt"));
+    let (server, _) = (agent(Some(tls(&good))), tls(&other));
+    make_kubectl(directory.path(), server);
+    let refused = ask(&["why", "batch/report"]).await.unwrap_err().to_string();
+    assert!(refused.contains("give its certificate by --certificate"), "{refused}");
+    let refused =
+        ask(&["why", "batch/report", "--certificate", other.to_str().unwrap()]).await.unwrap_err().to_string();
+    assert!(refused.contains("invalid peer certificate"), "{refused}");
+    let story = ask(&["why", "batch/report", "--certificate", good.to_str().unwrap()]).await.unwrap();
+    assert!(story.contains("OOM KILL of java"), "{story}");
     let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
     assert!(log.contains("--namespace node-pressure-monitor port-forward pod/agent-y :9946"), "{log}");
     stage.end().await.unwrap();
