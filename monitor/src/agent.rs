@@ -99,7 +99,8 @@ impl Agent {
                 () = self.reporter.outlets.publications.asked(), if may_publish => {
                     // A scrape is not a turn: nothing is decided.
                     self.reporter.outlets.metrics.wakeup(Wakeup::Scrape.as_str());
-                    self.publish();
+                    let is_complete = self.reporter.outlets.publications.takes_metrics();
+                    self.publish(is_complete);
                     continue;
                 }
             };
@@ -149,6 +150,11 @@ impl Agent {
             self.do_housekeeping();
         }
         self.reporter.report_capabilities(&mut self.sensors, now);
+        let is_close = |wait: Duration| wait < Duration::from_secs(1);
+        let is_sampled_soon = self.sensors.until_sample(&self.config, now).is_some_and(is_close);
+        if is_sampled_soon || self.actions.evictor.next_poll(now).is_some() {
+            self.reporter.outlets.publications.note_trouble();
+        }
     }
 
     /// Returns the reporter, and the state from which it draws its reports.
@@ -163,7 +169,7 @@ impl Agent {
     }
 
     /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self, is_complete: bool) -> bool {
         let begun = Monotonic::now();
         let Self { config, sensors, decision, reporter, actions, reload, .. } = self;
         let aside = Aside {
@@ -171,7 +177,7 @@ impl Agent {
             configuration: reload.state(),
             under_way: actions.evictor.ongoing().collect(),
         };
-        let is_published = reporter.publish(&mut LoopState { config, sensors, decision }, &aside, begun);
+        let is_published = reporter.publish(&mut LoopState { config, sensors, decision }, &aside, is_complete, begun);
         let ended = Monotonic::now();
         self.last.published = Some(ended);
         self.reporter.outlets.publications.pause(ended.since(begun));

@@ -46,7 +46,7 @@ impl Agent {
             self.sensors.events.flush_logs();
             self.publish_digest();
             // The counters of removed cgroups must be in a publication before they are dropped.
-            if self.publish() {
+            if self.publish(true) {
                 self.last.full_report = Some(now);
                 self.actions.audits.forget(&self.sensors.drop_removed());
             }

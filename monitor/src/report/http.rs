@@ -40,7 +40,7 @@ pub use self::guard::Guard;
 use self::state_page::{IsWatch, StateServer, WATCH_TIME};
 use self::turns::Turns;
 use super::openmetrics;
-use super::publications::{Needs, Publication, Publications};
+use super::publications::{Needs, Publications};
 use super::summary::render_page;
 use super::{Health, Metrics};
 use crate::incidents::IncidentIndex;
@@ -195,9 +195,9 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, is_
     }
 }
 
-/// Returns the header `Age`: the age of the publication in seconds (RFC 9111).
-fn age(publication: &Publication) -> [(header::HeaderName, String); 1] {
-    [(header::AGE, publication.at.elapsed().as_secs().to_string())]
+/// Returns the header `Age`: the age of a publication in seconds (RFC 9111).
+fn age(at: Instant) -> [(header::HeaderName, String); 1] {
+    [(header::AGE, at.elapsed().as_secs().to_string())]
 }
 
 /// Returns the summary for people. A separate thread measures the working sets, for one page at a time.
@@ -206,7 +206,7 @@ async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
     let Some(publication) = shared.publications.take(Needs::Report).await else {
         return busy();
     };
-    let age = age(&publication);
+    let age = age(publication.at);
     match turn.spend(move || render_page(&publication)).await {
         Ok(page) => (age, page).into_response(),
         Err(error) => failed("the summary cannot be rendered", &error),
@@ -214,8 +214,8 @@ async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
 }
 
 async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    let publication = shared.publications.take(Needs::Report).await;
-    let age = publication.as_deref().map(age).unwrap_or_else(|| [(header::AGE, "0".to_owned())]);
+    let _latest = shared.publications.take(Needs::Metrics).await;
+    let age = age(shared.publications.measured().unwrap_or_else(Instant::now));
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_some_and(openmetrics::is_accepted) {
         let text = shared.metrics.render_openmetrics();

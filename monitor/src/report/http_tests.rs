@@ -46,7 +46,7 @@ fn publication(memory: Option<MemoryReport>) -> Publication {
     let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: "/none".into(), freezer: None, hybrid: false };
     Publication {
         at: Instant::now(),
-        report: NodeReport { memory, ..NodeReport::default() },
+        report: NodeReport { memory, probe_statistics: Some(Vec::new()), ..NodeReport::default() },
         runtime: crate::runtime::View::default(),
         mode: crate::config::Mode::Observe,
         semantics: crate::config::Semantics::Corrected,

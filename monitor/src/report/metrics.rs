@@ -220,7 +220,7 @@ impl Metrics {
         let mut series = lock(&self.series);
         self.node.observe_states(report);
         self.node.observe_events(&mut series.last_events, &report.accounts);
-        self.node.observe_probes(&mut series.last_probes, &report.probe_statistics);
+        self.node.observe_probes(&mut series.last_probes, report.probe_statistics.as_deref().unwrap_or_default());
         self.node.observe_totals(report);
         self.node.observe_incidents(&report.incidents);
         self.signals.observe(report);

@@ -47,12 +47,12 @@ fn report() -> NodeReport {
         sources: vec![("memory.available", "ebpf")],
         oom_score_adj_drift: 2,
         kswapd: KswapdCounters { reclaimed_pages: 12, scanned_pages: 34, ..KswapdCounters::ZERO },
-        probe_statistics: vec![ProbeStatistics {
+        probe_statistics: Some(vec![ProbeStatistics {
             name: "oom:mark_victim".to_owned(),
             hits: 5,
             nanos: 2_500_000_000,
             missed: 1,
-        }],
+        }]),
         accounts: Accounts { events: vec![STALLS], unknown: 6, ..Accounts::default() },
         ..NodeReport::default()
     }

@@ -101,8 +101,8 @@ pub struct NodeReport {
     pub accounts: Accounts,
     /// Summed over NUMA nodes.
     pub kswapd: KswapdCounters,
-    /// Runtime cost of each attached probe.
-    pub probe_statistics: Vec<ProbeStatistics>,
+    /// Runtime cost of each attached probe; `None` in a report that only a viewer needs, since the kernel answers slowly.
+    pub probe_statistics: Option<Vec<ProbeStatistics>>,
     pub figures: FiguresReport,
     /// Log lines dropped because the reader of stderr is too slow.
     pub log_lines_dropped: u64,
@@ -142,6 +142,11 @@ pub struct ClassReport {
 const LARGEST_SHOWN: usize = 3;
 
 impl NodeReport {
+    /// Returns whether the metrics can be taken from the report.
+    pub fn is_complete(&self) -> bool {
+        self.probe_statistics.is_some()
+    }
+
     /// The classes with the working sets that `measure` returns; a workload without one is gone.
     pub fn measured_classes(&self, measure: &mut dyn FnMut(&str) -> Option<Bytes>) -> Vec<ClassReport> {
         let measured = |class: &ClassReport| {

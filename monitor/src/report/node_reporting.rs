@@ -26,11 +26,12 @@ const MOST_PODS: usize = 1000;
 
 impl Reporter {
     /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
-    pub fn publish(&mut self, state: &mut LoopState<'_>, aside: &Aside<'_>, now: Monotonic) -> bool {
+    pub fn publish(&mut self, state: &mut LoopState<'_>, aside: &Aside<'_>, is_complete: bool, now: Monotonic) -> bool {
         self.balance_oom_kills(state.sensors, now);
         // The last sample of a calm node may be ten seconds old. The fresh sample is only shown, not decided by.
         let decided_by = state.sensors.memory.show_fresh(state.config.policy.semantics);
-        let report = self.node_report(state, aside.oom_score_adj_drift, now);
+        let mut report = self.node_report(state, aside.oom_score_adj_drift, now);
+        report.probe_statistics = is_complete.then(|| state.sensors.events.statistics());
         let publications = &self.outlets.publications;
         let live = publications.takes_live().then(|| self.live(state, &report, aside, now));
         state.sensors.memory.restore(decided_by);
@@ -74,7 +75,6 @@ impl Reporter {
         let counters = cgroup_reports(state, now);
         let accounts = state.sensors.events.accounts();
         let kswapd = state.sensors.events.kswapd();
-        let probe_statistics = state.sensors.events.statistics();
         let figures = state.sensors.figures(&state.config.policy, state.decision.armed(), now);
         let memory = state.sensors.memory.report();
         let tree = state.sensors.workloads.tree();
@@ -92,7 +92,7 @@ impl Reporter {
             counters,
             accounts,
             kswapd,
-            probe_statistics,
+            probe_statistics: None,
             log_lines_dropped: self.outlets.log.dropped(),
             incidents: self.recorder.counts(),
             cluster: cluster_report(state),

@@ -51,6 +51,8 @@ pub struct Publication {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     Report,
+    /// A complete report. Only the metrics show all of it.
+    Metrics,
     /// [`Publication::known`].
     Known,
     /// [`Publication::live`].
@@ -61,6 +63,7 @@ impl Needs {
     fn are_met(self, publication: &Publication) -> bool {
         match self {
             Self::Report => true,
+            Self::Metrics => publication.report.is_complete(),
             Self::Known => publication.known.is_some(),
             Self::Live => publication.live.is_some(),
         }
@@ -69,7 +72,7 @@ impl Needs {
     /// Returns how long a request waits for the loop. The loop measures for the state at most once a second.
     const fn longest_wait(self) -> Duration {
         match self {
-            Self::Report | Self::Known => LONGEST_WAIT,
+            Self::Report | Self::Metrics | Self::Known => LONGEST_WAIT,
             Self::Live => LONGEST_PAUSE.saturating_mul(2),
         }
     }
@@ -80,6 +83,7 @@ pub struct Publications {
     ask: Notify,
     /// Before this time, no request makes the loop publish.
     due: Mutex<Option<Instant>>,
+    wants_metrics: AtomicBool,
     wants_known: AtomicBool,
     wants_live: AtomicBool,
     /// Rises with each change that a request is to see: a publication of an earlier generation is not taken.
@@ -87,6 +91,9 @@ pub struct Publications {
     sender: mpsc::Sender<Publication>,
     receiver: Mutex<Option<mpsc::Receiver<Publication>>>,
     latest: watch::Sender<Option<Arc<Publication>>>,
+    /// The time of the publication that the metrics show.
+    measured: Mutex<Option<Instant>>,
+    trouble: Notify,
 }
 
 impl Default for Publications {
@@ -95,12 +102,15 @@ impl Default for Publications {
         Self {
             ask: Notify::new(),
             due: Mutex::default(),
+            wants_metrics: AtomicBool::new(false),
             wants_known: AtomicBool::new(false),
             wants_live: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             sender,
             receiver: Mutex::new(Some(receiver)),
             latest: watch::Sender::new(None),
+            measured: Mutex::default(),
+            trouble: Notify::new(),
         }
     }
 }
@@ -119,6 +129,26 @@ impl Publications {
     pub fn pause(&self, cost: Duration) {
         let pause = cost.saturating_mul(PAUSE_SHARE).clamp(YOUNG, LONGEST_PAUSE);
         *lock(&self.due) = Some(Instant::now() + pause);
+    }
+
+    /// Tells the streams of a calm node that it is calm no longer. The loop calls this in every turn near a threshold.
+    pub fn note_trouble(&self) {
+        self.trouble.notify_waiters();
+    }
+
+    /// Returns at the next turn of the loop near a threshold. Cancel-safe.
+    pub async fn trouble(&self) {
+        self.trouble.notified().await;
+    }
+
+    /// Returns the time of the publication that the metrics show.
+    pub fn measured(&self) -> Option<Instant> {
+        *lock(&self.measured)
+    }
+
+    /// Whether the next publication must contain a complete report.
+    pub fn takes_metrics(&self) -> bool {
+        self.wants_metrics.swap(false, Ordering::AcqRel)
     }
 
     /// Whether the next publication must contain the data for `/stats/summary`.
@@ -144,14 +174,17 @@ impl Publications {
         !matches!(self.sender.try_send(publication), Err(TrySendError::Full(_)))
     }
 
-    /// Takes each publication into the metrics, and keeps the last one for the pages. Runs on the HTTP server's thread, once.
+    /// Takes each complete publication into the metrics, and keeps the last one for the pages. Runs on the HTTP server's thread, once.
     pub async fn observe(&self, metrics: &Metrics) {
         let receiver = lock(&self.receiver).take();
         let Some(mut receiver) = receiver else { return };
         while let Some(mut publication) = receiver.recv().await {
-            metrics.observe(&publication.report, Instant::now());
-            metrics.configuration.set_mode(publication.mode);
-            metrics.runtime.observe(&publication.runtime);
+            if publication.report.is_complete() {
+                metrics.observe(&publication.report, Instant::now());
+                metrics.configuration.set_mode(publication.mode);
+                metrics.runtime.observe(&publication.runtime);
+                *lock(&self.measured) = Some(publication.at);
+            }
             // Drop the largest parts: only the metrics need them.
             (publication.report.counters, publication.report.pods) = (Vec::new(), Vec::new());
             publication.runtime = View::default();
@@ -175,6 +208,7 @@ impl Publications {
             loop {
                 match needs {
                     Needs::Report => {}
+                    Needs::Metrics => self.wants_metrics.store(true, Ordering::Release),
                     Needs::Known => self.wants_known.store(true, Ordering::Release),
                     Needs::Live => self.wants_live.store(true, Ordering::Release),
                 }
@@ -201,7 +235,7 @@ mod tests {
         let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: "/none".into(), freezer: None, hybrid: false };
         Publication {
             at,
-            report: NodeReport::default(),
+            report: NodeReport { probe_statistics: Some(Vec::new()), ..NodeReport::default() },
             runtime: View::default(),
             mode: Mode::Observe,
             semantics: Semantics::Corrected,
@@ -248,6 +282,26 @@ mod tests {
         assert_eq!(publications.take(Needs::Report).await.unwrap().at, old);
         assert!(publications.take(Needs::Known).await.is_none(), "it has no basis of /stats/summary");
         assert!(publications.takes_known() && !publications.takes_known());
+    }
+
+    #[tokio::test]
+    async fn metrics_take_complete_reports_only() {
+        let publications = Arc::new(Publications::default());
+        observed(&publications).await;
+        let at = Instant::now();
+        assert!(publications.publish(publication(at)));
+        tokio::task::yield_now().await;
+        let later = at + Duration::from_nanos(1);
+        assert!(publications.publish(Publication { report: NodeReport::default(), ..publication(later) }));
+        tokio::task::yield_now().await;
+        assert_eq!(publications.take(Needs::Report).await.unwrap().at, later);
+        assert_eq!(publications.measured(), Some(at));
+        let (taken, ()) = tokio::join!(publications.take(Needs::Metrics), async {
+            publications.asked().await;
+            assert!(publications.takes_metrics() && !publications.takes_metrics());
+            assert!(publications.publish(publication(Instant::now())));
+        });
+        assert_eq!(publications.measured(), Some(taken.unwrap().at));
     }
 
     #[tokio::test]

@@ -48,6 +48,14 @@ impl State {
         }
     }
 
+    /// Returns whether no workload is being evicted and no threshold is met or near.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let mut thresholds = self.signals.iter().flat_map(|signal| &signal.thresholds);
+        let is_near = |it: &ThresholdState| it.met || it.crossed_in_seconds.is_some_and(|left| left <= NEAR_SECONDS);
+        self.evictions.under_way.is_empty() && !thresholds.any(is_near)
+    }
+
     fn consequence(&self, signal: &str, threshold: &ThresholdState) -> String {
         if threshold.unarmed.is_some() {
             return "it evicts nothing yet".to_owned();
@@ -121,9 +129,13 @@ mod tests {
             let verdict = state.judge();
             assert_eq!((verdict.level, &*verdict.sentence), (level, sentence));
         }
+        let calm = [state(false, "hard", None), state(false, "hard", Some(3600.0)), State::default()];
+        let near = [state(false, "soft", Some(41.2)), state(true, "soft", Some(0.0)), state(true, "hard", None)];
+        assert!(calm.iter().all(State::is_calm) && !near.iter().any(State::is_calm));
         let mut evicting = state(true, "hard", Some(0.0));
         let (display, step) = ("batch/report".to_owned(), "SIGTERM was sent".to_owned());
         evicting.evictions.under_way.push(UnderWay { display, step, ..UnderWay::default() });
+        assert!(!evicting.is_calm());
         assert_eq!(evicting.judge().sentence, "batch/report is being evicted: SIGTERM was sent");
         let mut degraded = state(false, "hard", None);
         degraded.degradations.push(Degradation::default());

@@ -21,6 +21,8 @@ use crate::report::state_document::{self, Documents};
 pub(super) const WATCHERS: usize = 8;
 /// The document is made anew at most once in this time, however many ask.
 const RENEWED: Duration = Duration::from_secs(1);
+/// A stream shows a calm node this often, because each document costs the agent milliseconds. Trouble shows at once.
+const CALM: Duration = Duration::from_secs(5);
 /// A stream ends after this time, so that a reader that does not read holds its place no longer. Clients connect again.
 pub(super) const WATCH_TIME: Duration = Duration::from_secs(600);
 const EVENTS: &str = "text/event-stream";
@@ -75,28 +77,44 @@ pub(super) async fn state(State(server): State<StateServer>) -> Response {
     }
 }
 
-/// Streams a document a second.
+/// Streams a document a second, and of a calm node one in [`CALM`].
 pub(super) async fn watch(State(server): State<StateServer>, Extension(is_watch): Extension<IsWatch>) -> Response {
     let Ok(place) = Arc::clone(&server.places).try_acquire_owned() else {
         let reason = format!("{WATCHERS} clients watch already; try again later, or read /api/v1/state\n");
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], reason).into_response();
     };
     is_watch.0.store(true, Ordering::Release);
-    let events = stream::unfold((server, place, Instant::now()), next_event);
+    let now = Instant::now();
+    let events = stream::unfold(Watcher { server, _place: place, earliest: now, latest: now }, next_event);
     let headers = [(header::CONTENT_TYPE, EVENTS), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::from_stream(events)).into_response()
 }
 
-type Watcher = (StateServer, OwnedSemaphorePermit, Instant);
+struct Watcher {
+    server: StateServer,
+    _place: OwnedSemaphorePermit,
+    /// The next document is sent in trouble at the earliest, and otherwise at the latest.
+    earliest: Instant,
+    latest: Instant,
+}
 
 /// Waits until the next document is due. While the loop is busy a comment keeps the connection.
-async fn next_event((server, place, due): Watcher) -> Option<(Result<Bytes, Infallible>, Watcher)> {
-    sleep_until(due.into()).await;
-    let json = server.document().await.and_then(|document| json(&document).ok());
-    let event = match json {
+async fn next_event(watcher: Watcher) -> Option<(Result<Bytes, Infallible>, Watcher)> {
+    let Watcher { server, earliest, latest, .. } = &watcher;
+    sleep_until((*earliest).into()).await;
+    tokio::select! {
+        biased;
+        () = sleep_until((*latest).into()) => {}
+        () = server.shared.publications.trouble() => {}
+    }
+    let document = server.document().await;
+    let is_calm = document.as_ref().is_some_and(|document| document.1.is_calm());
+    let event = match document.and_then(|document| json(&document).ok()) {
         // JSON of serde_json has no line breaks, which end an event.
         Some(json) => [b"event: state\ndata: ", json.as_slice(), b"\n\n"].concat(),
         None => b": busy\n\n".to_vec(),
     };
-    Some((Ok(event.into()), (server, place, Instant::now() + RENEWED)))
+    let earliest = Instant::now() + RENEWED;
+    let latest = if is_calm { Instant::now() + CALM } else { earliest };
+    Some((Ok(event.into()), Watcher { earliest, latest, ..watcher }))
 }
