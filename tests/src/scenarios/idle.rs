@@ -1,20 +1,25 @@
-//! Measures the agent for a minute without activity.
+//! Measures the agent for a minute without activity, and then while clients watch it.
 
+use std::net::Shutdown;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::pressure::Bystanders;
+use crate::agent::Agent;
 use crate::config::AgentConfig;
-use crate::processes;
 use crate::reference::EMULATED_READS;
 use crate::stage::Stage;
 use crate::units::{MIB, mib, monotonic_ns};
+use crate::{http, processes};
 
 const SPAN: Duration = Duration::from_secs(60);
 /// The promised share of one core, on the reference machine; 0.15 to 0.30 % were measured.
 const PROMISED_PERCENT: f64 = 0.2;
+/// While two clients watch the idle node, as a page and `top` do, the agent takes at most this many times its idle CPU time.
+const PROMISED_WATCHED: f64 = 3.0;
+const WATCHED: Duration = Duration::from_secs(30);
 const LIMIT_RESIDENT: u64 = 16 * MIB;
 
 pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
@@ -37,6 +42,7 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
         stage.note(format!("{name}: {:.1} ms", took.as_secs_f64() * 1e3));
     }
     let resident = processes::resident(agent.pid)?;
+    watched(stage, &agent, percent)?;
     // The scrape comes after the measurement, because it uses CPU time.
     let metrics = agent.metrics()?;
     for series in metrics.all("wakeups_total") {
@@ -51,5 +57,28 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(resident <= LIMIT_RESIDENT, || format!("{:.1} MiB resident, 16 are allowed", mib(resident)));
     stage.check_alive(&bystanders.all());
     stage.stop(&agent);
+    Ok(())
+}
+
+/// Compares the CPU time of the agent while two streams of its state are read with that of the minute before.
+fn watched(stage: &mut Stage<'_>, agent: &Agent, idle_percent: f64) -> Result<()> {
+    let streams = [http::watch(agent.address)?, http::watch(agent.address)?];
+    // The first document of a stream costs more than the next: a viewer stays.
+    stage.pause(Duration::from_secs(1));
+    let (before, begun) = (processes::cpu_time(agent.pid)?, monotonic_ns());
+    sleep(WATCHED);
+    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - before);
+    let span = Duration::from_nanos(monotonic_ns() - begun);
+    let mut states = 0;
+    for (stream, reader) in streams {
+        stream.shutdown(Shutdown::Both)?;
+        states += reader.join().unwrap_or_default();
+    }
+    let times = cpu.as_secs_f64() / span.as_secs_f64() * 100.0 / idle_percent;
+    stage.figure("agent_cpu_watched", times, "times idle");
+    stage.check(states >= 10, || format!("two streams had {states} states in 30 s; at least ten are expected"));
+    stage.check(times <= PROMISED_WATCHED, || {
+        format!("{times:.1} times the idle CPU time, {PROMISED_WATCHED} are allowed")
+    });
     Ok(())
 }
