@@ -62,6 +62,16 @@ pub fn release_for(workspace: &Workspace, arch: Arch, binaries: &[&str]) -> Resu
     cmd::run(&mut build)
 }
 
+/// Builds the agent in the profile `quick`, which compiles in less than half of the time of `release`.
+pub fn quick() -> Result<()> {
+    let mut build = cmd::cargo();
+    if let Some(commit) = cmd::commit() {
+        build.env("MONITOR_COMMIT", commit);
+    }
+    build.args(["build", "--profile", "quick", "--bin", "node-pressure-monitor"]);
+    cmd::run(&mut build)
+}
+
 /// Builds binaries and benches in one call, which compiles their common dependencies once.
 pub fn release_with_benches(binaries: &[&str], benches: &[&str]) -> Result<()> {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);

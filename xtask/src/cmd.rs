@@ -63,7 +63,7 @@ pub fn cargo_for_release(arch: Arch) -> Command {
 }
 
 /// Returns the last commit that changed the agent's sources. A later one does not change the program, so the build is not repeated.
-fn commit() -> Option<String> {
+pub fn commit() -> Option<String> {
     let mut git = Command::new("git");
     git.args([
         "log",

@@ -3,6 +3,7 @@
 use std::env;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
@@ -21,9 +22,17 @@ pub struct Options {
 }
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    let start = Instant::now();
+    let step = |number: u32, what: &str| {
+        eprintln!("[{number}/3] {what} ({:.0} s since the start)", start.elapsed().as_secs_f64());
+    };
+    step(1, "looking for the tools; what is missing is installed");
     setup::ensure(workspace, setup::BUILD)?;
-    build::release(&["node-pressure-monitor"])?;
-    let agent = workspace.release("node-pressure-monitor");
+    let agent = workspace.target.join("quick/node-pressure-monitor");
+    let first = if agent.exists() { "" } else { "; the first time about 250 crates, and the eBPF programs" };
+    step(2, &format!("compiling the agent{first}"));
+    build::quick()?;
+    step(3, "starting the agent; Ctrl-C ends it");
     let mut command = match find_program("sudo") {
         _ if is_root() => Command::new(&agent),
         Some(sudo) => {
