@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::{
-    check_config, doctor, fleet, incidents, open, output, rank, restore, run, simulate, sweep, tolerations, top,
+    check_config, detached, doctor, fleet, incidents, open, output, rank, restore, run, simulate, sweep, tolerations,
+    top,
 };
 
 /// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
@@ -47,6 +48,9 @@ enum Command {
     Fleet(fleet::Options),
     /// Give processes the oom_score_adj from before the agent, after the agent was stopped
     Restore(restore::Options),
+    /// Become the program of a notification; the agent itself calls this
+    #[command(hide = true)]
+    Detached(detached::Options),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Sweep(options) => sweep::run(&options),
         Command::Fleet(options) => fleet::run(&options),
         Command::Restore(options) => restore::run(&options),
+        Command::Detached(options) => detached::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -37,6 +37,7 @@ impl Agent {
         self.reporter.report_daemons(self.sensors.daemons(&self.config.policy).as_ref(), now);
         self.reporter.note_counters(&mut self.sensors);
         self.reporter.check_journal(now);
+        self.reporter.check_notifications(now);
         self.reporter.note_oom_counters(&mut self.sensors, Monotonic::now());
         // The kernel reports every write, but not a process that never had the right value.
         self.actions.audits.request_all();

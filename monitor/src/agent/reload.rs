@@ -170,6 +170,9 @@ impl Agent {
         {
             self.sensors.join_pods(&self.config);
         }
+        if before.notifications != self.config.notifications {
+            self.reporter.follow_notifications(&self.config.notifications, Monotonic::now());
+        }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
             self.actions.audits.request_all();
             self.actions.audits.forget_reports();

@@ -2,6 +2,7 @@
 
 mod agent_client;
 pub mod check_config;
+pub mod detached;
 pub mod doctor;
 pub mod fleet;
 pub mod incidents;

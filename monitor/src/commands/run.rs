@@ -67,7 +67,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
-    let served = runtime.block_on(serve((config, pool), access, private, file, format == LogFormat::Text, log));
+    let served = runtime.block_on(serve((config, pool), access, private, file, format.is_for_people(), log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     Ok(served?)
@@ -194,8 +194,9 @@ async fn serve(
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     let node = name::of(config.kubernetes.node_name.as_deref());
-    let (recorder, missing) =
+    let (mut recorder, missing) =
         Recorder::start(&config.incidents, node).context("cannot start the thread that writes incidents")?;
+    recorder.notifier.follow(&config.notifications).context("cannot start the thread that sends notifications")?;
     degradations.extend(missing);
     let pods = config.pods.as_deref().map(PodsFile::watch).transpose();
     let pods = pods.context("cannot start the thread that reads the pods")?;

@@ -42,6 +42,7 @@ impl Adopted {
             fixed pods "pods",
             disk_usage disk_usage,
             fixed incidents "incidents",
+            live notifications "notifications",
             fixed filesystems "filesystems",
             fixed runtime "runtime",
             kubernetes kubernetes,

@@ -10,6 +10,7 @@ pub mod document_walk;
 pub mod file_kinds;
 pub mod file_watch;
 pub mod kubernetes_options;
+pub mod notification_options;
 pub mod patterns;
 pub mod policy;
 pub mod pools;
@@ -28,6 +29,7 @@ pub use disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions, Proje
 pub use file_kinds::{FileKind, Loaded};
 pub use file_watch::{FileWatch, Stamp, read_limited};
 pub use kubernetes_options::KubernetesOptions;
+pub use notification_options::NotificationOptions;
 pub use patterns::{NamePattern, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Pool, Ranking, RankingKey, Reservations,

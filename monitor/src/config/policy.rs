@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::candidate_options::CandidateOptions;
 use super::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use super::kubernetes_options::KubernetesOptions;
+use super::notification_options::NotificationOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure_conditions::PressureCondition;
 use super::quirks::{Quirk, Quirks, Semantics};
@@ -146,6 +147,7 @@ pub struct MonitorConfig {
     pub pods: Option<PathBuf>,
     pub disk_usage: DiskUsageOptions,
     pub incidents: IncidentOptions,
+    pub notifications: NotificationOptions,
     pub filesystems: FilesystemPaths,
     pub runtime: RuntimeOptions,
     pub kubernetes: KubernetesOptions,
@@ -184,6 +186,7 @@ impl Default for MonitorConfig {
             pods: None,
             disk_usage: DiskUsageOptions::default(),
             incidents: IncidentOptions::default(),
+            notifications: NotificationOptions::default(),
             filesystems: FilesystemPaths::default(),
             runtime: RuntimeOptions::default(),
             kubernetes: KubernetesOptions::default(),

@@ -12,7 +12,7 @@ pub const FIELDS: &str = "\
     mode semantics quirks ranking oomScoreAdj evictionHard mergeDefaultEvictionSettings evictionSoft \
     evictionSoftGracePeriod evictionMinimumReclaim evictionMaxPodGracePeriod evictionPressureTransitionPeriod \
     localStorageCapacityIsolation systemReserved kubeReserved enforceNodeAllocatable sampling evictions \
-    pressureConditions protected kubernetes";
+    pressureConditions protected notifications kubernetes";
 /// Maps of options that are independent of each other: a pool replaces single ones. Any other field is replaced as a whole.
 const MERGED: [&str; 3] = ["sampling", "evictions", "kubernetes"];
 

@@ -13,11 +13,11 @@ use crate::eviction::rank::Order;
 use crate::runtime::Names;
 use crate::units::{Amount, Monotonic, Resource};
 
-pub(super) fn write(record: &Record<'_>, names: &Names, suppressed: u64) {
+pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, suppressed: u64) {
     match *record {
         Record::Eviction(eviction) => match eviction.trigger {
-            Trigger::Threshold(started, order) => for_threshold(eviction, started, order, names),
-            Trigger::Limit { .. } => for_limit(eviction),
+            Trigger::Threshold(started, order) => for_threshold(eviction, started, order, names, incident),
+            Trigger::Limit { .. } => for_limit(eviction, incident),
         },
         Record::EvictionEnded { ended, at, available } => ended_at(ended, at, available, names),
         Record::EvictionNotStarted { workload, reason, .. } => log_named!(
@@ -256,7 +256,13 @@ const fn message(action: Action) -> &'static str {
     }
 }
 
-fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order: Order<'_>, names: &Names) {
+fn for_threshold(
+    eviction: &EvictionRecord<'_>,
+    trigger: &StartedEviction,
+    order: Order<'_>,
+    names: &Names,
+    incident: Option<&str>,
+) {
     let StartedEviction { met, victim, .. } = trigger;
     let reclaim = trigger.reclaim.as_ref();
     let workload = &victim.candidate.workload;
@@ -265,6 +271,7 @@ fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order
         warn,
         "eviction",
         eviction.name.clone(),
+        incident,
         workload_id = eviction.cgroup.0,
         qos_class = workload.qos.as_str(),
         priority = workload.pod.as_ref().map(|pod| pod.priority()),
@@ -297,12 +304,13 @@ fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &StartedEviction, order
     );
 }
 
-fn for_limit(eviction: &EvictionRecord<'_>) {
+fn for_limit(eviction: &EvictionRecord<'_>, incident: Option<&str>) {
     let Trigger::Limit { cause, message: reason, measured } = eviction.trigger else { return };
     log_named!(
         warn,
         "eviction",
         eviction.name.clone(),
+        incident,
         workload_id = eviction.cgroup.0,
         signal = cause.as_str(),
         kind = "limit",

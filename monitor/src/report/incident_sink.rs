@@ -9,6 +9,7 @@ use super::afterwards::Afterwards;
 use super::eviction_model::eviction_model;
 use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
 use super::log_sink;
+use super::notifications::Notifier;
 use super::oom_kill_report::{KillPlace, OomKillRecord, mark_of};
 use super::record::Record;
 use crate::actions::{Ended, Outcome as Ending};
@@ -66,6 +67,7 @@ pub struct Recorder {
     history: SampleRing,
     assembler: Assembler,
     pub(super) writer: Writer,
+    pub notifier: Notifier,
     pub baselines: Baselines,
     pub evidence: Option<Evidence>,
     scale: Option<MemoryScale>,
@@ -88,6 +90,7 @@ impl Recorder {
             history: SampleRing::default(),
             assembler: Assembler::default(),
             writer,
+            notifier: Notifier::default(),
             baselines: Baselines::default(),
             evidence: None,
             scale: None,
@@ -338,6 +341,7 @@ impl Recorder {
         if let Some(suppressed) = self.log_limit.admit(now) {
             log_sink::incident(incident, suppressed);
         }
+        self.notifier.offer(incident, now);
     }
 
     fn keep_incomplete(&mut self, incident: &Incident) {

@@ -39,7 +39,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
         | Record::RefaultsOnly { .. }
         | Record::ThresholdUnarmed { .. }
         | Record::ThresholdArmed { .. }
-        | Record::BudgetSpent { .. } => eviction_log::write(record, names, suppressed),
+        | Record::BudgetSpent { .. } => eviction_log::write(record, names, incident, suppressed),
         Record::ThresholdMet { met, wakeup, sampled } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             tracing::warn!(

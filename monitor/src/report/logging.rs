@@ -1,6 +1,6 @@
-//! Log records on stderr, as text or as JSON lines.
+//! Log records on stderr or in the journal: as JSON lines, as text, for people at a terminal, or as entries of systemd-journald.
 
-use std::io::{IsTerminal as _, stderr};
+use std::io::{IsTerminal as _, Write, stderr};
 
 use tracing::Subscriber;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -8,23 +8,51 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::log_journal::{JournalWriter, leads_to_journal};
+use super::log_people::PeopleWriter;
+
 /// The environment variable with the log filter, e.g. `debug` or `info,node_pressure_monitor::kernel=debug`.
 pub const FILTER_VARIABLE: &str = "NODE_PRESSURE_LOG";
 /// `kube_client` logs every failed request; the agent reports a failure once.
 const DEFAULT_FILTER: &str = "info,kube_client=off";
+/// Any text in this variable switches colours off (<https://no-color.org>).
+const NO_COLOUR_VARIABLE: &str = "NO_COLOR";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// Text for humans
+    /// One line of text with all fields
     Text,
     /// One JSON object a line
     Json,
+    /// For people: what happened, to whom, why, and what to do
+    People,
+    /// Entries of systemd-journald with priorities and fields; stderr while journald is away
+    Journal,
 }
 
 impl LogFormat {
-    /// Returns text for a terminal, JSON otherwise.
+    /// Returns the journal if stderr leads there, lines for people on a terminal, and JSON otherwise.
     pub fn for_stderr() -> Self {
-        if stderr().is_terminal() { Self::Text } else { Self::Json }
+        match stderr() {
+            stderr if stderr.is_terminal() => Self::People,
+            stderr if leads_to_journal(&stderr) => Self::Journal,
+            _ => Self::Json,
+        }
+    }
+
+    /// Whether a person reads stdout too.
+    pub const fn is_for_people(self) -> bool {
+        matches!(self, Self::Text | Self::People)
+    }
+
+    /// Returns the writer of formatted lines. The records for people and for the journal are formatted as JSON first: the thread that writes
+    /// them does the rest, so that the loop pays for no more than one format.
+    fn writer(self, colours: bool) -> Box<dyn Write + Send + Sync> {
+        match self {
+            Self::Text | Self::Json => Box::new(stderr()),
+            Self::People => Box::new(PeopleWriter { terminal: stderr(), colours }),
+            Self::Journal => Box::new(JournalWriter::new(stderr())),
+        }
     }
 }
 
@@ -60,20 +88,19 @@ impl Writer {
     }
 }
 
-/// Sends all records of the process to stderr, including those of the `log` crate. A separate thread writes them, so that a stalled
-/// reader cannot block the loop.
+/// Sends all records of the process to stderr or the journal, including those of the `log` crate. A separate thread writes them, so that a
+/// stalled reader cannot block the loop.
 pub fn init(format: LogFormat) -> Result<Writer, LoggingError> {
     let value = std::env::var(FILTER_VARIABLE).unwrap_or_default();
     let filter = filter(&value)?;
+    let colours = stderr().is_terminal() && std::env::var_os(NO_COLOUR_VARIABLE).is_none_or(|value| value.is_empty());
     let (writer, thread) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(WAITING_LINES)
         .thread_name("log")
-        .finish(stderr());
+        .finish(format.writer(colours));
     let dropped = writer.error_counter();
-    subscriber(format, filter, stderr().is_terminal(), writer)
-        .try_init()
-        .map_err(|error| LoggingError::Taken(error.to_string()))?;
+    subscriber(format, filter, colours, writer).try_init().map_err(|error| LoggingError::Taken(error.to_string()))?;
     Ok(Writer { _thread: thread, dropped })
 }
 
@@ -92,7 +119,7 @@ where
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {
         LogFormat::Text => Box::new(builder.with_ansi(colours).with_target(false).finish()),
-        LogFormat::Json => {
+        LogFormat::Json | LogFormat::People | LogFormat::Journal => {
             Box::new(builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish())
         }
     }

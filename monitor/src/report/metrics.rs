@@ -12,6 +12,7 @@ use super::configuration_state::ConfigMetrics;
 use super::disk_usage_metrics::DiskUsageMetrics;
 use super::eviction_latency::EvictionMetrics;
 use super::figures_metrics::FiguresMetrics;
+use super::notifications::NotificationMetrics;
 use super::process_metrics::ProcessMetrics;
 use super::register::{Family, Registry, follow, increase, metrics, replace, set_known};
 use super::runtime_metrics::RuntimeMetrics;
@@ -155,6 +156,7 @@ pub struct Metrics {
     signals: SignalMetrics,
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
+    notifications: NotificationMetrics,
     pub(super) runtime: RuntimeMetrics,
     pub(super) evictions: EvictionMetrics,
     cluster: ClusterMetrics,
@@ -186,6 +188,7 @@ impl Metrics {
             signals: SignalMetrics::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
+            notifications: NotificationMetrics::new(&registry)?,
             evictions: EvictionMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
             cluster: ClusterMetrics::new(&registry)?,
@@ -223,6 +226,7 @@ impl Metrics {
         self.node.observe_probes(&mut series.last_probes, report.probe_statistics.as_deref().unwrap_or_default());
         self.node.observe_totals(report);
         self.node.observe_incidents(&report.incidents);
+        self.notifications.observe(&report.notifications);
         self.signals.observe(report);
         for threshold in &report.thresholds {
             self.evictions.start_series(&threshold.threshold, report.cluster.is_some());

@@ -21,6 +21,8 @@ pub mod incident_sink;
 mod kernel_reporting;
 mod limits;
 pub mod live;
+mod log_journal;
+mod log_people;
 pub mod log_sink;
 pub mod logging;
 mod loop_state;
@@ -30,6 +32,7 @@ mod node_digest;
 mod node_reporting;
 pub mod node_status;
 mod note_reporting;
+pub mod notifications;
 pub mod oom_kill_report;
 mod openmetrics;
 mod process_metrics;
@@ -72,6 +75,7 @@ pub use limits::{Dedup, RateLimiter};
 pub use logging::{LogFormat, LoggingError};
 pub use loop_state::LoopState;
 pub use metrics::{EvictionOutcome, Metrics};
+pub use notifications::NotificationReport;
 pub use publications::Publications;
 pub use reporter::Reporter;
 pub use source_reporting::log_layout;
@@ -107,6 +111,7 @@ pub struct NodeReport {
     /// Log lines dropped because the reader of stderr is too slow.
     pub log_lines_dropped: u64,
     pub incidents: IncidentReport,
+    pub notifications: NotificationReport,
     /// The Kubernetes control plane; `None` without one.
     pub cluster: Option<ClusterReport>,
     /// The known pods of workloads.

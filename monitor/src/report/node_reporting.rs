@@ -95,6 +95,7 @@ impl Reporter {
             probe_statistics: None,
             log_lines_dropped: self.outlets.log.dropped(),
             incidents: self.recorder.counts(),
+            notifications: self.recorder.notifier.report(),
             cluster: cluster_report(state),
             pods: pod_infos(state),
             names: state.sensors.names(),

@@ -11,10 +11,10 @@ use super::metrics_sink;
 use super::node_digest::node_digest;
 use super::node_status::{NodeStatusSink, StatusFacts};
 use super::record::{KnownPods, Record};
-use super::{ConfigState, Dedup, Health, LoopState, Metrics, Publications, Recorder, logging};
+use super::{ConfigState, Dedup, Health, LoopState, Metrics, Publications, Recorder, logging, notifications};
 use crate::cluster::events::InvolvedObject;
 use crate::cluster::{Cluster, EventRequest};
-use crate::config::{Mode, Threshold};
+use crate::config::{Mode, NotificationOptions, Threshold};
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
 use crate::incidents::writer;
@@ -255,6 +255,20 @@ impl Reporter {
     pub fn check_journal(&mut self, now: Monotonic) {
         let reason = self.recorder.writer.degradation();
         self.set_capability(writer::CAPABILITY, reason.as_deref(), "incidents are not written to the journal", now);
+    }
+
+    /// Puts other options of notifications in force.
+    pub fn follow_notifications(&mut self, options: &NotificationOptions, now: Monotonic) {
+        if let Err(error) = self.recorder.notifier.follow(options) {
+            let reason = format!("the thread that sends them cannot be started: {error}");
+            self.set_capability(notifications::CAPABILITY, Some(&reason), notifications::EFFECT, now);
+        }
+    }
+
+    /// Sets whether notifications are sent.
+    pub fn check_notifications(&mut self, now: Monotonic) {
+        let reason = self.recorder.notifier.degradation();
+        self.set_capability(notifications::CAPABILITY, reason.as_deref(), notifications::EFFECT, now);
     }
 
     /// Publishes the node's conditions and taints if they have changed.

@@ -8,6 +8,7 @@ use crate::config::candidate_options::{self, CandidateOptions};
 use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::kubernetes_options::KubernetesOptions;
+use crate::config::notification_options::NotificationOptions;
 use crate::config::patterns::{NamePattern, built_in_patterns, read_patterns};
 use crate::config::policy::{KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Sampling};
 use crate::config::pools;
@@ -31,7 +32,7 @@ pub const FIELDS: &str = "\
     evictionSoft evictionSoftGracePeriod evictionMinimumReclaim evictionMaxPodGracePeriod \
     evictionPressureTransitionPeriod localStorageCapacityIsolation systemReserved kubeReserved \
     enforceNodeAllocatable sampling evictions pressureConditions protected kernel pods diskUsage incidents \
-    filesystems runtime kubernetes metrics lockFile cgroupRoot procRoot pools";
+    notifications filesystems runtime kubernetes metrics lockFile cgroupRoot procRoot pools";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
@@ -58,6 +59,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
         pressure_conditions: read_pressure_conditions(walk, &fields),
         disk_usage: DiskUsageOptions::read(walk, &fields),
         incidents: IncidentOptions::read(walk, &fields),
+        notifications: NotificationOptions::read(walk, &fields),
         filesystems: FilesystemPaths::read(walk, &fields),
         runtime: RuntimeOptions::read(walk, &fields),
         kubernetes: KubernetesOptions::read(walk, &fields),

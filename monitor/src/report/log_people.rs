@@ -1,0 +1,223 @@
+//! Log lines for people at a terminal: the time, what happened, to whom, why, and what to do.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use crate::config::config_error::Printable;
+use crate::units::Bytes;
+
+const RED: &str = "\x1b[31m";
+const YELLOW: &str = "\x1b[33m";
+const DIM: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+/// Longer texts are cut: a line is read at a glance, and `incidents` has the rest.
+const LONGEST_PART: usize = 300;
+
+/// Renders each JSON log line for people.
+#[derive(Debug)]
+pub(super) struct PeopleWriter<W> {
+    pub(super) terminal: W,
+    pub(super) colours: bool,
+}
+
+impl<W: Write> Write for PeopleWriter<W> {
+    /// Takes one whole line.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match serde_json::from_slice::<Map<String, Value>>(line) {
+            Ok(record) => self.terminal.write_all(rendered(&record, self.colours).as_bytes())?,
+            Err(_) => self.terminal.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.terminal.flush()
+    }
+}
+
+struct Record<'r>(&'r Map<String, Value>);
+
+impl<'r> Record<'r> {
+    fn text(&self, name: &str) -> Option<&'r str> {
+        self.0.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.0.get(name).and_then(Value::as_f64)
+    }
+
+    fn bytes(&self, name: &str) -> Option<Bytes> {
+        self.0.get(name).and_then(Value::as_u64).map(Bytes)
+    }
+
+    /// What happened. Of an incident that is its summary; of a missing capability, its name and the reason.
+    fn what(&self) -> String {
+        let message = self.text("message").unwrap_or("?");
+        match (self.text("event"), self.text("summary"), self.text("capability")) {
+            (Some("incident"), Some(summary), _) => summary.to_owned(),
+            (Some("degraded"), _, Some(capability)) => match self.text("reason") {
+                Some(reason) => format!("{capability}: {reason}; {message}"),
+                None => format!("{capability}: {message}"),
+            },
+            (Some("restored"), _, Some(capability)) => format!("{message}: {capability}"),
+            _ => message.to_owned(),
+        }
+    }
+
+    /// The workload that it happened to.
+    fn whom(&self) -> Option<String> {
+        let workload = self.text("workload").or_else(|| self.text("victim_workload"));
+        match (self.text("pod"), self.text("container_name")) {
+            (Some(pod), Some(container)) => Some(format!("pod {pod}, container {container}")),
+            (Some(pod), None) => Some(format!("pod {pod}")),
+            (None, _) => workload.or_else(|| self.text("victim_comm")).map(str::to_owned),
+        }
+    }
+
+    fn figures(&self) -> Vec<String> {
+        let mut figures = Vec::new();
+        let mut put = |text: Option<String>| figures.extend(text);
+        if self.text("event") != Some("threshold_met") && self.text("event") != Some("recovered") {
+            put(self.text("signal").map(str::to_owned));
+            let threshold = self.bytes("threshold_bytes").map(|bytes| format!(" of {bytes}")).unwrap_or_default();
+            put(self.bytes("available_bytes").map(|bytes| format!("{bytes} left{threshold}")));
+        }
+        put(self.bytes("working_set_bytes").map(|bytes| format!("it uses {bytes}")));
+        put(self.bytes("anon_rss_bytes").map(|bytes| format!("it used {bytes}")));
+        put(self.bytes("frees_bytes").map(|bytes| format!("{bytes} freed")));
+        put(self.bytes("freed_bytes").map(|bytes| format!("{bytes} freed")));
+        put(self.number("took_ms").or_else(|| self.number("duration_ms")).map(|ms| format!("{ms:.0} ms")));
+        put(self.number("suppressed").filter(|count| *count > 0.0).map(|count| format!("{count} more before")));
+        figures
+    }
+
+    /// Why it happened, where the message does not say it.
+    fn why(&self) -> Vec<&'r str> {
+        let is_said = self.text("event") == Some("degraded");
+        let names = ["reason", "why", "note", "largest", "fields", "changed", "advice", "mend"];
+        names.iter().filter(|_| !is_said).filter_map(|name| self.text(name)).collect()
+    }
+
+    /// What the reader can do.
+    fn next(&self) -> Option<String> {
+        let id = self.text("incident").or_else(|| self.text("id"));
+        match self.text("event")? {
+            "eviction" if self.text("mode") == Some("observe") => {
+                Some("to evict, write `mode: enforce` into the configuration".to_owned())
+            }
+            "incident" | "oom_kill" | "eviction" | "eviction_failed" => {
+                id.map(|id| format!("details: node-pressure-monitor incidents {id}"))
+            }
+            "degraded" => Some("how to fix it: node-pressure-monitor doctor".to_owned()),
+            "candidates_exhausted" => Some("why each workload stays: node-pressure-monitor rank".to_owned()),
+            "configuration_refused" => Some("correct the file; the agent reads it again when it changes".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the line of a record, with its line break.
+fn rendered(record: &Map<String, Value>, colours: bool) -> String {
+    let record = Record(record);
+    let time = record.text("timestamp").and_then(|time| time.get(11..19)).unwrap_or("--:--:--");
+    let (colour, level) = match record.text("level") {
+        Some("ERROR") => (RED, "error: "),
+        Some("WARN") => (YELLOW, "warning: "),
+        Some("INFO") => ("", ""),
+        _ => (DIM, "debug: "),
+    };
+    let mut text = String::new();
+    let mut printable = Printable(&mut text);
+    // Writing to a String does not fail.
+    let _ = write!(printable, "{}", cut(&record.what()));
+    if let Some(whom) = record.whom().filter(|whom| !record.what().contains(whom.as_str())) {
+        let _ = write!(printable, ": {}", cut(&whom));
+    }
+    let figures = record.figures();
+    if !figures.is_empty() {
+        let _ = write!(printable, " ({})", figures.join(", "));
+    }
+    for why in record.why() {
+        let _ = write!(printable, "; {}", cut(why));
+    }
+    if let Some(next) = record.next() {
+        let _ = write!(printable, ". {}", cut(&next));
+    }
+    if !colours {
+        return format!("{time}Z {level}{text}\n");
+    }
+    let end = if colour.is_empty() { "" } else { PLAIN };
+    format!("{DIM}{time}Z{PLAIN} {colour}{level}{end}{text}\n")
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_PART) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(fields: &str, colours: bool) -> String {
+        let record = format!(r#"{{"timestamp":"2026-11-25T14:03:07.123456Z",{fields}}}"#);
+        rendered(&serde_json::from_str(&record).unwrap(), colours)
+    }
+
+    #[test]
+    fn a_line_says_what_happened_to_whom_and_what_to_do() {
+        for (fields, expected) in [
+            (
+                r#""level":"WARN","message":"evicting: SIGKILL sent","event":"eviction","pod":"web/a","container_name":"app","workload":"kubepods/x",
+                   "signal":"memory.available","mode":"enforce","available_bytes":99614720,"threshold_bytes":104857600,"working_set_bytes":1073741824,
+                   "incident":"20261125-140307-eviction-7","acted_mono_ns":12"#,
+                "14:03:07Z warning: evicting: SIGKILL sent: pod web/a, container app (memory.available, 95.0 MiB left of 100.0 MiB, \
+                 it uses 1.0 GiB). details: node-pressure-monitor incidents 20261125-140307-eviction-7\n",
+            ),
+            (
+                r#""level":"WARN","message":"observe mode: this workload would be evicted","event":"eviction","mode":"observe","workload":"a.service""#,
+                "14:03:07Z warning: observe mode: this workload would be evicted: a.service. to evict, write `mode: enforce` into the configuration\n",
+            ),
+            (
+                r#""level":"WARN","message":"the agent waits","event":"degraded","capability":"PSI trigger","reason":"no /proc/pressure""#,
+                "14:03:07Z warning: PSI trigger: no /proc/pressure; the agent waits. how to fix it: node-pressure-monitor doctor\n",
+            ),
+            (
+                r#""level":"INFO","message":"recorded: node-pressure-monitor incidents x-1","event":"incident","id":"x-1","summary":"a was killed","suppressed":3"#,
+                "14:03:07Z a was killed (3 more before). details: node-pressure-monitor incidents x-1\n",
+            ),
+            (
+                r#""level":"ERROR","message":"the configuration file cannot be used","event":"configuration_refused","file":"m.yaml","reason":"m.yaml:3: no""#,
+                "14:03:07Z error: the configuration file cannot be used; m.yaml:3: no. correct the file; the agent reads it again when it changes\n",
+            ),
+            (
+                r#""level":"INFO","message":"a missing capability is restored","event":"restored","capability":"pods""#,
+                "14:03:07Z a missing capability is restored: pods\n",
+            ),
+            (
+                r#""level":"INFO","message":"the agent has stopped","event":"shutdown","suppressed":0"#,
+                "14:03:07Z the agent has stopped\n",
+            ),
+        ] {
+            assert_eq!(line(fields, false), expected);
+        }
+    }
+
+    #[test]
+    fn colours_mark_the_level_only() {
+        let fields = r#""level":"WARN","message":"m""#;
+        assert_eq!(line(fields, true), "\x1b[2m14:03:07Z\x1b[0m \x1b[33mwarning: \x1b[0mm\n");
+    }
+
+    #[test]
+    fn a_name_cannot_control_the_terminal() {
+        let text = line(r#""level":"WARN","message":"evicting","workload":"a\u001b[2Jb\nc""#, false);
+        assert_eq!(text, "14:03:07Z warning: evicting: a\u{fffd}[2Jb\u{fffd}c\n");
+        let long = line(&format!(r#""level":"WARN","message":"{}""#, "x".repeat(2000)), false);
+        assert!(long.chars().count() < 400 && long.ends_with("…\n"), "{long}");
+    }
+}
