@@ -10,6 +10,7 @@ use rustix::process::{Resource, Rlimit};
 
 /// The name of the command that calls this.
 pub const COMMAND: &str = "detached";
+const OWN_SCORE: &str = "/proc/self/oom_score_adj";
 /// The usual limit of open files. The agent raises its own, and some programs close every file below it.
 const OPEN_FILES: u64 = 1024;
 
@@ -24,7 +25,7 @@ pub fn exec(words: &[OsString]) -> io::Error {
     // Fails for the leader of a process group, which this process is not when the agent starts it.
     let _led = rustix::process::setsid();
     let _kept = rustix::process::setpriority_process(None, 0);
-    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "0") {
+    if let Err(error) = give_up_protection() {
         return error;
     }
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -33,6 +34,12 @@ pub fn exec(words: &[OsString]) -> io::Error {
     close_files();
     let _stays = std::env::set_current_dir("/");
     Command::new(program).args(arguments).exec()
+}
+
+/// Gives up the agent's protection from the OOM killer. Other values stay: without a privilege they could not be lowered.
+fn give_up_protection() -> io::Result<()> {
+    let score = std::fs::read_to_string(OWN_SCORE)?;
+    if score.trim_start().starts_with('-') { std::fs::write(OWN_SCORE, "0") } else { Ok(()) }
 }
 
 /// Lets execve(2) close every file but stdin, stdout and stderr. The agent opens its files so; this is for files of the agent's starter.

@@ -1,0 +1,261 @@
+//! The agent tells a program and a server of an incident. Each test provokes a dry run: its threshold exceeds any machine's available memory.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+#[path = "support/agent.rs"]
+mod agent;
+
+use agent::{Agent, PATIENCE};
+
+/// A threshold that is met at once.
+const MET: &str = "evictionHard: {memory.available: 99%}\nevictions: {actOnPresentPressure: true}\n";
+const DESKTOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/notifications/desktop.sh");
+
+/// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
+macro_rules! tell {
+    ($($text:tt)*) => {
+        let _unheard = writeln!(std::io::stderr(), $($text)*);
+    };
+}
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns whether this machine has a workload that could be evicted.
+fn has_candidates(agent: &Agent) -> bool {
+    eventually("neither an eviction nor the lack of candidates", || {
+        let log = agent.text("err");
+        if log.contains("\"event\":\"eviction\"") {
+            return Some(true);
+        }
+        log.contains("candidates_exhausted").then_some(false)
+    })
+}
+
+fn program(directory: &Path, text: &str) -> String {
+    let path = directory.join("program");
+    fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_program_learns_of_an_incident_and_is_apart_from_the_agent() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let text = "cd \"$1\"; env > env; cat > stdin; cat /proc/$$/stat > stat; cat /proc/$$/oom_score_adj > score\n\
+                cat /proc/$$/limits > limits; ls -l /proc/$$/fd > files; echo whole > end\n";
+    let program = program(directory.path(), text);
+    let config = format!("{MET}notifications: {{command: [{program}, {}]}}\n", directory.path().display());
+    let agent = Agent::start(&config, "json");
+    if !has_candidates(&agent) {
+        tell!("SKIPPED a_program_learns_of_an_incident: nothing here can be evicted");
+        return;
+    }
+    eventually("the program has not run", || fs::read_to_string(path("end")).ok().filter(|text| text == "whole\n"));
+    let read = |name: &str| fs::read_to_string(path(name)).unwrap();
+    let incident: Value = serde_json::from_str(&read("stdin")).unwrap();
+    let id = incident["id"].as_str().unwrap();
+    assert_eq!((&incident["kind"], &incident["mode"]), (&"Eviction".into(), &"observe".into()));
+    let variables = read("env");
+    for line in ["NPM_KIND=dryRun\n", &format!("NPM_INCIDENT={id}\n"), "NPM_SIGNAL=memory.available\n", "PATH="] {
+        assert!(variables.contains(line), "{line} is missing in {variables}");
+    }
+    assert!(!variables.contains("CARGO"), "the agent's environment: {variables}");
+
+    // Fields 5 (process group), 6 (session) and 19 (nice) of proc_pid_stat(5); the first two here are after the name.
+    let stat = read("stat");
+    let (pid, rest) = stat.split_once(" (").unwrap();
+    let fields: Vec<&str> = rest.rsplit_once(") ").unwrap().1.split(' ').collect();
+    assert_eq!((fields[2], fields[3], fields[16]), (pid, pid, "0"), "{stat}");
+    assert!(!read("score").starts_with('-'), "{}", read("score"));
+    let limits = read("limits");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert!(files.split_ascii_whitespace().nth(3).unwrap().parse::<u64>().unwrap() <= 1024, "{files}");
+    let files = read("files");
+    // Beside the incident, stderr and what the shell opens itself there is nothing: no map of a probe, no socket.
+    assert!(files.contains("memfd:incident") && !files.contains("bpf") && !files.contains("socket:"), "{files}");
+
+    let sent = "notifications_total{outcome=\"sent\",way=\"command\"} 1\n";
+    eventually("not counted", || agent.get("/metrics").contains(sent).then_some(()));
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_with_its_children() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = program(directory.path(), "echo it hangs >&2; sleep 300 & echo $! > \"$1/child\"; sleep 300\n");
+    let options = format!("command: [{program}, {}], timeout: 500ms", directory.path().display());
+    let mut agent = Agent::start(&format!("{MET}notifications: {{{options}}}\n"), "json");
+    if !has_candidates(&agent) {
+        tell!("SKIPPED a_program_that_hangs_is_ended: nothing here can be evicted");
+        return;
+    }
+    let failure = agent.wait("\"capability\":\"notifications\"", 0);
+    assert!(failure.contains("ended after 0.5 s, the timeout: it hangs"), "{failure}");
+    let child = fs::read_to_string(directory.path().join("child")).unwrap();
+    let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
+    eventually("the child lives", || {
+        fs::read_to_string(&stat).map_or(Some(()), |stat| stat.contains(") Z ").then_some(()))
+    });
+    let failed = "notifications_total{outcome=\"failed\",way=\"command\"} 1\n";
+    eventually("not counted", || agent.get("/metrics").contains(failed).then_some(()));
+    assert!(agent.get("/readyz").contains("degraded: notifications: command: "));
+}
+
+/// Reads a request, and answers it.
+fn serve(mut stream: impl Read + Write, status: &str) -> std::io::Result<String> {
+    let mut reader = BufReader::new(&mut stream);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+            length = value.trim().parse().unwrap();
+        }
+        head.push_str(&line);
+        if line == "\r\n" || line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")?;
+    stream.flush()?;
+    Ok(head + &String::from_utf8_lossy(&body))
+}
+
+/// A server that answers each request with this status. With a configuration, by TLS.
+fn server(tls: Option<Arc<ServerConfig>>, status: &'static str) -> (u16, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, requests) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let served = match &tls {
+                None => serve(stream, status),
+                Some(tls) => serve(StreamOwned::new(ServerConnection::new(Arc::clone(tls)).unwrap(), stream), status),
+            };
+            if let Ok(request) = served {
+                let _test_ended = sender.send(request);
+            }
+        }
+    });
+    (port, requests)
+}
+
+fn webhook(options: &str) -> String {
+    format!("{MET}notifications: {{webhook: {{{options}}}}}\n")
+}
+
+#[test]
+fn a_server_that_refuses_is_a_degradation_until_a_reload() {
+    let (port, _requests) = server(None, "503 Service Unavailable");
+    let mut agent = Agent::start(&webhook(&format!("url: \"http://127.0.0.1:{port}/a/secret\"")), "json");
+    if !has_candidates(&agent) {
+        tell!("SKIPPED a_server_that_refuses: nothing here can be evicted");
+        return;
+    }
+    let failure = agent.wait("\"capability\":\"notifications\"", 0);
+    let expected = format!("webhook: http://127.0.0.1:{port}: 503 Service Unavailable: no");
+    assert!(failure.contains(&expected) && !failure.contains("secret"), "{failure}");
+    let config = agent::whole(&agent.path("incidents"), MET);
+    fs::write(agent.path("monitor.yaml"), config).unwrap();
+    let applied = agent.wait("configuration_applied", 0);
+    assert!(applied.contains("\"changed\":\"notifications\""), "{applied}");
+    agent.wait("\"event\":\"restored\"", 0);
+}
+
+#[test]
+fn a_server_learns_of_an_incident_by_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(path("ca.crt"), made.cert.pem()).unwrap();
+    fs::write(path("token"), "a-token-of-the-test\n").unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let tls = tls.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let tls = Arc::new(tls.with_single_cert(vec![made.cert.der().clone()], key).unwrap());
+    let (port, requests) = server(Some(tls), "204 No Content");
+    let (ca, token) = (path("ca.crt").display().to_string(), path("token").display().to_string());
+    let url = format!("https://localhost:{port}/hook?a=b");
+    let options = format!("url: \"{url}\", certificateAuthority: {ca}, bearerTokenFile: {token}");
+    let agent = Agent::start(&webhook(&options), "json");
+    if !has_candidates(&agent) {
+        tell!("SKIPPED a_server_learns_of_an_incident: nothing here can be evicted");
+        return;
+    }
+    let Ok(request) = requests.recv_timeout(PATIENCE) else { panic!("no request: {}", agent.text("err")) };
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /hook?a=b HTTP/1.1\r\n"), "{head}");
+    let head = head.to_ascii_lowercase();
+    let host = format!("host: localhost:{port}");
+    for line in [&host, "authorization: bearer a-token-of-the-test", "content-type: application/json"] {
+        assert!(head.contains(line), "{line} is missing in {head}");
+    }
+    let document: Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&document["kind"], &document["incident"]["kind"]), (&"dryRun".into(), &"Eviction".into()));
+    assert!(document["text"].as_str().unwrap().contains(document["incident"]["summary"].as_str().unwrap()));
+}
+
+/// A process that is ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+#[test]
+fn the_example_for_desktops_sends_the_signal_of_systembus_notify() {
+    let mut bus = Command::new("dbus-daemon");
+    bus.args(["--session", "--nofork", "--print-address"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let Ok(bus) = bus.spawn() else {
+        tell!("SKIPPED the_example_for_desktops: there is no dbus-daemon");
+        return;
+    };
+    let mut bus = Running(bus);
+    let mut address = String::new();
+    BufReader::new(bus.0.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let address = address.trim();
+    let mut monitor = Command::new("dbus-monitor");
+    monitor.args(["--address", address, "interface='net.nuetzlich.SystemNotifications'"]).stdout(Stdio::piped());
+    let mut monitor = Running(monitor.spawn().unwrap());
+    let mut lines = BufReader::new(monitor.0.stdout.take().unwrap()).lines();
+    // The monitor's first lines are about itself.
+    let _itself = lines.by_ref().find(|line| line.as_ref().unwrap().contains("NameLost"));
+    let mut script = Command::new(DESKTOP);
+    script.env_clear().env("PATH", "/usr/bin:/bin").env("DBUS_SYSTEM_BUS_ADDRESS", address);
+    script.envs([("NPM_KIND", "eviction"), ("NPM_SUMMARY", "web \"a\" was evicted"), ("NPM_SUPPRESSED", "2")]);
+    assert!(script.status().unwrap().success());
+    let signal: Vec<String> =
+        lines.map(Result::unwrap).skip_while(|line| !line.contains("member=Notify")).take(3).collect();
+    assert!(signal[0].contains("path=/; interface=net.nuetzlich.SystemNotifications; member=Notify"), "{signal:?}");
+    assert!(signal[1].contains("ran out"), "{signal:?}");
+    assert!(signal[2].contains("web \"a\" was evicted (2 more before)"), "{signal:?}");
+}
