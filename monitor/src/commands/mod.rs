@@ -1,6 +1,7 @@
 //! The subcommands: each reads its options, calls the rooms below, and prints the answer.
 
 mod agent_client;
+pub mod arguments;
 pub mod check_config;
 pub mod detached;
 pub mod doctor;
