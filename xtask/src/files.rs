@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,10 +10,11 @@ use anyhow::{Context as _, Result};
 
 use crate::arch::Arch;
 use crate::cmd;
+use crate::image::layout::filter;
 use crate::libraries;
 
 /// Files by their path in the root directory, with their permissions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Files(BTreeMap<String, (u32, Vec<u8>)>);
 
 impl Files {
@@ -23,6 +25,29 @@ impl Files {
     /// Adds a copy of a file of this machine.
     pub fn file(&mut self, path: &str, from: &Path) -> Result<()> {
         self.copy(path, 0o644, from)
+    }
+
+    /// Adds a copy of a file of this machine, compressed by gzip without name and time.
+    pub fn compressed(&mut self, path: &str, from: &Path) -> Result<()> {
+        self.put_compressed(path, &fs::read(from).with_context(|| format!("reading {}", from.display()))?)
+    }
+
+    /// Adds a file with this content, compressed in the same way.
+    pub fn put_compressed(&mut self, path: &str, content: &[u8]) -> Result<()> {
+        self.put(path, 0o644, filter("gzip", &["-n", "-9", "-c"], content)?);
+        Ok(())
+    }
+
+    /// Writes the files below a directory of this machine.
+    pub fn write_to(&self, directory: &Path) -> Result<()> {
+        for (path, permissions, content) in self.iter() {
+            let path = directory.join(path.trim_start_matches('/'));
+            let context = || format!("writing {}", path.display());
+            fs::create_dir_all(path.parent().unwrap_or(directory)).with_context(context)?;
+            fs::write(&path, content).with_context(context)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(permissions)).with_context(context)?;
+        }
+        Ok(())
     }
 
     /// Adds copies of all files below a directory of this machine.

@@ -6,6 +6,7 @@ mod bpf;
 mod build;
 mod cmd;
 mod console;
+mod dist;
 mod files;
 mod fuzz;
 mod image;
@@ -45,6 +46,8 @@ enum Command {
     Run(run::Options),
     /// Pack the agent into an OCI image, without network or container engine.
     Image(image::Options),
+    /// Make everything that a release consists of: archives, packages, image, chart, bill of materials, checksums.
+    Dist(dist::Options),
     /// Check what is under config/ against the published schemas and the code.
     Manifests(manifests::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
@@ -79,6 +82,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Build(options) => build::run(&options, &workspace),
         Command::Run(options) => run::run(&options, &workspace),
         Command::Image(options) => image::run(&options, &workspace),
+        Command::Dist(options) => dist::run(&options, &workspace),
         Command::Manifests(options) => manifests::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),

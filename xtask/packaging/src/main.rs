@@ -1,13 +1,14 @@
-//! The program behind `cargo xtask dist`.
+//! The program behind `cargo xtask dist`: makes what needs the agent's command line or a library.
 
-use std::fs;
+mod materials;
+mod pages;
+mod redhat;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use clap::{CommandFactory as _, Parser, Subcommand};
-
-use node_pressure_monitor::commands::arguments::Arguments;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
 
 /// Makes parts of the packages.
 #[derive(Debug, Parser)]
@@ -18,11 +19,15 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// Write the manual pages of the agent's commands
-    Manual {
+    /// Write the manual pages of the agent's commands, and the completions for bash, zsh and fish
+    Pages {
         /// Directory to write to
         directory: PathBuf,
     },
+    /// Write a bill of materials (CycloneDX 1.5) of the crates that are linked into the agent
+    Materials(materials::Options),
+    /// Write a package for RPM from a directory with its files
+    Rpm(redhat::Options),
 }
 
 fn main() -> ExitCode {
@@ -37,9 +42,8 @@ fn main() -> ExitCode {
 
 fn run(part: &Part) -> Result<()> {
     match part {
-        Part::Manual { directory } => {
-            fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
-            clap_mangen::generate_to(Arguments::command(), directory).context("writing the manual pages")
-        }
+        Part::Pages { directory } => pages::write(directory),
+        Part::Materials(options) => materials::write(options),
+        Part::Rpm(options) => redhat::write(options),
     }
 }

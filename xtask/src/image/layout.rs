@@ -133,7 +133,7 @@ fn digest(bytes: &[u8]) -> Result<String> {
 }
 
 /// Pipes `input` through a program that every Debian has. A crate instead would first have to be compiled on a fresh clone.
-fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
+pub fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())

@@ -1,0 +1,117 @@
+//! The files of a package, before they are packed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::NAME;
+use super::package::Packaging;
+use crate::arch::Arch;
+use crate::files::Files;
+use crate::paths::Workspace;
+
+/// The program under the name by which kubectl finds its plugins.
+const PLUGIN: &str = "kubectl-node_pressure";
+/// The default configuration. It may later hold names of credentials, so that only root reads it.
+const CONFIGURATION: (&str, u32) = ("/etc/node-pressure-monitor/monitor.yaml", 0o600);
+pub const DOCUMENTS: &str = "/usr/share/doc/node-pressure-monitor";
+
+/// Where a family of distributions keeps files whose places differ.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    pub zsh: &'static str,
+}
+
+pub const DEBIAN: Places = Places { zsh: "/usr/share/zsh/vendor-completions" };
+pub const RED_HAT: Places = Places { zsh: "/usr/share/zsh/site-functions" };
+
+/// The files that all packages of one architecture have.
+#[derive(Debug)]
+pub struct Content {
+    /// Files with the places of a package; completions and manual pages are added by `files`.
+    common: Files,
+    pages: Vec<(String, Vec<u8>)>,
+    completions: [Vec<u8>; 3],
+}
+
+impl Content {
+    pub fn collect(workspace: &Workspace, packaging: &Packaging, arch: Arch, agent: &Path) -> Result<Self> {
+        let scratch = &packaging.scratch;
+        let mut common = Files::default();
+        common.own_program(&format!("/usr/bin/{NAME}"), (agent, arch), scratch)?;
+        let root = &workspace.root;
+        let (path, permissions) = CONFIGURATION;
+        common.put(path, permissions, read(&root.join("config/monitor.yaml"))?);
+        common.file(
+            &format!("/usr/lib/systemd/system/{NAME}.service"),
+            &root.join(format!("config/systemd/{NAME}.service")),
+        )?;
+        for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            common.file(&format!("{DOCUMENTS}/{license}"), &root.join(license))?;
+        }
+        let pages = scratch.join("pages");
+        packaging.pages(&pages)?;
+        let of_shell = |file: &str| read(&pages.join("completions").join(file));
+        let completions = [
+            of_shell("node-pressure-monitor.bash")?,
+            of_shell("_node-pressure-monitor")?,
+            of_shell("node-pressure-monitor.fish")?,
+        ];
+        let mut found = Vec::new();
+        let directory = pages.join("man");
+        for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
+            let path = entry.with_context(|| format!("reading {}", directory.display()))?.path();
+            found.push((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), read(&path)?));
+        }
+        found.sort();
+        Ok(Self { common, pages: found, completions })
+    }
+
+    /// Returns all files of a package for one family of distributions.
+    pub fn files(&self, places: Places) -> Result<Files> {
+        let mut files = self.common.clone();
+        for (name, page) in &self.pages {
+            files.put_compressed(&format!("/usr/share/man/man1/{name}.gz"), page)?;
+        }
+        let [bash, zsh, fish] = &self.completions;
+        files.put(&format!("/usr/share/bash-completion/completions/{NAME}"), 0o644, bash.clone());
+        files.put(&format!("{}/_{NAME}", places.zsh), 0o644, zsh.clone());
+        files.put(&format!("/usr/share/fish/vendor_completions.d/{NAME}.fish"), 0o644, fish.clone());
+        Ok(files)
+    }
+
+    /// Returns the files of the archive, below a directory of this name.
+    pub fn archive(&self, directory: &str) -> Files {
+        let mut files = Files::default();
+        for (path, permissions, content) in self.common.iter() {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            // In an archive the configuration belongs to the user who unpacks it.
+            let permissions = if permissions == CONFIGURATION.1 { 0o644 } else { permissions };
+            files.put(&format!("{directory}/{name}"), permissions, content.to_vec());
+        }
+        for (name, page) in &self.pages {
+            files.put(&format!("{directory}/man/{name}"), 0o644, page.clone());
+        }
+        let names = ["node-pressure-monitor.bash", "_node-pressure-monitor", "node-pressure-monitor.fish"];
+        for (name, script) in names.iter().zip(&self.completions) {
+            files.put(&format!("{directory}/completions/{name}"), 0o644, script.clone());
+        }
+        files
+    }
+}
+
+/// Writes the files of a package, and its links, below a directory of this machine. Removes what was there.
+pub fn stage(files: &Files, directory: &Path) -> Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).with_context(|| format!("removing {}", directory.display()))?;
+    }
+    files.write_to(directory)?;
+    let link = directory.join("usr/bin").join(PLUGIN);
+    symlink(NAME, &link).with_context(|| format!("linking {}", link.display()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
