@@ -28,6 +28,7 @@ mod oom;
 mod oom_many;
 mod outage;
 mod overlay;
+mod packages;
 mod pools;
 mod pressure;
 mod probes;
@@ -117,6 +118,8 @@ fn scenario(name: &str) -> Option<Scenario> {
         "restart-protected" => enforcing::cluster::restart_protected,
         "limits-and-memory" => enforcing::budgets::limits_and_memory,
         "runtime-slice" => enforcing::runtime_slice::runtime_slice,
+        "package-deb" => packages::debian,
+        "package-rpm" => packages::red_hat,
         "containers" => containers::containers,
         "doctor" => doctor::doctor,
         "unused-images" => tidying::unused_images,

@@ -16,8 +16,11 @@ pub struct Options {
     /// Check them all.
     #[arg(long)]
     check: bool,
+    /// Write the generated files of the Helm chart: after a change below config/kubernetes, or of the version.
+    #[arg(long, conflicts_with = "check")]
+    chart: bool,
     /// Print what `kubectl apply -k DIRECTORY` would apply.
-    #[arg(value_name = "DIRECTORY", conflicts_with = "check", required_unless_present = "check")]
+    #[arg(value_name = "DIRECTORY", conflicts_with_all = ["check", "chart"], required_unless_present_any = ["check", "chart"])]
     directory: Option<PathBuf>,
 }
 
@@ -27,6 +30,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     command.args(["run", "--quiet", "--package", "node-pressure-manifests", "--bin", "manifests", "--"]);
     match &options.directory {
         Some(directory) => command.arg(directory),
+        None if options.chart => command.arg("--chart"),
         None => command.arg("--check"),
     };
     let status = command.status()?;

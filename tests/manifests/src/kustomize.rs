@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::documents::{self, name, text};
 
 /// The supported fields of a kustomization.
-const KNOWN: [&str; 6] = ["apiVersion", "kind", "resources", "namespace", "images", "patches"];
+const KNOWN: [&str; 7] = ["apiVersion", "kind", "resources", "components", "namespace", "images", "patches"];
 /// Kinds without a namespace.
 const CLUSTER_WIDE: [&str; 6] = [
     "Namespace",
@@ -62,10 +62,27 @@ pub fn build(directory: &Path) -> Result<Vec<Value>> {
             apply(&mut objects, &patch).with_context(|| format!("applying {}", path.display()))?;
         }
     }
-    for image in documents::list(&kustomization, &["images"]) {
+    let mut images = documents::list(&kustomization, &["images"]).to_vec();
+    for component in documents::list(&kustomization, &["components"]) {
+        let file = directory.join(component.as_str().with_context(context)?).join("kustomization.yaml");
+        images.extend(images_of_component(&file)?);
+    }
+    for image in &images {
         objects.iter_mut().for_each(|object| set_image(object, image));
     }
     Ok(objects)
+}
+
+/// Reads a component. Only one with nothing but names of images is supported.
+fn images_of_component(file: &Path) -> Result<Vec<Value>> {
+    let component = documents::read(file)?.pop().with_context(|| format!("{} is empty", file.display()))?;
+    let fields = component.as_object().with_context(|| format!("{} is no object", file.display()))?;
+    if text(&component, &["kind"]) != "Component"
+        || fields.keys().any(|key| !["apiVersion", "kind", "images"].contains(&key.as_str()))
+    {
+        bail!("{}: only components with nothing but images are supported; see {}", file.display(), file!());
+    }
+    Ok(documents::list(&component, &["images"]).to_vec())
 }
 
 fn set_namespace(object: &mut Value, namespace: &str) {

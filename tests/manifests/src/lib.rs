@@ -5,6 +5,7 @@
 //! server checks values and expressions: `kubectl apply --dry-run=server`.
 
 pub mod capabilities;
+pub mod chart;
 pub mod documents;
 mod foreign;
 pub mod kustomize;
@@ -12,6 +13,7 @@ pub mod program;
 pub mod rbac;
 pub mod schema;
 pub mod units;
+pub mod yaml;
 
 use std::path::{Path, PathBuf};
 
@@ -35,12 +37,15 @@ pub fn root() -> PathBuf {
     manifests.ancestors().nth(2).unwrap_or(manifests).to_owned()
 }
 
-/// Lists the directories below `config` with a kustomization, sorted.
+/// Lists the directories below `config` with a kustomization, sorted. Components, which are parts of others, are left out.
 ///
 /// # Errors
 /// When a directory cannot be read.
 pub fn kustomizations(root: &Path) -> Result<Vec<PathBuf>> {
-    let is_kustomization = |path: &Path| path.ends_with("kustomization.yaml");
+    let is_component = |path: &Path| {
+        std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(|line| line == "kind: Component"))
+    };
+    let is_kustomization = |path: &Path| path.ends_with("kustomization.yaml") && !is_component(path);
     let files = files(&root.join("config"))?;
     Ok(files
         .iter()

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Parser;
 
-use node_pressure_manifests::{check, kustomize, root};
+use node_pressure_manifests::{chart, check, kustomize, root};
 
 /// Builds a kustomization, or checks all of them.
 #[derive(Debug, Parser)]
@@ -14,8 +14,11 @@ struct Arguments {
     /// Check every manifest against the published schemas and against the code
     #[arg(long)]
     check: bool,
+    /// Write the generated files of the Helm chart
+    #[arg(long, conflicts_with = "check")]
+    chart: bool,
     /// Print what `kubectl apply -k DIRECTORY` would apply
-    #[arg(value_name = "DIRECTORY", conflicts_with = "check")]
+    #[arg(value_name = "DIRECTORY", conflicts_with_all = ["check", "chart"])]
     directory: Option<PathBuf>,
 }
 
@@ -36,8 +39,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.chart {
+        println!("wrote {} files in {}", chart::write(&root())?, chart::CHART);
+        return Ok(ExitCode::SUCCESS);
+    }
     if !arguments.check {
-        bail!("give --check, or a directory such as config/kubernetes");
+        bail!("give --check, --chart, or a directory such as config/kubernetes");
     }
     let root = root();
     let report = check(&root)?;

@@ -23,9 +23,12 @@ fn objects_in(directory: &Path) -> Result<Vec<Value>> {
         let path = directory.join(resource.as_str().with_context(|| format!("resource {resource}"))?);
         objects.extend(if path.is_dir() { objects_in(&path)? } else { read(&path)? });
     }
-    for object in &mut objects {
-        for image in items(&kustomization["images"]) {
-            rename_images(object, image);
+    for component in items(&kustomization["components"]) {
+        let path = directory.join(component.as_str().with_context(|| format!("component {component}"))?);
+        for component in read(&path.join("kustomization.yaml"))? {
+            for image in items(&component["images"]) {
+                objects.iter_mut().for_each(|object| rename_images(object, image));
+            }
         }
     }
     Ok(objects)

@@ -24,8 +24,10 @@ pub const ARCHIVES: &str = "/archives";
 pub const MANIFESTS: &str = "/manifests";
 /// The example of a lifecycle hook for OpenShift.
 pub const JOURNAL_HOOK: &str = "/journal-hook";
+/// The directory of the agent's packages, if a scenario needs them.
+pub const PACKAGES: &str = "/packages";
 /// The directories of the initramfs, which are removed because they occupy memory.
-const USED_UP: [&str; 8] = [ARCHIVES, "/bin", JOURNAL_HOOK, "/lib", "/lib64", MANIFESTS, "/modules", "/usr"];
+const USED_UP: [&str; 9] = [ARCHIVES, "/bin", JOURNAL_HOOK, "/lib", "/lib64", MANIFESTS, "/modules", PACKAGES, "/usr"];
 
 /// The systemd unit that plays the scenarios. Its streams are the serial console. No sandbox restricts its use of cgroups and mounts.
 const UNIT: &str = "\
@@ -82,6 +84,9 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
     }
     for directory in [ARCHIVES, MANIFESTS, JOURNAL_HOOK] {
         copy_tree(Path::new(directory), Path::new(&format!("{NEW}{directory}")))?;
+    }
+    if Path::new(PACKAGES).exists() {
+        copy_tree(Path::new(PACKAGES), Path::new(&format!("{NEW}{PACKAGES}")))?;
     }
     configure()?;
     for directory in USED_UP {

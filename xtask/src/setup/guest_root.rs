@@ -11,8 +11,8 @@ use crate::cmd;
 use crate::paths::find_program;
 
 /// Packages in addition to Debian's minimal system.
-const PACKAGES: [&str; 8] =
-    ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
+const PACKAGES: [&str; 9] =
+    ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static", "rpm"];
 /// Further packages of the guest with a cluster.
 const OF_A_CLUSTER: [&str; 9] = [
     "containernetworking-plugins",
@@ -48,8 +48,8 @@ impl Root {
             Self::Cluster => "guest-root-cluster",
         };
         let revision = match self {
-            Self::Containers => 1,
-            Self::Cluster => 2,
+            Self::Containers => 2,
+            Self::Cluster => 3,
         };
         cache.join(format!("{name}-{revision}.img"))
     }

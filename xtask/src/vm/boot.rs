@@ -15,6 +15,7 @@ use super::report::Live;
 use super::scenario::{self, Guest};
 use super::{Cgroup, Plan, check_command_line, disks, images, kubernetes, modules};
 use crate::console::Console;
+use crate::dist;
 use crate::image;
 use crate::paths::{Workspace, find_program};
 use crate::setup;
@@ -37,6 +38,8 @@ const KUBERNETES: &str = " npm.kubernetes=/dev/vdd";
 
 /// The name of the agent's own image among the archives of the guest with containers.
 const OWN_IMAGE: &str = "node-pressure-monitor.tar";
+/// How the names of scenarios with the agent's packages begin.
+const OF_PACKAGES: &str = "package-";
 /// The directory of the agent's manifests for the guest with containers.
 const MANIFESTS: &str = "config/kubernetes";
 /// The directory of the example of a lifecycle hook.
@@ -244,6 +247,13 @@ impl Boot<'_> {
             for archive in images::make(scratch)?.into_iter().chain([own]) {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.files.file(&format!("/archives/{name}"), &archive)?;
+            }
+            if self.plan.requests.iter().any(|request| request.entry.name.starts_with(OF_PACKAGES)) {
+                let agent = self.workspace.release("node-pressure-monitor");
+                for package in dist::for_guest(self.workspace, arch, &agent, scratch)? {
+                    let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    root.files.file(&format!("/packages/{name}"), &package)?;
+                }
             }
             for (path, directory) in [("/manifests", MANIFESTS), ("/journal-hook", JOURNAL_HOOK)] {
                 root.files.tree(path, &self.workspace.root.join(directory))?;

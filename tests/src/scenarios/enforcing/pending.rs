@@ -70,7 +70,7 @@ pub fn late_free(stage: &mut Stage<'_>) -> Result<()> {
 
 /// A frozen filesystem: a thread that writes to it waits, and no signal ends it. Dropping it thaws the filesystem.
 #[derive(Debug)]
-struct Frozen {
+pub struct Frozen {
     root: File,
 }
 
@@ -79,7 +79,7 @@ impl Frozen {
     const FREEZE: libc::c_ulong = 0xC004_5877;
     const THAW: libc::c_ulong = 0xC004_5878;
 
-    fn freeze(place: &str) -> Result<Self> {
+    pub fn freeze(place: &str) -> Result<Self> {
         let root = File::open(place).with_context(|| format!("open {place}"))?;
         // SAFETY: FIFREEZE has no memory arguments.
         if unsafe { libc::ioctl(root.as_raw_fd(), Self::FREEZE as _, 0) } != 0 {
