@@ -1,5 +1,6 @@
 //! Log lines for people at a terminal: the time, what happened, to whom, why, and what to do.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -15,18 +16,82 @@ const PLAIN: &str = "\x1b[0m";
 /// Longer texts are cut: a line is read at a glance, and `incidents` has the rest.
 const LONGEST_PART: usize = 300;
 
+/// Records that repeat while a state lasts. For people each is printed once, until the state may have ended.
+const LASTING: [&str; 11] = [
+    "candidates_exhausted",
+    "evictions_spent",
+    "eviction_deferred",
+    "eviction_put_off",
+    "eviction_waits",
+    "leak_not_evictable",
+    "pods_awaited",
+    "refaults_only",
+    "swap_falls_short",
+    "swap_keeps_up",
+    "threshold_unarmed",
+];
+/// States that are remembered. Beyond it the oldest are forgotten, and printed again.
+const MOST_STATES: usize = 256;
+
 /// Renders each JSON log line for people.
 #[derive(Debug)]
 pub(super) struct PeopleWriter<W> {
-    pub(super) terminal: W,
-    pub(super) colours: bool,
+    terminal: W,
+    colours: bool,
+    /// The states that were printed.
+    printed: VecDeque<State>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct State {
+    event: String,
+    signal: Option<String>,
+    whom: Option<String>,
+    why: Vec<String>,
+}
+
+impl<W> PeopleWriter<W> {
+    pub(super) fn new(terminal: W, colours: bool) -> Self {
+        Self { terminal, colours, printed: VecDeque::new() }
+    }
+
+    /// Returns whether the record is news for people.
+    fn is_news(&mut self, record: &Record<'_>) -> bool {
+        let (event, signal) = (record.text("event"), record.text("signal"));
+        let is_dry_run = event == Some("eviction") && record.text("mode") == Some("observe");
+        match event {
+            // The record of the eviction or of the OOM kill has the incident's id too.
+            Some("incident") => return false,
+            Some("configuration_applied") => self.printed.clear(),
+            Some("recovered" | "eviction") if !is_dry_run => {
+                self.printed.retain(|state| state.signal.as_deref().is_some_and(|of| Some(of) != signal));
+            }
+            _ => {}
+        }
+        let Some(event) = event.filter(|event| is_dry_run || LASTING.contains(event)) else { return true };
+        let why = record.why().into_iter().map(str::to_owned).collect();
+        let state = State { event: event.to_owned(), signal: signal.map(str::to_owned), whom: record.whom(), why };
+        if self.printed.contains(&state) {
+            return false;
+        }
+        if self.printed.len() >= MOST_STATES {
+            self.printed.pop_front();
+        }
+        self.printed.push_back(state);
+        true
+    }
 }
 
 impl<W: Write> Write for PeopleWriter<W> {
     /// Takes one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match serde_json::from_slice::<Map<String, Value>>(line) {
-            Ok(record) => self.terminal.write_all(rendered(&record, self.colours).as_bytes())?,
+            Ok(record) => {
+                let record = Record(&record);
+                if self.is_news(&record) {
+                    self.terminal.write_all(rendered(&record, self.colours).as_bytes())?;
+                }
+            }
             Err(_) => self.terminal.write_all(line)?,
         }
         Ok(line.len())
@@ -119,8 +184,7 @@ impl<'r> Record<'r> {
 }
 
 /// Returns the line of a record, with its line break.
-fn rendered(record: &Map<String, Value>, colours: bool) -> String {
-    let record = Record(record);
+fn rendered(record: &Record<'_>, colours: bool) -> String {
     let time = record.text("timestamp").and_then(|time| time.get(11..19)).unwrap_or("--:--:--");
     let (colour, level) = match record.text("level") {
         Some("ERROR") => (RED, "error: "),
@@ -165,7 +229,42 @@ mod tests {
 
     fn line(fields: &str, colours: bool) -> String {
         let record = format!(r#"{{"timestamp":"2026-11-25T14:03:07.123456Z",{fields}}}"#);
-        rendered(&serde_json::from_str(&record).unwrap(), colours)
+        rendered(&Record(&serde_json::from_str(&record).unwrap()), colours)
+    }
+
+    #[test]
+    fn a_state_that_lasts_is_printed_once() {
+        let mut writer = PeopleWriter::new(Vec::new(), false);
+        let mut log = |fields: &str| {
+            let before = writer.terminal.len();
+            writer.write_all(format!(r#"{{"level":"WARN","message":"m",{fields}}}"#).as_bytes()).unwrap();
+            writer.terminal.len() > before
+        };
+        let exhausted = r#""event":"candidates_exhausted","signal":"memory.available","available_bytes":5"#;
+        let dry_run = r#""event":"eviction","mode":"observe","signal":"memory.available","pod":"a/b""#;
+        let kill = r#""event":"oom_kill","incident":"x","pod":"a/b""#;
+        let recovered = r#""event":"recovered","signal":"memory.available""#;
+        for (fields, expected) in [
+            (exhausted, true),
+            (&exhausted.replace('5', "6"), false),
+            (&exhausted.replace("memory", "nodefs"), true),
+            (dry_run, true),
+            (dry_run, false),
+            (kill, true),
+            (kill, true),
+            (r#""event":"incident","id":"x""#, false),
+            (recovered, true),
+            (exhausted, true),
+            (&exhausted.replace("memory", "nodefs"), false),
+            (dry_run, true),
+            (&dry_run.replace("observe", "enforce"), true),
+            (&dry_run.replace("observe", "enforce"), true),
+            (exhausted, true),
+            (r#""event":"configuration_applied""#, true),
+            (&exhausted.replace("memory", "nodefs"), true),
+        ] {
+            assert_eq!(log(fields), expected, "{fields}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl LogFormat {
     fn writer(self, colours: bool) -> Box<dyn Write + Send + Sync> {
         match self {
             Self::Text | Self::Json => Box::new(stderr()),
-            Self::People => Box::new(PeopleWriter { terminal: stderr(), colours }),
+            Self::People => Box::new(PeopleWriter::new(stderr(), colours)),
             Self::Journal => Box::new(JournalWriter::new(stderr())),
         }
     }
