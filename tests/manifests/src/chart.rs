@@ -17,6 +17,7 @@ use crate::{kustomize, yaml};
 pub const CHART: &str = "config/helm/node-pressure-monitor";
 
 /// A kustomization that changes objects of the default one, and the condition on the chart's values under which the chart does the same.
+#[derive(Debug)]
 pub struct Variant {
     pub directory: &'static str,
     pub condition: &'static str,
@@ -145,7 +146,7 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
             match templates.get_mut(&name) {
                 // The removal has the namespace and the sweeper's account as well, and does not change them.
                 Some(template) if removal.contains_key(&name) => {
-                    template.change(&format!("and {condition} (not .Values.removal)"), &source(&object));
+                    template.change(&format!("and ({condition}) (not .Values.removal)"), &source(&object));
                 }
                 Some(template) => template.change(condition, &source(&object)),
                 None => {

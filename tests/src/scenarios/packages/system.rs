@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cgroups::{Cgroup, Layout};
+use crate::cgroups::{self, Cgroup, Layout};
 use crate::containers::run;
 use crate::init::PACKAGES;
 
@@ -70,7 +70,7 @@ impl Machine {
                     systemctl list-units --all --plain --no-legend '*node-pressure*'; cut -d: -f1 /etc/passwd /etc/group; \
                     grep -A1 node-pressure /var/lib/dpkg/status; true";
         let text = output("sh", &["-c", find])?;
-        // Boot makes the cgroup before a package does.
+        // The cgroup exists before: other scenarios start agents there.
         Ok(text.lines().filter(|line| !line.ends_with(SERVICE)).map(str::to_owned).collect())
     }
 }
@@ -85,6 +85,11 @@ impl Drop for Machine {
         let _ = fs::rename(ASIDE, PROGRAM);
         let _ = Cgroup::create(self.layout, SERVICE);
     }
+}
+
+/// Returns the directory of the service's cgroup, which systemd removes with the service.
+pub fn cgroup() -> PathBuf {
+    Path::new(cgroups::ROOT).join(SERVICE)
 }
 
 pub fn main_pid() -> Result<String> {
