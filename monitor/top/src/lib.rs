@@ -13,8 +13,8 @@ mod view;
 mod what_if;
 
 pub use decode::{incident, state};
-pub use model::{Entry, Focus, Link, Model, Opened, Record, Row, Sort};
+pub use model::{Begin, Entry, Focus, Link, Measured, Model, Opened, Page, Record, Row, Sort};
 pub use text::{amount, clean, fit, fit_right, period, rate, wait};
 pub use update::{Event, Request, update};
-pub use view::{once, render};
+pub use view::{once, render, screen};
 pub use what_if::{Asked, WhatIf};

@@ -39,7 +39,8 @@ pub struct Model {
     /// The id of the selected incident. `None`: the newest.
     pub incident: Option<String>,
     pub opened: Option<Opened>,
-    pub is_help: bool,
+    pub page: Page,
+    pub measured: Measured,
     pub has_colour: bool,
     /// An error about what was typed.
     pub mistake: Option<String>,
@@ -57,6 +58,28 @@ pub enum Link {
     Lost(String),
 }
 
+/// The page that is shown while no incident is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Page {
+    #[default]
+    Overview,
+    Help,
+    /// What the agent cannot do, and what to do about it.
+    Missing,
+}
+
+/// The measuring program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Measured {
+    #[default]
+    ByAgent,
+    /// No agent runs: `top` measures the node while it runs.
+    ByTop {
+        /// What it lacks the right to measure, and what to do about it.
+        missing: Option<String>,
+    },
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
     #[default]
@@ -68,16 +91,6 @@ pub enum Sort {
 }
 
 impl Sort {
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Eviction => "order of eviction",
-            Self::Memory => "memory",
-            Self::Rate => "change of memory",
-            Self::Stalls => "stalls",
-            Self::Name => "name",
-        }
-    }
-
     #[must_use]
     pub const fn next(self) -> Self {
         match self {
@@ -110,8 +123,18 @@ pub struct Opened {
     pub record: Record,
     /// The position in [`Opened::moments`].
     pub moment: usize,
+    pub begin: Begin,
     /// Lines of the record that are scrolled away.
     pub scroll: u16,
+}
+
+/// The moment that a record shows when it has been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// The moment of the incident; later ones are what followed.
+    Incident,
+    First,
+    Last,
 }
 
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ pub fn is_hostile(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Columns that the text takes.
@@ -30,20 +30,46 @@ pub fn fit(text: &str, columns: usize) -> String {
         return format!("{text}{}", " ".repeat(columns - whole));
     }
     let mut kept = String::new();
-    let mut used = 0;
     for letter in text.chars() {
-        let wide = width(letter.encode_utf8(&mut [0; 4]));
-        if used + wide + 1 > columns {
+        // The whole is measured: a mark that follows a letter can widen it.
+        kept.push(letter);
+        if width(&kept) + 1 > columns {
+            kept.pop();
             break;
         }
-        kept.push(letter);
-        used += wide;
     }
-    if columns > used {
+    if columns > width(&kept) {
         kept.push('…');
-        used += 1;
     }
+    let used = width(&kept);
     format!("{kept}{}", " ".repeat(columns.saturating_sub(used)))
+}
+
+/// Returns the text in lines of at most so many columns, broken at blanks where there are any.
+pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(2);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.pop().unwrap_or_default();
+        let joined = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
+        if width(&joined) <= columns {
+            lines.push(joined);
+            continue;
+        }
+        if !line.is_empty() {
+            lines.push(line);
+        }
+        let mut part = String::new();
+        for letter in word.chars() {
+            part.push(letter);
+            if width(&part) > columns {
+                part.pop();
+                lines.push(std::mem::replace(&mut part, letter.to_string()));
+            }
+        }
+        lines.push(part);
+    }
+    lines
 }
 
 /// As [`fit`], aligned right.
@@ -57,7 +83,18 @@ pub fn float(number: u64) -> f64 {
     number as f64
 }
 
-fn scaled(mut number: f64) -> String {
+fn scaled(number: f64) -> String {
+    let (number, unit) = in_unit(number);
+    if unit == "B" { format!("{number:.0} B") } else { format!("{number:.1} {unit}") }
+}
+
+/// As [`scaled`], with at most four digits.
+fn brief(number: f64) -> String {
+    let (number, unit) = in_unit(number);
+    if unit == "B" || number >= 100.0 { format!("{number:.0} {unit}") } else { format!("{number:.1} {unit}") }
+}
+
+fn in_unit(mut number: f64) -> (f64, &'static str) {
     let mut units = ["B", "KiB", "MiB", "GiB", "TiB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
     for next in units {
@@ -67,7 +104,7 @@ fn scaled(mut number: f64) -> String {
         number /= 1024.0;
         unit = next;
     }
-    if unit == "B" { format!("{number:.0} B") } else { format!("{number:.1} {unit}") }
+    (number, unit)
 }
 
 /// Returns a number of a signal's unit.
@@ -81,7 +118,7 @@ pub fn rate(per_second: f64, unit: &str) -> String {
     let sign = if per_second < 0.0 { '-' } else { '+' };
     match unit {
         "bytes" if size < 1.0 => "0".to_owned(),
-        "bytes" => format!("{sign}{}/s", scaled(size)),
+        "bytes" => format!("{sign}{}/s", brief(size)),
         _ if size < 0.05 => "0".to_owned(),
         _ => format!("{sign}{size:.1}/s"),
     }
@@ -118,6 +155,8 @@ mod tests {
             ("\u{9b}31m\r\n\t", "?31m???"),
             ("x\u{202e}y\u{200b}", "x?y?"),
             ("größe 漢字", "größe 漢字"),
+            // Terminals disagree about the width of a letter with a variation selector.
+            ("❤\u{fe0f}", "❤?"),
         ] {
             assert_eq!(clean(hostile), cleaned);
         }
@@ -139,11 +178,23 @@ mod tests {
     }
 
     #[test]
+    fn a_long_text_is_wrapped_at_blanks() {
+        for (text, columns, lines) in [
+            ("one two three", 7, vec!["one two", "three"]),
+            ("one abcdefghij", 4, vec!["one", "abcd", "efgh", "ij"]),
+            ("漢字漢字", 5, vec!["漢字", "漢字"]),
+            ("", 5, vec![""]),
+        ] {
+            assert_eq!(wrap(text, columns), lines);
+        }
+    }
+
+    #[test]
     fn numbers_have_units() {
         assert_eq!([amount(1023, "bytes"), amount(1536, "bytes"), amount(77, "pids")], ["1023 B", "1.5 KiB", "77"]);
         assert_eq!(
-            [rate(-10_485_760.0, "bytes"), rate(0.0, "pids"), rate(1.5, "pids")],
-            ["-10.0 MiB/s", "0", "+1.5/s"]
+            [rate(-10_485_760.0, "bytes"), rate(1e6, "bytes"), rate(0.0, "pids"), rate(1.5, "pids")],
+            ["-10.0 MiB/s", "+977 KiB/s", "0", "+1.5/s"]
         );
         assert_eq!([wait(41.9), wait(1433.6), wait(86400.0)], ["42 s", "24 min", ">1 h"]);
     }

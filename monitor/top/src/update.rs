@@ -7,7 +7,7 @@ use node_pressure_state::State;
 use node_pressure_state::record::Incident;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::model::{Entry, Focus, Link, MOST_FRAMES, Model, Opened, RECORDED, Record};
+use crate::model::{Begin, Entry, Focus, Link, MOST_FRAMES, Model, Opened, Page, RECORDED, Record};
 use crate::text::{clean, is_hostile};
 use crate::what_if::Asked;
 
@@ -38,6 +38,8 @@ pub enum Request {
 const TYPED: usize = 60;
 const PAGE: isize = 10;
 const PAGE_LINES: u16 = 10;
+/// Frames that the braces step at once.
+const LEAP: usize = 10;
 
 /// Returns the model after the event, and what is to be fetched for it.
 #[must_use]
@@ -54,9 +56,12 @@ pub fn update(mut model: Model, event: Event) -> (Model, Option<Request>) {
                     Ok(incident) => Record::Read(incident),
                     Err(reason) => Record::Unreadable(clean(&reason)),
                 };
-                // The moment of the incident; later ones are what followed.
                 let moments = opened.moments();
-                opened.moment = moments.iter().rposition(|ms| *ms >= 0.0).unwrap_or(0);
+                opened.moment = match opened.begin {
+                    Begin::Incident => moments.iter().rposition(|ms| *ms >= 0.0).unwrap_or(0),
+                    Begin::First => 0,
+                    Begin::Last => moments.len().saturating_sub(1),
+                };
             }
         }
         Event::Passed(time) => model.since = model.since.saturating_add(time),
@@ -111,12 +116,18 @@ fn press(model: &mut Model, key: KeyEvent) -> Option<Request> {
     match key.code {
         KeyCode::Char('q') => model.has_ended = true,
         KeyCode::Char('c') => model.has_colour = !model.has_colour,
-        KeyCode::Char('?') | KeyCode::F(1) => model.is_help = !model.is_help,
-        _ if model.is_help => model.is_help = false,
+        KeyCode::Char('?') | KeyCode::F(1) => switch_page(model, Page::Help),
+        _ if model.page == Page::Help => model.page = Page::Overview,
         code if model.opened.is_some() => return press_in_record(model, code),
+        KeyCode::Char('d') => switch_page(model, Page::Missing),
+        _ if model.page == Page::Missing => model.page = Page::Overview,
         code => return press_in_overview(model, code),
     }
     None
+}
+
+fn switch_page(model: &mut Model, page: Page) {
+    model.page = if model.page == page { Page::Overview } else { page };
 }
 
 fn type_into(model: &mut Model, entry: &Entry, code: KeyCode) {
@@ -172,8 +183,10 @@ fn press_in_overview(model: &mut Model, code: KeyCode) -> Option<Request> {
                 Focus::Incidents => Focus::Ranking,
             };
         }
-        KeyCode::Char('[') => step_back(model),
-        KeyCode::Char(']') => step_forth(model),
+        KeyCode::Char('[') => step_back(model, 1),
+        KeyCode::Char(']') => step_forth(model, 1),
+        KeyCode::Char('{') => step_back(model, LEAP),
+        KeyCode::Char('}') => step_forth(model, LEAP),
         KeyCode::Esc => {
             resume(model);
             model.filter.clear();
@@ -181,7 +194,7 @@ fn press_in_overview(model: &mut Model, code: KeyCode) -> Option<Request> {
         }
         KeyCode::Enter => {
             let id = model.incidents().get(model.incident_row())?.id.clone();
-            return Some(open(model, id));
+            return Some(open(model, id, Begin::Incident));
         }
         _ => {}
     }
@@ -191,14 +204,15 @@ fn press_in_overview(model: &mut Model, code: KeyCode) -> Option<Request> {
 fn press_in_record(model: &mut Model, code: KeyCode) -> Option<Request> {
     match code {
         KeyCode::Esc | KeyCode::Enter => model.opened = None,
-        KeyCode::Right | KeyCode::Tab => return open_neighbour(model, 1),
-        KeyCode::Left | KeyCode::BackTab => return open_neighbour(model, -1),
+        KeyCode::Right | KeyCode::Tab => return open_neighbour(model, 1, Begin::Incident),
+        KeyCode::Left | KeyCode::BackTab => return open_neighbour(model, -1, Begin::Incident),
+        KeyCode::Char('[') => return step_in_record(model, -1),
+        KeyCode::Char(']') => return step_in_record(model, 1),
+        KeyCode::Char('{') => return step_in_record(model, -LEAP.cast_signed()),
+        KeyCode::Char('}') => return step_in_record(model, LEAP.cast_signed()),
         code => {
             let opened = model.opened.as_mut()?;
-            let last = opened.moments().len().saturating_sub(1);
             match code {
-                KeyCode::Char('[') => opened.moment = opened.moment.saturating_sub(1),
-                KeyCode::Char(']') => opened.moment = (opened.moment + 1).min(last),
                 KeyCode::Up | KeyCode::Char('k') => opened.scroll = opened.scroll.saturating_sub(1),
                 KeyCode::Down | KeyCode::Char('j') => opened.scroll = opened.scroll.saturating_add(1),
                 KeyCode::PageUp => opened.scroll = opened.scroll.saturating_sub(PAGE_LINES),
@@ -216,20 +230,33 @@ fn press_in_record(model: &mut Model, code: KeyCode) -> Option<Request> {
 fn lines_of(record: &Record) -> u16 {
     let Record::Read(incident) = record else { return 0 };
     let lines = incident.ranking.len() + incident.steps.len() + incident.stalls.len() + incident.top_consumers.len();
-    u16::try_from(lines + 4).unwrap_or(u16::MAX)
+    let victims = incident.oom_kill.as_ref().map_or(0, |kill| kill.victims.len());
+    u16::try_from(lines + victims + incident.pressure.len() + 20).unwrap_or(u16::MAX)
 }
 
-fn open(model: &mut Model, id: String) -> Request {
+/// Steps through the moments of the open incident, and past its first or last one into its older or newer neighbour.
+fn step_in_record(model: &mut Model, by: isize) -> Option<Request> {
+    let opened = model.opened.as_mut()?;
+    let last = opened.moments().len().saturating_sub(1);
+    let is_at_end = opened.moment == if by < 0 { 0 } else { last };
+    if is_at_end && !matches!(opened.record, Record::Awaited) {
+        return if by < 0 { open_neighbour(model, 1, Begin::Last) } else { open_neighbour(model, -1, Begin::First) };
+    }
+    opened.moment = opened.moment.saturating_add_signed(by).min(last);
+    None
+}
+
+fn open(model: &mut Model, id: String, begin: Begin) -> Request {
     model.incident = Some(id.clone());
-    model.opened = Some(Opened { id: id.clone(), record: Record::Awaited, moment: 0, scroll: 0 });
+    model.opened = Some(Opened { id: id.clone(), record: Record::Awaited, moment: 0, begin, scroll: 0 });
     Request::Incident(id)
 }
 
 /// Opens the next older (1) or newer (-1) incident.
-fn open_neighbour(model: &mut Model, by: isize) -> Option<Request> {
+fn open_neighbour(model: &mut Model, by: isize, begin: Begin) -> Option<Request> {
     let index = model.incident_row().checked_add_signed(by)?;
     let id = model.incidents().get(index)?.id.clone();
-    Some(open(model, id))
+    Some(open(model, id, begin))
 }
 
 fn select(model: &mut Model, by: isize) {
@@ -258,16 +285,16 @@ fn switch_signal(model: &mut Model, by: isize) {
     model.signal = name;
 }
 
-fn step_back(model: &mut Model) {
+fn step_back(model: &mut Model, by: usize) {
     if !model.frames.is_empty() {
-        model.paused = Some(model.paused.unwrap_or(model.frames.len() - 1).saturating_sub(1));
+        model.paused = Some(model.paused.unwrap_or(model.frames.len() - 1).saturating_sub(by));
     }
 }
 
-fn step_forth(model: &mut Model) {
+fn step_forth(model: &mut Model, by: usize) {
     let Some(index) = model.paused else { return };
-    if index + 1 < model.frames.len() {
-        model.paused = Some(index + 1);
+    if index + by < model.frames.len() {
+        model.paused = Some(index + by);
     } else {
         resume(model);
     }

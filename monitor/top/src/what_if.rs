@@ -59,13 +59,19 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
+    /// Returns the threshold in the signal's unit; `None` if the capacity is not known for a share.
+    #[must_use]
+    pub fn value(asked: &Asked, signal: &SignalState) -> Option<f64> {
+        match asked.amount {
+            Amount::Number(number) => Some(number),
+            Amount::Share(share) => Some(share * text::float(signal.capacity?)),
+        }
+    }
+
     /// Returns `None` if the signal is not observed, or its capacity is not known for a share.
     #[must_use]
     pub fn of(asked: &Asked, state: &State, signal: &SignalState) -> Option<Self> {
-        let value = match asked.amount {
-            Amount::Number(number) => number,
-            Amount::Share(share) => share * text::float(signal.capacity?),
-        };
+        let value = Self::value(asked, signal)?;
         let left = text::float(signal.available?) - value;
         let when = match signal.per_second {
             _ if left < 0.0 => "is met now".to_owned(),

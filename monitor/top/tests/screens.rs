@@ -1,20 +1,61 @@
 //! Screens are as committed. `UPDATE_SCREENS=1 cargo test -p node-pressure-top --test screens` rewrites them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use node_pressure_top::{Model, screen};
+
+mod scenes;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn is_updated() -> bool {
+    std::env::var_os("UPDATE_SCREENS").is_some()
+}
 
 #[test]
 fn the_screens_are_the_committed_ones() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for name in ["quiet", "near"] {
-        for (width, height) in [(80, 24), (160, 50), (30, 8)] {
-            let json = std::fs::read(here.join(format!("../../tests/fixtures/state/{name}.json"))).unwrap();
-            let screen = node_pressure_top::once(node_pressure_top::state(&json).unwrap(), width, height);
-            let path = here.join(format!("tests/screens/{name}-{width}x{height}.txt"));
-            if std::env::var_os("UPDATE_SCREENS").is_some() {
-                std::fs::create_dir_all(here.join("tests/screens")).unwrap();
+    for (name, model) in scenes::all() {
+        let smallest = Some((30, 8)).filter(|_| matches!(name, "quiet" | "near" | "evicting"));
+        for (width, height) in [(80, 24), (160, 50)].into_iter().chain(smallest) {
+            let screen = screen(&model, width, height);
+            let path = here(&format!("tests/screens/{name}-{width}x{height}.txt"));
+            if is_updated() {
+                std::fs::create_dir_all(here("tests/screens")).unwrap();
                 std::fs::write(&path, &screen).unwrap();
             }
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), screen, "{}", path.display());
+            assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), screen, "{}", path.display());
+        }
+    }
+}
+
+/// The document shows the screen `near-80x24.txt` after this line.
+const SHOWN_AFTER: &str = "This is the screen of a node whose memory runs out:\n\n```\n";
+
+#[test]
+fn the_document_shows_a_committed_screen() {
+    let path = here("../COMMANDS.md");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    let screen = screen(&scenes::shown(scenes::document("near")), 80, 24);
+    let begin = text.find(SHOWN_AFTER).unwrap() + SHOWN_AFTER.len();
+    let end = begin + text[begin..].find("```").unwrap();
+    if is_updated() {
+        text.replace_range(begin..end, &screen);
+        std::fs::write(&path, &text).unwrap();
+    } else {
+        assert_eq!(&text[begin..end], screen, "{}: see the top of this file", path.display());
+    }
+}
+
+#[test]
+fn every_size_is_drawn() {
+    for (name, model) in scenes::all().into_iter().chain([("empty", Model::default())]) {
+        for width in [1, 2, 10, 39, 40, 59, 60, 79, 80, 119, 120, 400] {
+            for height in [1, 2, 8, 15, 16, 23, 24, 31, 32, 100] {
+                let screen = screen(&model, width, height);
+                assert_eq!(screen.lines().count(), usize::from(height), "{name} {width}x{height}");
+            }
         }
     }
 }

@@ -1,30 +1,16 @@
 //! Keys and documents change the model.
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be read fails its test")]
 
-use std::path::Path;
 use std::time::Duration;
 
 use node_pressure_state::State;
 use node_pressure_state::record::Incident;
-use node_pressure_top::{Event, Link, Model, Record, Request, Sort, state, update};
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use node_pressure_top::{Event, Link, Model, Page, Record, Request, Sort, state, update};
+use ratatui::crossterm::event::KeyCode;
 
-fn fixture(name: &str) -> State {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/fixtures/state/{name}.json"));
-    state(&std::fs::read(path).unwrap()).unwrap()
-}
+#[expect(dead_code, reason = "other tests draw the scenes")]
+mod scenes;
 
-fn press(mut model: Model, keys: &[KeyCode]) -> (Model, Option<Request>) {
-    let mut request = None;
-    for code in keys {
-        (model, request) = update(model, Event::Key(KeyEvent::new(*code, KeyModifiers::NONE)));
-    }
-    (model, request)
-}
-
-fn typed(text: &str) -> Vec<KeyCode> {
-    text.chars().map(|letter| if letter == '\n' { KeyCode::Enter } else { KeyCode::Char(letter) }).collect()
-}
+use scenes::{document as fixture, press, typed};
 
 /// A model with `frames` documents, a second apart.
 fn recorded(frames: u64) -> Model {
@@ -53,6 +39,59 @@ fn the_recording_is_stepped_through_and_stands_still_meanwhile() {
     assert!((model.age().unwrap() - 7.42).abs() < 0.001);
     let (model, _) = press(model, &typed("]]]"));
     assert_eq!((model.paused, model.frames.len(), model.shown().unwrap().time), (None, 6, later));
+}
+
+#[test]
+fn braces_step_by_ten_and_esc_returns_to_the_present() {
+    for (keys, paused) in [
+        ("{", Some(50)),
+        ("{{", Some(40)),
+        ("{{{{{{{", Some(0)),
+        ("{{}[", Some(49)),
+        ("{}", Some(60)),
+        ("{}}", None),
+        ("[", Some(59)),
+        ("[]", Some(60)),
+        ("[]]", None),
+    ] {
+        assert_eq!(press(recorded(61), &typed(keys)).0.paused, paused, "{keys}");
+    }
+    let (model, _) = press(recorded(61), &typed("{/etl\nw10%\n"));
+    let (model, _) = press(model, &[KeyCode::Esc]);
+    assert_eq!((model.paused, &*model.filter, model.what_if), (None, "", None));
+}
+
+#[test]
+fn pages_are_opened_and_closed() {
+    for (keys, page) in [
+        ("?", Page::Help),
+        ("??", Page::Overview),
+        ("?x", Page::Overview),
+        ("d", Page::Missing),
+        ("dd", Page::Overview),
+        ("d?", Page::Help),
+        ("ds", Page::Overview),
+    ] {
+        let (model, _) = press(recorded(1), &typed(keys));
+        assert_eq!((model.page, model.sort), (page, Sort::Eviction), "{keys}");
+    }
+}
+
+#[test]
+fn each_sort_orders_by_its_column() {
+    let mut model = recorded(1);
+    let mut seen = Vec::new();
+    for sort in [Sort::Memory, Sort::Rate, Sort::Stalls, Sort::Name, Sort::Eviction] {
+        (model, _) = press(model, &typed("s"));
+        assert_eq!(model.sort, sort);
+        seen.push(model.rows().iter().map(|row| row.display.to_owned()).collect::<Vec<_>>());
+    }
+    assert_eq!(&seen[0][..2], ["batch/report-5d4f8c-x7k2p", "data/postgres-0"]);
+    assert_eq!(&seen[1][..2], ["batch/report-5d4f8c-x7k2p", "batch/etl-29051234-h5m7x"]);
+    assert_eq!(&seen[2][..2], ["batch/report-5d4f8c-x7k2p", "batch/etl-29051234-h5m7x"]);
+    assert!(seen[3].is_sorted());
+    let last = seen[4].last().unwrap();
+    assert_eq!((&*seen[4][0], &**last), ("batch/report-5d4f8c-x7k2p", "kube-system/node-pressure-monitor-b6d8z"));
 }
 
 #[test]
@@ -99,11 +138,47 @@ fn an_incident_is_opened_and_stepped_through() {
     assert!(matches!(model.opened.as_ref().unwrap().record, Record::Awaited));
     let (model, _) = update(model, Event::Incident { id, record: Ok(Box::new(incident)) });
     assert_eq!(model.opened.as_ref().unwrap().moment, 2);
-    let (model, _) = press(model, &typed("[[[[]"));
+    let (model, _) = press(model, &typed("[[]"));
     assert_eq!(model.opened.as_ref().unwrap().moment, 1);
+    let (first, request) = press(model.clone(), &typed("["));
+    assert_eq!((first.opened.unwrap().moment, request), (0, None));
     let (_, request) = press(model.clone(), &[KeyCode::Right]);
     assert_eq!(request, Some(Request::Incident("20260313-221144-evict-2".to_owned())));
     assert!(press(model, &[KeyCode::Esc]).0.opened.is_none());
+}
+
+/// The incident of the journal, under another id.
+fn read(model: Model, id: &str) -> Model {
+    let record = scenes::record("20260102-031605-eviction-6001");
+    update(model, Event::Incident { id: id.to_owned(), record: Ok(Box::new(record)) }).0
+}
+
+#[test]
+fn stepping_continues_in_the_neighbouring_incidents() {
+    let [newest, older] = ["20260314-092412-evict-1", "20260314-071502-oom-29114"];
+    let ids: Vec<String> = recorded(1).incidents().iter().map(|line| line.id.clone()).collect();
+    assert_eq!(ids[1], older);
+    let newest = if ids[0] == newest { newest } else { &*ids[0] };
+    let (model, request) = press(recorded(1), &typed("i\n"));
+    assert_eq!(request, Some(Request::Incident(newest.to_owned())));
+    // A record that is awaited has no moments to step through.
+    let (model, request) = press(model, &typed("["));
+    assert_eq!(request, None);
+    let mut model = read(model, newest);
+    let moments = model.opened.as_ref().unwrap().moments().len();
+    let leaps = moments / 10 + 1;
+    (model, _) = press(model, &vec![KeyCode::Char('{'); leaps]);
+    let opened = model.opened.as_ref().unwrap();
+    assert_eq!((&*opened.id, opened.moment), (older, 0));
+    let model = read(model, older);
+    assert_eq!(model.opened.as_ref().unwrap().moment, moments - 1);
+    let (model, request) = press(model, &typed("]"));
+    assert_eq!(request, Some(Request::Incident(newest.to_owned())));
+    let model = read(model, newest);
+    assert_eq!(model.opened.as_ref().unwrap().moment, 0);
+    // There is no newer one.
+    let (model, _) = press(model, &vec![KeyCode::Char('}'); leaps + 2]);
+    assert_eq!(model.opened.as_ref().unwrap().moment, moments - 1);
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! What the agent cannot do at present, and what to do about it.
+
+use node_pressure_state::{Degradation, State};
+use ratatui::text::Line;
+
+use crate::text::{fit, wrap};
+use crate::view::look::Look;
+
+/// Returns the degradations, and what is wrong with the configuration.
+fn all(state: &State) -> Vec<Degradation> {
+    let configuration = &state.agent.configuration;
+    let refused = configuration.refused.as_ref().map(|reason| Degradation {
+        capability: "configuration".to_owned(),
+        sentence: format!("{reason}; the configuration before it stays in force"),
+        mend: Some("correct the file; check-config lists all its errors".to_owned()),
+    });
+    let restart = (!configuration.restart_needed.is_empty()).then(|| Degradation {
+        capability: "restart".to_owned(),
+        sentence: format!("{} changed, and needs a restart", configuration.restart_needed.join(", ")),
+        mend: Some("restart the agent".to_owned()),
+    });
+    state.degradations.iter().cloned().chain(refused).chain(restart).collect()
+}
+
+/// Returns one line, if anything is missing.
+pub fn line(state: &State, look: Look, columns: usize) -> Option<Line<'static>> {
+    let all = all(state);
+    let first = all.first()?;
+    let more = match all.len() {
+        1 => String::new(),
+        count => format!(" (d: all {count})"),
+    };
+    let text = format!("missing{more}: {}: {}", first.capability, first.sentence);
+    Some(Line::styled(fit(&text, columns), look.warning()))
+}
+
+/// Returns the pane as a page of its own.
+pub fn page(state: &State, look: Look, columns: usize) -> Vec<Line<'static>> {
+    let mut lines = pane(state, look, columns);
+    lines.push(Line::styled("any key closes this", look.faint()));
+    lines
+}
+
+/// Returns everything that is missing, with what to do.
+pub fn pane(state: &State, look: Look, columns: usize) -> Vec<Line<'static>> {
+    let all = all(state);
+    let mut lines = vec![look.title("missing", columns)];
+    if all.is_empty() {
+        lines.push(Line::raw("nothing"));
+    }
+    for Degradation { capability, sentence, mend } in all {
+        let said = wrap(&format!("{capability}: {sentence}"), columns);
+        lines.extend(said.into_iter().map(|line| Line::styled(line, look.warning())));
+        let mend = mend.map(|mend| wrap(&format!("What to do: {mend}"), columns.saturating_sub(2)));
+        lines.extend(mend.into_iter().flatten().map(|line| Line::raw(format!("  {line}"))));
+    }
+    lines
+}
