@@ -40,12 +40,19 @@ pub struct Audits {
     drifted: usize,
     /// Workloads whose drift was reported.
     reported: HashSet<CgroupId>,
+    /// The agent does not set its own score.
+    leaves_own_score: bool,
 }
 
 impl Audits {
     /// Returns audits that note each replaced value in this record.
     pub fn recorded_in(record: ScoreRecord) -> Self {
         Self { auditor: Auditor::default().recorded_in(record), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn leaving_own_score(self, leaves_own_score: bool) -> Self {
+        Self { leaves_own_score, ..self }
     }
 
     /// Restores the values from before the agent. The loop sets values only in enforce mode.
@@ -72,7 +79,8 @@ impl Audits {
     ) -> (Option<OwnScore>, Option<Audit>) {
         self.due.add(sensors.workloads.take_appeared());
         let has_begun = self.begin_if_due(sensors.workloads.tree(), &config.proc_root, now);
-        let own_score = has_begun.then(|| self_protection::keep_own_score(&config.proc_root));
+        let own_score =
+            (has_begun && !self.leaves_own_score).then(|| self_protection::keep_own_score(&config.proc_root));
         let Some(sample) = sensors.memory.sample().filter(|_| self.is_busy()) else { return (own_score, None) };
         let rules = Rules {
             proc_root: &config.proc_root,

@@ -161,12 +161,15 @@ async fn begin(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> 
 
 /// Returns the address of this machine at which the agent of a configuration file, or of the defaults, can be reached.
 pub fn address_of(config: Option<&PathBuf>) -> Result<SocketAddr, CommandError> {
-    let listen = match config {
-        Some(file) => input::load(file)?.1.config.listen,
-        None => MonitorConfig::default().listen,
-    };
+    let config = config.map(|file| Ok::<_, CommandError>(input::load(file)?.1.config)).transpose()?;
+    Ok(address_on_this_machine(&config.unwrap_or_default()))
+}
+
+/// Returns the address of this machine at which the agent can be reached.
+pub fn address_on_this_machine(config: &MonitorConfig) -> SocketAddr {
+    let listen = config.listen;
     let is_of_all = listen.ip().is_unspecified();
-    Ok(if is_of_all { SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listen.port()) } else { listen })
+    if is_of_all { SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listen.port()) } else { listen }
 }
 
 fn late(limit: Duration) -> Refusal {

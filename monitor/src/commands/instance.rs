@@ -52,6 +52,12 @@ impl InstanceLock {
         write_pid(&mut file).map_err(unusable)?;
         Ok(Self { _file: file })
     }
+
+    /// Returns whether a process holds the lock at `path`.
+    pub fn is_held(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    }
 }
 
 #[cfg(test)]
@@ -65,7 +71,9 @@ mod tests {
         let first = InstanceLock::take(&path).unwrap();
         let error = InstanceLock::take(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        assert!(InstanceLock::is_held(&path));
         drop(first);
+        assert!(!InstanceLock::is_held(&path) && !InstanceLock::is_held(Path::new("/nonexistent/lock")));
         InstanceLock::take(&path).unwrap();
     }
 

@@ -1,11 +1,14 @@
 //! `node-pressure-monitor run`.
 
+mod for_top;
 mod options;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use super::input::CommandError;
+use super::instance::InstanceLock;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
@@ -37,9 +40,8 @@ use crate::units::{Bytes, Monotonic};
 use crate::workloads::{PodsFile, WorkloadTree};
 use anyhow::Context as _;
 
-use super::input::CommandError;
-use super::instance::InstanceLock;
-
+use self::for_top::ForTop;
+pub use self::for_top::{LOG_FOR_TOP, TOKEN_FOR_TOP};
 pub use self::options::Options;
 use self::options::{configuration, interpreted};
 
@@ -48,6 +50,7 @@ const ASSUMED_RATE: Bytes = Bytes(6 << 30);
 
 /// Runs the agent until a signal stops it.
 pub fn run(options: &Options) -> Result<(), CommandError> {
+    options.for_top.end_with_parent()?;
     let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)
         .map_err(|errors| CommandError::Usage(format!("the configuration is wrong; nothing was started\n{errors}")))?;
     let format = options.log_format.unwrap_or_else(LogFormat::for_stderr);
@@ -67,9 +70,11 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
-    let served = runtime.block_on(serve((config, pool), access, private, file, format.is_for_people(), log));
+    let is_text = format.is_for_people();
+    let served = runtime.block_on(serve(&options.for_top, (config, pool), access, private, file, is_text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
+    options.for_top.clean_up();
     Ok(served?)
 }
 
@@ -172,6 +177,7 @@ pub(super) const SWAP_ON: &str =
     "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory";
 
 async fn serve(
+    for_top: &ForTop,
     (config, pool): (MonitorConfig, PoolChoice),
     access: Option<Access>,
     private: Option<String>,
@@ -179,7 +185,10 @@ async fn serve(
     text: bool,
     log: logging::Writer,
 ) -> anyhow::Result<()> {
-    let listener = http::bind(config.listen).await?;
+    let listener = match for_top.listener()? {
+        Some(listener) => listener,
+        None => http::bind(config.listen).await?,
+    };
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(anyhow::Error::msg)?;
     let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
@@ -228,7 +237,9 @@ async fn serve(
         degradations.push(format!("memory.reclaim: {reason}"));
         ReclaimFirst::Off
     });
-    degradations.extend(self_protection::apply(&config.proc_root));
+    if !for_top.is_given() {
+        degradations.extend(self_protection::apply(&config.proc_root));
+    }
     if config.mode == Mode::Enforce {
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
     }
@@ -276,7 +287,7 @@ async fn serve(
     let parts = SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform };
     let sensors = Sensors::new(&config, parts);
     let mut actions = Actions::new(evictor, queue, reclaim, runtime, cluster);
-    actions.audits = Audits::recorded_in(ScoreRecord::beside(&config.lock_file));
+    actions.audits = Audits::recorded_in(ScoreRecord::beside(&config.lock_file)).leaving_own_score(for_top.is_given());
     let node_name = actions.cluster.is_there().then(|| actions.cluster.view().node_name);
     let reporter = Reporter::new(Outlets { metrics, health, publications, log }, recorder, node_name);
     let mut agent = Agent::new(config, sensors, actions, reporter, (kept, remembered), reload);

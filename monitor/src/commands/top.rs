@@ -1,25 +1,31 @@
-//! `node-pressure-monitor top`: the state of a node, live in a terminal. It shows what an agent serves, and measures nothing.
+//! `node-pressure-monitor top`: the state of a node, live in a terminal. It shows what an agent serves. Where no agent runs, it starts one that
+//! only observes, and ends it with the view.
+
+mod feed;
+mod own_agent;
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use node_pressure_top::{Event, Link, Model, Request, terminal};
+use node_pressure_top::{Measured, Model, terminal};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
-use super::agent_client::{Agent, Refusal, address_of, token_of};
+use self::feed::{Feed, Signals, last_words};
+use self::own_agent::OwnAgent;
+use super::agent_client::{Agent, address_on_this_machine, token_of};
 use super::input::{self, CommandError};
+use super::instance::InstanceLock;
 use super::output;
+use crate::config::MonitorConfig;
 
 /// Options of `top`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// URL of the agent; default: http at the address of --config, or http://127.0.0.1:9946
+    /// URL of the agent; default: http at the address of --config, or http://127.0.0.1:9946. Without an agent there, top measures itself
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<String>,
     /// Configuration file of the agent, which names its address and certificate (metrics)
@@ -28,6 +34,9 @@ pub struct Options {
     /// File with the token that metrics.bearerToken asks for
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Measure this node without asking an agent; --config gives the thresholds
+    #[arg(long, conflicts_with_all = ["url", "token_file"])]
+    no_agent: bool,
     #[command(flatten)]
     screen: ScreenOptions,
 }
@@ -49,48 +58,96 @@ pub(super) struct ScreenOptions {
 const HELP: &str = "The view is renewed once a second from the agent's stream (/api/v1/watch). Keys: ? shows them all, q ends. With the variable NO_COLOR set it \
 has no colour. While it runs, the agent measures the ranking once a second; without it the agent does not.
 
+Where no agent runs, and no --url names one, top measures this node itself: it starts an agent that only observes, and ends it with the view. \
+That agent evicts nothing, asks no API server, serves only this view, and keeps its files in a temporary directory that is removed. It needs root \
+to measure everything.
+
 On a cluster, kubectl node-pressure top NODE shows the agent of a node through kubectl port-forward.
 
 Exit status: 0 ended by the user, or printed; 1 the agent cannot be asked with --once, or the terminal cannot be used; 2 wrong usage, or a \
 file that cannot be read.";
 
+/// How long an agent on this machine may take to accept a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
+/// The changes of figures are known from the second sample on.
+const SECOND_SAMPLE: Duration = Duration::from_secs(2);
+
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let token = token_of(options.token_file.as_ref())?;
-    let agent = match (&options.url, &options.config) {
-        (Some(url), _) => Agent::of_url(url, token)?,
-        (None, config) => {
-            let address = address_of(config.as_ref())?;
-            let loaded = config.as_ref().map(|file| input::load(file)).transpose()?;
-            match loaded.and_then(|(_, loaded)| loaded.config.serving.tls) {
-                Some(files) => Agent::pinned(&address.to_string(), token, &files.certificate)?,
-                None => Agent::new(&address.to_string(), token),
-            }
-        }
+    if let Some(url) = &options.url {
+        return show(&options.screen, Agent::of_url(url, token)?, input::event_loop()?);
+    }
+    let config = options.config.as_ref().map(|file| Ok::<_, CommandError>(input::load(file)?.1.config)).transpose()?;
+    let config = config.unwrap_or_default();
+    let address = address_on_this_machine(&config);
+    if options.no_agent || !runs(&config, address) {
+        check(&options.screen)?;
+        let own = OwnAgent::start(options.config.as_deref())?;
+        let source = Source { agent: own.agent.clone(), log: Some(own.log()), measured: measured_by_top() };
+        return view(&options.screen, source, input::event_loop()?);
+    }
+    let agent = match &config.serving.tls {
+        Some(files) => Agent::pinned(&address.to_string(), token, &files.certificate)?,
+        None => Agent::new(&address.to_string(), token),
     };
     show(&options.screen, agent, input::event_loop()?)
 }
 
+/// Whether an agent runs on this machine: it accepts connections, or holds its lock file.
+fn runs(config: &MonitorConfig, address: SocketAddr) -> bool {
+    let accepts = match TcpStream::connect_timeout(&address, CONNECT_TIME) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::ConnectionRefused,
+    };
+    accepts || InstanceLock::is_held(&config.lock_file)
+}
+
+fn measured_by_top() -> Measured {
+    let missing = (!rustix::process::geteuid().is_root()).then(|| {
+        "not root: eBPF programs, the kernel's log and other users' workloads cannot be read; run top as root to measure everything"
+            .to_owned()
+    });
+    Measured::ByTop { missing }
+}
+
+/// What the view shows.
+struct Source {
+    agent: Agent,
+    /// The log of the agent, if this process has started it.
+    log: Option<PathBuf>,
+    measured: Measured,
+}
+
 /// Shows an agent until the user ends the view. `runtime` may drive what connects to the agent.
 pub(super) fn show(options: &ScreenOptions, agent: Agent, runtime: Runtime) -> Result<(), CommandError> {
+    check(options)?;
+    view(options, Source { agent, log: None, measured: Measured::ByAgent }, runtime)
+}
+
+/// Refuses a live view without a terminal.
+fn check(options: &ScreenOptions) -> Result<(), CommandError> {
+    if options.once || std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(CommandError::Usage("top: this is no terminal; print one screen with --once".to_owned()))
+}
+
+fn view(options: &ScreenOptions, source: Source, runtime: Runtime) -> Result<(), CommandError> {
     if options.once {
-        return runtime.block_on(print(options, &agent));
+        return runtime.block_on(print(options, source));
     }
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err(CommandError::Usage("top: this is no terminal; print one screen with --once".to_owned()));
-    }
+    let Source { agent, log, measured } = source;
     let (events, of_agent) = std::sync::mpsc::channel();
     let (requests, asked) = tokio::sync::mpsc::unbounded_channel();
-    let ends = {
-        let _context = runtime.enter();
-        [SignalKind::terminate(), SignalKind::hangup()].map(signal)
-    };
-    let [terminate, hangup] = ends;
     let unusable = |error: std::io::Error| CommandError::Wrong(format!("top: {error}"));
-    let feed =
-        Feed { agent, events, asked, terminate: terminate.map_err(unusable)?, hangup: hangup.map_err(unusable)? };
+    let signals = {
+        let _context = runtime.enter();
+        Signals::handle().map_err(unusable)?
+    };
+    let feed = Feed { agent, log, events, asked, signals };
     let thread = std::thread::Builder::new().name("agent".to_owned());
     thread.spawn(move || runtime.block_on(feed.run())).map_err(unusable)?;
-    let model = Model { has_colour: has_colour(), ..Model::default() };
+    let model = Model { has_colour: has_colour(), measured, ..Model::default() };
     // The feed has ended if nobody receives the request, and then the view ends, too.
     terminal::run(model, &of_agent, |request| drop(requests.send(request))).map_err(unusable)
 }
@@ -101,125 +158,20 @@ fn has_colour() -> bool {
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn print(options: &ScreenOptions, agent: &Agent) -> Result<(), CommandError> {
-    let json = agent.get("/api/v1/state").await.map_err(|refusal| CommandError::Wrong(format!("top: {refusal}")))?;
-    let state = node_pressure_top::state(&json)
-        .map_err(|error| CommandError::Wrong(format!("top: the agent's document cannot be read: {error}")))?;
-    let screen = node_pressure_top::once(state, options.width, options.height);
-    output::answer(|out| out.write_all(screen.as_bytes())).map_err(CommandError::Output)
-}
-
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// While all streams are taken the document is read once a second, and the stream is tried again after this many.
-const POLLS: usize = 30;
-
-/// Brings what the agent tells to the view.
-struct Feed {
-    agent: Agent,
-    events: Sender<Event>,
-    asked: UnboundedReceiver<Request>,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-/// The view has ended.
-struct Ended;
-
-impl Feed {
-    async fn run(self) {
-        let Self { agent, events, mut asked, mut terminate, mut hangup } = self;
-        tokio::select! {
-            Ended = follow(&agent, &events) => {}
-            Ended = answer(&agent, &events, &mut asked) => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-        let _ended_already = events.send(Event::End);
-    }
-}
-
-/// Follows the agent's stream, again and again.
-async fn follow(agent: &Agent, events: &Sender<Event>) -> Ended {
-    let mut pause = SHORTEST_PAUSE;
-    loop {
-        let refusal = match stream(agent, events).await {
-            Ok(ended) => return ended,
-            Err((refusal, has_told)) => {
-                if has_told {
-                    pause = SHORTEST_PAUSE;
-                }
-                refusal
-            }
-        };
-        let is_over = match refusal {
-            Refusal::Busy => poll(agent, events).await.is_err(),
-            Refusal::Other(reason) => {
-                let is_over = events.send(Event::Link(Link::Lost(reason))).is_err();
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-                is_over
-            }
-        };
-        if is_over {
-            return Ended;
-        }
-    }
-}
-
-/// Shows the documents of one stream. Returns why it ended, and whether it had told anything.
-async fn stream(agent: &Agent, events: &Sender<Event>) -> Result<Ended, (Refusal, bool)> {
-    let mut documents = agent.watch().await.map_err(|refusal| (refusal, false))?;
-    let mut has_told = false;
-    loop {
-        let json = match documents.next().await {
-            Ok(Some(json)) => json,
-            // The agent ends each stream after ten minutes.
-            Ok(None) if has_told => return Err((Refusal::Busy, true)),
-            Ok(None) => return Err((Refusal::Other("the agent has ended the stream".to_owned()), false)),
-            Err(refusal) => return Err((refusal, has_told)),
-        };
-        if !has_told && events.send(Event::Link(Link::Streaming)).is_err() || tell(&json, events).is_err() {
-            return Ok(Ended);
-        }
-        has_told = true;
-    }
-}
-
-/// Reads the document once a second for a while.
-async fn poll(agent: &Agent, events: &Sender<Event>) -> Result<(), Ended> {
-    for _ in 0..POLLS {
-        match agent.get("/api/v1/state").await {
-            Ok(json) => {
-                events.send(Event::Link(Link::Polling)).map_err(|_| Ended)?;
-                tell(&json, events)?;
-            }
-            Err(Refusal::Busy) => {}
-            Err(Refusal::Other(reason)) => {
-                return events.send(Event::Link(Link::Lost(reason))).map_err(|_| Ended);
-            }
-        }
-        sleep(SHORTEST_PAUSE).await;
-    }
-    Ok(())
-}
-
-fn tell(json: &[u8], events: &Sender<Event>) -> Result<(), Ended> {
-    let event = match node_pressure_top::state(json) {
-        Ok(state) => Event::Document(Box::new(state)),
-        Err(error) => Event::Link(Link::Lost(format!("the agent's document cannot be read: {error}"))),
+async fn print(options: &ScreenOptions, source: Source) -> Result<(), CommandError> {
+    let Source { agent, log, measured } = source;
+    let wrong = |reason: String| CommandError::Wrong(format!("top: {reason}"));
+    let get = async || {
+        let read = agent.get("/api/v1/state").await;
+        read.map_err(|refusal| wrong(log.as_deref().and_then(last_words).unwrap_or_else(|| refusal.to_string())))
     };
-    events.send(event).map_err(|_| Ended)
-}
-
-/// Reads the incidents that the user opens.
-async fn answer(agent: &Agent, events: &Sender<Event>, asked: &mut UnboundedReceiver<Request>) -> Ended {
-    while let Some(Request::Incident(id)) = asked.recv().await {
-        let read = agent.get(&format!("/incidents/{id}")).await.map_err(|refusal| refusal.to_string());
-        let record = read.and_then(|json| node_pressure_top::incident(&json).map_err(|error| error.to_string()));
-        if events.send(Event::Incident { id, record: record.map(Box::new) }).is_err() {
-            return Ended;
-        }
+    let mut json = get().await?;
+    if measured != Measured::ByAgent {
+        sleep(SECOND_SAMPLE).await;
+        json = get().await?;
     }
-    Ended
+    let state = node_pressure_top::state(&json)
+        .map_err(|error| wrong(format!("the agent's document cannot be read: {error}")))?;
+    let screen = node_pressure_top::once(state, measured, options.width, options.height);
+    output::answer(|out| out.write_all(screen.as_bytes())).map_err(CommandError::Output)
 }

@@ -18,7 +18,10 @@ struct Screen;
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A second restoration would move the cursor back, over the message of the panic.
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
     }
 }
 

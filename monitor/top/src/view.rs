@@ -20,7 +20,7 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::model::{Model, Page};
+use crate::model::{Measured, Model, Page};
 use crate::text::{is_hostile, width as width_of};
 use crate::update::{Event, update};
 use look::Look;
@@ -34,8 +34,8 @@ const TITLES: u16 = 32;
 
 /// Returns one screen of the document as text, without blanks at the ends of lines.
 #[must_use]
-pub fn once(state: State, width: u16, height: u16) -> String {
-    let (model, _) = update(Model::default(), Event::Document(Box::new(state)));
+pub fn once(state: State, measured: Measured, width: u16, height: u16) -> String {
+    let (model, _) = update(Model { measured, ..Model::default() }, Event::Document(Box::new(state)));
     screen(&model, width, height)
 }
 

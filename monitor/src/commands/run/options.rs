@@ -7,6 +7,8 @@ use crate::config::{ConfigErrors, FileKind, Fingerprint, Loaded, Mode, MonitorCo
 use crate::report::logging::LogFormat;
 use crate::sensors::counter_error::CounterError;
 
+use super::for_top::ForTop;
+
 /// Options of `run`. Each overrides the file.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
@@ -36,6 +38,8 @@ pub struct Options {
     /// File that is locked while the agent runs, so that a second agent is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) for_top: ForTop,
 }
 
 /// Returns the wanted configuration, and the fingerprint of its file.
@@ -85,4 +89,5 @@ fn override_fields(config: &mut MonitorConfig, options: &Options, error: Option<
     if let Some(node_name) = &options.node_name {
         config.kubernetes.node_name = Some(node_name.clone());
     }
+    options.for_top.override_fields(config);
 }

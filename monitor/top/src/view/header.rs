@@ -44,7 +44,7 @@ fn node(model: &Model, state: &State) -> String {
     let agent = &state.agent;
     let measured = match model.measured {
         Measured::ByAgent => None,
-        Measured::ByTop { .. } => Some("measured by top itself: no agent runs".to_owned()),
+        Measured::ByTop { .. } => Some("measured by top itself, without an agent".to_owned()),
     };
     let pool = agent.pool.as_ref().filter(|pool| !pool.is_empty()).map(|pool| format!("pool {pool}"));
     let uptime = agent.uptime_seconds.filter(|_| measured.is_none()).map(|seconds| format!("up {}", period(seconds)));

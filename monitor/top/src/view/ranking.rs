@@ -8,7 +8,7 @@ use crate::text::{amount, fit, fit_right, period, rate, width};
 use crate::view::look::Look;
 
 const PLACE: usize = 4;
-const MEMORY: usize = 9;
+const MEMORY: usize = 10;
 const CHANGE: usize = 11;
 const STALLS: usize = 7;
 /// Columns of everything but the name and the reason. A blank follows each column, a mark comes before the first.

@@ -58,7 +58,7 @@ fn paused(model: &Model) -> Option<String> {
 pub fn waiting(model: &Model, look: Look, columns: usize) -> Vec<Line<'static>> {
     let mut texts = Vec::new();
     if let Measured::ByTop { missing } = &model.measured {
-        texts.push("no agent runs: top starts to measure this node itself".to_owned());
+        texts.push("top starts to measure this node itself, without an agent".to_owned());
         texts.extend(missing.clone());
     }
     texts.push(match &model.link {
