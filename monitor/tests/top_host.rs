@@ -102,6 +102,21 @@ impl Live {
         self.shows(|screen| screen.alternate_screen() && screen.contents().contains(text));
     }
 
+    /// Changes the size of the terminal, as a user does who enlarges a window.
+    fn resize(&mut self, rows: u16, columns: u16) {
+        let script = self.script.id().to_string();
+        let is_child =
+            |stat: &str| stat.rsplit(") ").next().is_some_and(|rest| rest.split(' ').nth(1) == Some(&script));
+        let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        let mut children =
+            processes.filter(|path| std::fs::read_to_string(path.join("stat")).is_ok_and(|it| is_child(&it)));
+        let terminal = std::fs::read_link(children.next().unwrap().join("fd/0")).unwrap();
+        let mut stty = Command::new("stty");
+        stty.arg("-F").arg(terminal).args(["rows", &rows.to_string(), "cols", &columns.to_string()]);
+        assert!(stty.status().unwrap().success());
+        self.terminal.screen_mut().set_size(rows, columns);
+    }
+
     /// Waits until the view has ended and the terminal is as before.
     fn ends(mut self) -> ExitStatus {
         self.shows(|screen| !screen.alternate_screen() && !screen.hide_cursor());
@@ -120,7 +135,15 @@ fn the_live_view_shows_the_agent_and_ends_by_a_key() {
     });
     live.press("?");
     live.shows_text("filter by");
-    live.press("?q");
+    live.press("?");
+    live.resize(50, 160);
+    live.shows_text("pressure (PSI)");
+    live.resize(8, 30);
+    live.shows(|screen| {
+        let text = screen.contents();
+        text.contains("memory.available") && !text.contains("pressure (PSI)") && !text.contains("pid.available")
+    });
+    live.press("q");
     assert!(live.ends().success());
 }
 
@@ -185,6 +208,7 @@ fn a_configuration_whose_agent_does_not_run_gives_the_thresholds() {
     let out = top();
     let why = String::from_utf8(out.stderr).unwrap();
     assert!(out.status.code() == Some(1) && why.contains(&address.to_string()), "{why}");
+    assert!(why.contains("its lock file is held") && why.contains("--no-agent"), "{why}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use node_pressure_top::{Measured, Model, terminal};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use self::feed::{Feed, Signals, last_words};
+use self::feed::{Feed, Origin, Signals};
 use self::own_agent::OwnAgent;
 use super::agent_client::{Agent, address_on_this_machine, token_of};
 use super::input::{self, CommandError};
@@ -80,26 +80,30 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let config = options.config.as_ref().map(|file| Ok::<_, CommandError>(input::load(file)?.1.config)).transpose()?;
     let config = config.unwrap_or_default();
     let address = address_on_this_machine(&config);
-    if options.no_agent || !runs(&config, address) {
+    let origin = if options.no_agent { None } else { running(&config, address) };
+    let Some(origin) = origin else {
         check(&options.screen)?;
         let own = OwnAgent::start(options.config.as_deref())?;
-        let source = Source { agent: own.agent.clone(), log: Some(own.log()), measured: measured_by_top() };
+        let source = Source { agent: own.agent.clone(), origin: Origin::Own(own.log()), measured: measured_by_top() };
         return view(&options.screen, source, input::event_loop()?);
-    }
+    };
     let agent = match &config.serving.tls {
         Some(files) => Agent::pinned(&address.to_string(), token, &files.certificate)?,
         None => Agent::new(&address.to_string(), token),
     };
-    show(&options.screen, agent, input::event_loop()?)
+    check(&options.screen)?;
+    view(&options.screen, Source { agent, origin, measured: Measured::ByAgent }, input::event_loop()?)
 }
 
-/// Whether an agent runs on this machine: it accepts connections, or holds its lock file.
-fn runs(config: &MonitorConfig, address: SocketAddr) -> bool {
-    let accepts = match TcpStream::connect_timeout(&address, CONNECT_TIME) {
-        Ok(_) => true,
-        Err(error) => error.kind() != std::io::ErrorKind::ConnectionRefused,
-    };
-    accepts || InstanceLock::is_held(&config.lock_file)
+/// Returns `None` if no agent runs on this machine: it neither accepts connections nor holds its lock file.
+fn running(config: &MonitorConfig, address: SocketAddr) -> Option<Origin> {
+    let is_refused = TcpStream::connect_timeout(&address, CONNECT_TIME)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+    match (is_refused, InstanceLock::is_held(&config.lock_file)) {
+        (false, _) => Some(Origin::Running),
+        (true, true) => Some(Origin::Silent),
+        (true, false) => None,
+    }
 }
 
 fn measured_by_top() -> Measured {
@@ -113,15 +117,14 @@ fn measured_by_top() -> Measured {
 /// What the view shows.
 struct Source {
     agent: Agent,
-    /// The log of the agent, if this process has started it.
-    log: Option<PathBuf>,
+    origin: Origin,
     measured: Measured,
 }
 
 /// Shows an agent until the user ends the view. `runtime` may drive what connects to the agent.
 pub(super) fn show(options: &ScreenOptions, agent: Agent, runtime: Runtime) -> Result<(), CommandError> {
     check(options)?;
-    view(options, Source { agent, log: None, measured: Measured::ByAgent }, runtime)
+    view(options, Source { agent, origin: Origin::Running, measured: Measured::ByAgent }, runtime)
 }
 
 /// Refuses a live view without a terminal.
@@ -136,7 +139,7 @@ fn view(options: &ScreenOptions, source: Source, runtime: Runtime) -> Result<(),
     if options.once {
         return runtime.block_on(print(options, source));
     }
-    let Source { agent, log, measured } = source;
+    let Source { agent, origin, measured } = source;
     let (events, of_agent) = std::sync::mpsc::channel();
     let (requests, asked) = tokio::sync::mpsc::unbounded_channel();
     let unusable = |error: std::io::Error| CommandError::Wrong(format!("top: {error}"));
@@ -144,7 +147,7 @@ fn view(options: &ScreenOptions, source: Source, runtime: Runtime) -> Result<(),
         let _context = runtime.enter();
         Signals::handle().map_err(unusable)?
     };
-    let feed = Feed { agent, log, events, asked, signals };
+    let feed = Feed { agent, origin, events, asked, signals };
     let thread = std::thread::Builder::new().name("agent".to_owned());
     thread.spawn(move || runtime.block_on(feed.run())).map_err(unusable)?;
     let model = Model { has_colour: has_colour(), measured, ..Model::default() };
@@ -159,11 +162,11 @@ fn has_colour() -> bool {
 }
 
 async fn print(options: &ScreenOptions, source: Source) -> Result<(), CommandError> {
-    let Source { agent, log, measured } = source;
+    let Source { agent, origin, measured } = source;
     let wrong = |reason: String| CommandError::Wrong(format!("top: {reason}"));
     let get = async || {
         let read = agent.get("/api/v1/state").await;
-        read.map_err(|refusal| wrong(log.as_deref().and_then(last_words).unwrap_or_else(|| refusal.to_string())))
+        read.map_err(|refusal| wrong(origin.explain(refusal.to_string())))
     };
     let mut json = get().await?;
     if measured != Measured::ByAgent {

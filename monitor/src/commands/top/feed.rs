@@ -16,11 +16,40 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// While all streams are taken the document is read once a second, and the stream is tried again after this many.
 const POLLS: usize = 30;
 
+/// Where the agent comes from.
+pub enum Origin {
+    /// It ran before the view.
+    Running,
+    /// Its lock file is held, but it did not accept a connection when the view began.
+    Silent,
+    /// This process has started it. This is its log.
+    Own(PathBuf),
+}
+
+impl Origin {
+    /// Adds to the reason for which the agent does not answer.
+    pub fn explain(&self, reason: String) -> String {
+        match self {
+            Self::Running => reason,
+            Self::Silent => format!(
+                "{reason}; an agent runs, because its lock file is held: name its address by --config or --url, or measure without it by --no-agent"
+            ),
+            Self::Own(log) => last_words(log).unwrap_or(reason),
+        }
+    }
+}
+
+/// Returns why an agent has ended, from its log: the lines that are no log records.
+fn last_words(log: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(log).ok()?;
+    let words: Vec<&str> = text.lines().filter(|line| !line.starts_with('{')).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
 /// Brings what the agent tells to the view, answers what the view asks, and ends it on a signal.
 pub struct Feed {
     pub agent: Agent,
-    /// The log of the agent, if this process has started it.
-    pub log: Option<PathBuf>,
+    pub origin: Origin,
     pub events: Sender<Event>,
     pub asked: UnboundedReceiver<Request>,
     pub signals: Signals,
@@ -53,9 +82,9 @@ struct Ended;
 
 impl Feed {
     pub async fn run(self) {
-        let Self { agent, log, events, mut asked, mut signals } = self;
+        let Self { agent, origin, events, mut asked, mut signals } = self;
         tokio::select! {
-            Ended = follow(&agent, log.as_deref(), &events) => {}
+            Ended = follow(&agent, &origin, &events) => {}
             Ended = answer(&agent, &events, &mut asked) => {}
             () = signals.received() => {}
         }
@@ -64,7 +93,7 @@ impl Feed {
 }
 
 /// Follows the agent's stream, again and again.
-async fn follow(agent: &Agent, log: Option<&Path>, events: &Sender<Event>) -> Ended {
+async fn follow(agent: &Agent, origin: &Origin, events: &Sender<Event>) -> Ended {
     let mut pause = SHORTEST_PAUSE;
     loop {
         let refusal = match stream(agent, events).await {
@@ -79,7 +108,7 @@ async fn follow(agent: &Agent, log: Option<&Path>, events: &Sender<Event>) -> En
         let is_over = match refusal {
             Refusal::Busy => poll(agent, events).await.is_err(),
             Refusal::Other(reason) => {
-                let reason = log.and_then(last_words).unwrap_or(reason);
+                let reason = origin.explain(reason);
                 let is_over = events.send(Event::Link(Link::Lost(reason))).is_err();
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -147,11 +176,4 @@ async fn answer(agent: &Agent, events: &Sender<Event>, asked: &mut UnboundedRece
         }
     }
     Ended
-}
-
-/// Returns why an agent has ended, from its log: the lines that are no log records.
-pub fn last_words(log: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(log).ok()?;
-    let words: Vec<&str> = text.lines().filter(|line| !line.starts_with('{')).collect();
-    (!words.is_empty()).then(|| words.join("; "))
 }
