@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use node_pressure_top::{Model, screen};
+use node_pressure_top::{Event, Link, Measured, Model, screen, update};
 
 mod scenes;
 
@@ -45,6 +45,42 @@ fn the_document_shows_a_committed_screen() {
         std::fs::write(&path, &text).unwrap();
     } else {
         assert_eq!(&text[begin..end], screen, "{}: see the top of this file", path.display());
+    }
+}
+
+/// Returns the model of `near` after these keys.
+fn after(keys: &str) -> Model {
+    scenes::press(scenes::shown(scenes::document("near")), &scenes::typed(keys)).0
+}
+
+#[test]
+fn what_differs_from_the_plain_present_is_said() {
+    let lost = Event::Link(Link::Lost("127.0.0.1:9946: Connection refused".to_owned()));
+    let waiting = Model { measured: Measured::ByTop { missing: Some("not root".to_owned()) }, ..Model::default() };
+    let measured = Model { measured: waiting.measured.clone(), ..after("") };
+    for (model, said) in [
+        (update(after(""), lost.clone()).0, "no connection: 127.0.0.1:9946: Connection refused"),
+        (update(Model::default(), lost).0, "no connection: 127.0.0.1:9946: Connection refused"),
+        (Model::default(), "waiting for the first document"),
+        (waiting.clone(), "top starts to measure this node itself"),
+        (waiting, "not root"),
+        (measured.clone(), "worker-1  measured by top itself, without an agent"),
+        (measured, "not root"),
+        (after("["), "paused at 1 of 1 recorded states, 0.4 s ago"),
+        (after("/etl"), "filter by name: etl_"),
+        (after("/etl\n"), "1 with \"etl\""),
+        (after("/none\n"), "no name has this in it"),
+        (after("w12"), "what if the threshold were: 12_"),
+        (after("w12Mj\n"), "write for example 500Mi or 10%"),
+        (after("w1Gi\n"), "what if: memory.available<1Gi is met now; batch/report-5d4f8c-x7k2p would be evicted"),
+        (after("ss"), "change▼"),
+        (after("i"), ">03-14 09:24:12Z batch/report"),
+        (after("i\n"), "20260314-092412-evict-3 is being read"),
+    ] {
+        let screen = screen(&model, 80, 24);
+        let text = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&said), "{said:?} is not in:\n{screen}");
     }
 }
 
