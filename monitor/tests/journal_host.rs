@@ -28,7 +28,8 @@ until [ -S /run/systemd/journal/stdout ]; do
     tries=$((tries + 1)); [ $tries -lt 200 ] || exit 8
     sleep 0.05
 done
-systemd-cat --identifier=started-by-a-unit "$@" & agent=$!
+# As systemd starts a unit: it sets JOURNAL_STREAM too.
+systemd-cat --identifier=started-by-a-unit sh -c 'JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$@"' sh "$@" & agent=$!
 tries=0
 until journalctl -q --no-pager EVENT=ready | grep -q . &&
     journalctl -q --no-pager EVENT=eviction + EVENT=candidates_exhausted | grep -q .; do

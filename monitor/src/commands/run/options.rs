@@ -23,7 +23,7 @@ pub struct Options {
     /// Whether to evict: observe only reports what enforce would do
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Log format; default: text on a terminal, one JSON object a line otherwise
+    /// Log format; default: for people on a terminal, for the journal where stderr leads there, one JSON object a line otherwise
     #[arg(long, value_enum)]
     pub(super) log_format: Option<LogFormat>,
     /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
