@@ -1,6 +1,6 @@
 //! The agent writes to a real systemd-journald, which runs in a mount namespace of its own, and journalctl finds the entries.
 
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
 use std::io::Write as _;
