@@ -117,16 +117,16 @@ impl<'r> Record<'r> {
         self.0.get(name).and_then(Value::as_u64).map(Bytes)
     }
 
-    /// What happened. Of an incident that is its summary; of a missing capability, its name and the reason.
+    /// What happened. Of a missing capability that is its name and the reason.
     fn what(&self) -> String {
         let message = self.text("message").unwrap_or("?");
-        match (self.text("event"), self.text("summary"), self.text("capability")) {
-            (Some("incident"), Some(summary), _) => summary.to_owned(),
-            (Some("degraded"), _, Some(capability)) => match self.text("reason") {
+        match (self.text("event"), self.text("capability"), self.text("mode")) {
+            (Some("degraded"), Some(capability), _) => match self.text("reason") {
                 Some(reason) => format!("{capability}: {reason}; {message}"),
                 None => format!("{capability}: {message}"),
             },
-            (Some("restored"), _, Some(capability)) => format!("{message}: {capability}"),
+            (Some("restored"), Some(capability), _) => format!("{message}: {capability}"),
+            (Some("started"), _, Some(mode)) => format!("{message} in {mode} mode"),
             _ => message.to_owned(),
         }
     }
@@ -154,6 +154,9 @@ impl<'r> Record<'r> {
         put(self.bytes("frees_bytes").map(|bytes| format!("{bytes} freed")));
         put(self.bytes("freed_bytes").map(|bytes| format!("{bytes} freed")));
         put(self.number("took_ms").or_else(|| self.number("duration_ms")).map(|ms| format!("{ms:.0} ms")));
+        if let (Some(found), Some(expected)) = (self.number("found"), self.number("expected")) {
+            put(Some(format!("{found} instead of {expected}")));
+        }
         put(self.number("suppressed").filter(|count| *count > 0.0).map(|count| format!("{count} more before")));
         figures
     }
@@ -167,17 +170,19 @@ impl<'r> Record<'r> {
 
     /// What the reader can do.
     fn next(&self) -> Option<String> {
-        let id = self.text("incident").or_else(|| self.text("id"));
+        let details = || {
+            let id = self.text("incident")?;
+            Some(format!("Details: node-pressure-monitor incidents {id}"))
+        };
         match self.text("event")? {
             "eviction" if self.text("mode") == Some("observe") => {
-                Some("to evict, write `mode: enforce` into the configuration".to_owned())
+                let details = details().map(|details| format!(". {details}")).unwrap_or_default();
+                Some(format!("To evict, write `mode: enforce` into the configuration{details}"))
             }
-            "incident" | "oom_kill" | "eviction" | "eviction_failed" => {
-                id.map(|id| format!("details: node-pressure-monitor incidents {id}"))
-            }
-            "degraded" => Some("how to fix it: node-pressure-monitor doctor".to_owned()),
-            "candidates_exhausted" => Some("why each workload stays: node-pressure-monitor rank".to_owned()),
-            "configuration_refused" => Some("correct the file; the agent reads it again when it changes".to_owned()),
+            "oom_kill" | "eviction" => details(),
+            "degraded" => Some("How to fix it: node-pressure-monitor doctor".to_owned()),
+            "candidates_exhausted" => Some("Why each workload stays: node-pressure-monitor rank".to_owned()),
+            "configuration_refused" => Some("Correct the file; the agent reads it again when it changes".to_owned()),
             _ => None,
         }
     }
@@ -275,23 +280,31 @@ mod tests {
                    "signal":"memory.available","mode":"enforce","available_bytes":99614720,"threshold_bytes":104857600,"working_set_bytes":1073741824,
                    "incident":"20261125-140307-eviction-7","acted_mono_ns":12"#,
                 "14:03:07Z warning: evicting: SIGKILL sent: pod web/a, container app (memory.available, 95.0 MiB left of 100.0 MiB, \
-                 it uses 1.0 GiB). details: node-pressure-monitor incidents 20261125-140307-eviction-7\n",
+                 it uses 1.0 GiB). Details: node-pressure-monitor incidents 20261125-140307-eviction-7\n",
             ),
             (
-                r#""level":"WARN","message":"observe mode: this workload would be evicted","event":"eviction","mode":"observe","workload":"a.service""#,
-                "14:03:07Z warning: observe mode: this workload would be evicted: a.service. to evict, write `mode: enforce` into the configuration\n",
+                r#""level":"WARN","message":"observe mode: this workload would be evicted","event":"eviction","mode":"observe","workload":"a.service","incident":"x-1""#,
+                "14:03:07Z warning: observe mode: this workload would be evicted: a.service. To evict, write `mode: enforce` into the configuration. Details: node-pressure-monitor incidents x-1\n",
             ),
             (
                 r#""level":"WARN","message":"the agent waits","event":"degraded","capability":"PSI trigger","reason":"no /proc/pressure""#,
-                "14:03:07Z warning: PSI trigger: no /proc/pressure; the agent waits. how to fix it: node-pressure-monitor doctor\n",
+                "14:03:07Z warning: PSI trigger: no /proc/pressure; the agent waits. How to fix it: node-pressure-monitor doctor\n",
             ),
             (
-                r#""level":"INFO","message":"recorded: node-pressure-monitor incidents x-1","event":"incident","id":"x-1","summary":"a was killed","suppressed":3"#,
-                "14:03:07Z a was killed (3 more before). details: node-pressure-monitor incidents x-1\n",
+                r#""level":"WARN","message":"the kernel's OOM killer ended a process of pod web/a","event":"oom_kill","incident":"x-1","pod":"web/a","suppressed":3"#,
+                "14:03:07Z warning: the kernel's OOM killer ended a process of pod web/a (3 more before). Details: node-pressure-monitor incidents x-1\n",
+            ),
+            (
+                r#""level":"INFO","message":"started","event":"started","mode":"observe","version":"1""#,
+                "14:03:07Z started in observe mode\n",
+            ),
+            (
+                r#""level":"INFO","message":"oom_score_adj differs","event":"oom_score_adj_drift","workload":"b","found":0,"expected":1000"#,
+                "14:03:07Z oom_score_adj differs: b (0 instead of 1000)\n",
             ),
             (
                 r#""level":"ERROR","message":"the configuration file cannot be used","event":"configuration_refused","file":"m.yaml","reason":"m.yaml:3: no""#,
-                "14:03:07Z error: the configuration file cannot be used; m.yaml:3: no. correct the file; the agent reads it again when it changes\n",
+                "14:03:07Z error: the configuration file cannot be used; m.yaml:3: no. Correct the file; the agent reads it again when it changes\n",
             ),
             (
                 r#""level":"INFO","message":"a missing capability is restored","event":"restored","capability":"pods""#,
