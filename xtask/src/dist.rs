@@ -158,7 +158,13 @@ impl Work<'_> {
             for (arch, agent) in agents {
                 if kinds.iter().any(|kind| kind.is_of_arch() && kind.has_agent()) {
                     let content = Content::collect(self.workspace, packaging, *arch, agent)?;
-                    let package = package::Package { release: self.release, packaging, content: &content, arch: *arch };
+                    let package = package::Package {
+                        release: self.release,
+                        packaging,
+                        content: &content,
+                        arch: *arch,
+                        is_quick: false,
+                    };
                     for kind in kinds {
                         match kind {
                             Kind::Tar => step(&format!("archive {arch}"), &|| package.archive(self.output))?,
@@ -239,7 +245,8 @@ pub fn for_guest(workspace: &Workspace, arch: Arch, agent: &Path, scratch: &Path
     let mut made = Vec::new();
     for version in versions {
         let release = Release::of_commit(workspace, Some(&version))?;
-        let package = package::Package { release: &release, packaging: &packaging, content: &content, arch };
+        let package =
+            package::Package { release: &release, packaging: &packaging, content: &content, arch, is_quick: true };
         made.push(package.debian(workspace, scratch)?);
         made.push(package.rpm(workspace, scratch)?);
     }

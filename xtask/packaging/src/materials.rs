@@ -35,41 +35,56 @@ pub struct Options {
 }
 
 pub fn write(options: &Options) -> Result<()> {
-    let metadata = |further: &[&str]| -> Result<Value> {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(&options.workspace).args(["metadata", "--format-version", "1", "--locked"]).args(further);
-        let output = cargo.output().context("cannot run `cargo metadata`")?;
-        if !output.status.success() {
-            bail!("`cargo metadata` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        serde_json::from_slice(&output.stdout).context("`cargo metadata` printed no JSON")
-    };
+    let target = options.target.as_str();
+    // Cargo's metadata unite the features of the whole workspace; its tree has those of one package.
+    let linked = ["--edges", "normal,no-proc-macro", "--target", target, "--prefix", "none", "--format", "{p}"];
+    let agent = cargo(options, &[&["tree", "--package", AGENT][..], &linked].concat())?;
+    let programs = cargo(options, &[&["tree", "--package", PROGRAMS, "--features", "programs"][..], &linked].concat())?;
+    let crates: BTreeSet<String> = agent.lines().chain(programs.lines()).filter_map(reference_in_tree).collect();
+    let features = format!("{PROGRAMS}/programs");
+    let metadata = ["metadata", "--format-version", "1", "--filter-platform", target, "--features", &features];
+    let metadata = serde_json::from_str(&cargo(options, &metadata)?).context("`cargo metadata` printed no JSON")?;
     let lock = options.workspace.join("Cargo.lock");
     let lock = fs::read_to_string(&lock).with_context(|| format!("reading {}", lock.display()))?;
-    let agent = metadata(&["--filter-platform", &options.target])?;
-    let bill = compose(&agent, &checksums(&lock), options)?;
+    let bill = compose(&metadata, &crates, &checksums(&lock), options)?;
     let text = serde_json::to_string_pretty(&bill).context("the bill of materials")? + "\n";
     fs::write(&options.output, text).with_context(|| format!("writing {}", options.output.display()))
 }
 
+/// Runs cargo in the workspace, and returns what it prints.
+fn cargo(options: &Options, arguments: &[&str]) -> Result<String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(&options.workspace).args(arguments).arg("--locked");
+    let output = cargo.output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("`cargo {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns `name@version` of a line such as `serde v1.0.228` or `monitor-ebpf v0.1.0 (/src)`.
+fn reference_in_tree(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace();
+    Some(format!("{}@{}", words.next()?, words.next()?.strip_prefix('v')?))
+}
+
 /// Returns the document. The crates are sorted by name and version, so that it is the same for the same commit.
-fn compose(metadata: &Value, checksums: &BTreeMap<String, String>, options: &Options) -> Result<Value> {
-    let packages: BTreeMap<&str, &Value> =
-        array(&metadata["packages"]).iter().map(|package| (text(&package["id"]), package)).collect();
-    let find = |name: &str| {
-        let is_it = |(_, package): &(&&str, &&Value)| package["name"] == name && package["source"].is_null();
-        packages.iter().find(is_it).map(|(id, _)| *id).with_context(|| format!("cargo knows no package {name}"))
-    };
-    let (agent, programs) = (find(AGENT)?, find(PROGRAMS)?);
-    let mut edges = linked(metadata, &packages, agent);
-    // The programs are compiled for another target, with the optional dependencies of their crate.
-    edges.extend(linked(metadata, &packages, programs));
-    let reference = |id: &str| packages.get(id).map(|package| reference(package)).unwrap_or_default();
-    let root = packages.get(agent).copied().context("the agent's package")?;
-    let mut components: Vec<Value> = edges
-        .keys()
-        .filter(|id| **id != agent)
-        .filter_map(|id| packages.get(id))
+fn compose(
+    metadata: &Value,
+    crates: &BTreeSet<String>,
+    checksums: &BTreeMap<String, String>,
+    options: &Options,
+) -> Result<Value> {
+    let all = array(&metadata["packages"]);
+    let packages: BTreeMap<&str, &Value> = all
+        .iter()
+        .filter(|package| crates.contains(&reference(package)))
+        .map(|package| (text(&package["id"]), package))
+        .collect();
+    let root = packages.values().find(|it| it["name"] == AGENT).with_context(|| format!("cargo knows no {AGENT}"))?;
+    let mut components: Vec<Value> = packages
+        .values()
+        .filter(|package| package["name"] != AGENT)
         .map(|package| component(package, checksums))
         .collect();
     let mut libc = json!({"type": "library", "bom-ref": C_LIBRARY, "name": C_LIBRARY,
@@ -79,15 +94,20 @@ fn compose(metadata: &Value, checksums: &BTreeMap<String, String>, options: &Opt
     }
     components.push(libc);
     components.sort_by_key(|component| component["bom-ref"].to_string());
-    let mut dependencies: Vec<Value> = edges
+    let mut dependencies: Vec<Value> = array(&metadata["resolve"]["nodes"])
         .iter()
-        .map(|(id, targets)| {
-            let mut on: Vec<String> = targets.iter().map(|target| reference(target)).collect();
-            if *id == agent {
+        .filter_map(|node| Some((packages.get(text(&node["id"]))?, node)))
+        .map(|(package, node)| {
+            let is_normal =
+                |dependency: &&Value| array(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
+            let normal = array(&node["deps"]).iter().filter(is_normal);
+            let mut on: Vec<String> =
+                normal.filter_map(|it| packages.get(text(&it["pkg"]))).map(|package| reference(package)).collect();
+            if package["name"] == AGENT {
                 on.push(C_LIBRARY.to_owned());
             }
             on.sort();
-            json!({"ref": reference(id), "dependsOn": on})
+            json!({"ref": reference(package), "dependsOn": on})
         })
         .collect();
     dependencies.sort_by_key(|dependency| dependency["ref"].to_string());
@@ -106,36 +126,6 @@ fn compose(metadata: &Value, checksums: &BTreeMap<String, String>, options: &Opt
         "components": components,
         "dependencies": dependencies,
     }))
-}
-
-/// Returns the crates that are linked, each with those that it uses: by normal dependencies, without procedural macros, which only
-/// run while the compiler does.
-fn linked<'a>(
-    metadata: &'a Value,
-    packages: &BTreeMap<&'a str, &'a Value>,
-    root: &'a str,
-) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let nodes: BTreeMap<&str, &Value> =
-        array(&metadata["resolve"]["nodes"]).iter().map(|node| (text(&node["id"]), node)).collect();
-    let is_macro = |id: &str| {
-        let targets = packages.get(id).map(|package| array(&package["targets"])).unwrap_or_default();
-        targets.iter().any(|target| array(&target["kind"]).iter().any(|kind| kind == "proc-macro"))
-    };
-    let mut edges = BTreeMap::new();
-    let mut waiting = vec![root];
-    while let Some(id) = waiting.pop() {
-        if edges.contains_key(id) {
-            continue;
-        }
-        let dependencies = nodes.get(id).map(|node| array(&node["deps"])).unwrap_or_default();
-        let is_normal =
-            |dependency: &&'a Value| array(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
-        let used: BTreeSet<&str> =
-            dependencies.iter().filter(is_normal).map(|it| text(&it["pkg"])).filter(|id| !is_macro(id)).collect();
-        waiting.extend(&used);
-        edges.insert(id, used);
-    }
-    edges
 }
 
 fn component(package: &Value, checksums: &BTreeMap<String, String>) -> Value {
@@ -194,11 +184,11 @@ mod tests {
         let bill: Value = serde_json::from_slice(&fs::read(&output).unwrap()).unwrap();
         fs::remove_file(output).unwrap();
         let names: BTreeSet<&str> = array(&bill["components"]).iter().map(|it| text(&it["name"])).collect();
-        for linked in ["aya", "glibc", "kube", "monitor-ebpf", "rustls", "tokio"] {
+        for linked in ["aya", "aya-ebpf", "glibc", "kube", "monitor-ebpf", "rustls", "tokio"] {
             assert!(names.contains(linked), "{linked} is missing: {names:?}");
         }
         // Of tests, of build scripts, of compilation, of this program, of other systems.
-        for other in ["proptest", "criterion", "cc", "serde_derive", "clap_mangen", "rpm", "windows-sys"] {
+        for other in ["proptest", "criterion", "cc", "serde_derive", "clap_mangen", "rpm", "palette", "windows-sys"] {
             assert!(!names.contains(other), "{other} is not linked");
         }
         let without_sum =

@@ -42,7 +42,7 @@ Comment:
 ";
 
 pub fn write(package: &Package<'_>, workspace: &Workspace, output: &Path) -> Result<PathBuf> {
-    let Package { release, packaging, content, arch } = package;
+    let Package { release, packaging, content, arch, is_quick } = package;
     let mut files = content.files(DEBIAN)?;
     files.put(&format!("{DOCUMENTS}/copyright"), 0o644, COPYRIGHT.into());
     files.compressed(&format!("{DOCUMENTS}/changelog.gz"), &workspace.root.join("CHANGELOG.md"))?;
@@ -71,7 +71,8 @@ pub fn write(package: &Package<'_>, workspace: &Workspace, output: &Path) -> Res
     let path = output.join(format!("{NAME}_{}_{arch}.deb", release.version));
     let mut build = Command::new(dpkg_deb()?);
     // One thread: with several, the compressed bytes depend on their number.
-    build.args(["--root-owner-group", "-Zxz", "--threads-max=1", "--build"]).arg(&root).arg(&path);
+    build.args(["--root-owner-group", "-Zxz", if *is_quick { "-z0" } else { "-z9" }, "--threads-max=1", "--build"]);
+    build.arg(&root).arg(&path);
     cmd::output(build.env("SOURCE_DATE_EPOCH", release.epoch.to_string()))?;
     Ok(path)
 }

@@ -79,6 +79,8 @@ pub struct Package<'a> {
     pub packaging: &'a Packaging,
     pub content: &'a Content,
     pub arch: Arch,
+    /// Whether it is only for a test: its size does not matter.
+    pub is_quick: bool,
 }
 
 impl Package<'_> {
@@ -97,7 +99,7 @@ impl Package<'_> {
 
     /// Writes the package for RPM.
     pub fn rpm(&self, workspace: &Workspace, output: &Path) -> Result<PathBuf> {
-        let Self { release, packaging, content, arch } = self;
+        let Self { release, packaging, content, arch, .. } = self;
         let root = packaging.scratch.join("rpm");
         content::stage(&content.files(RED_HAT)?, &root)?;
         let path = output.join(format!("{NAME}-{}-1.{}.rpm", release.version, arch.machine()));
