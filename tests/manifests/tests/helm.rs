@@ -93,14 +93,14 @@ fn combined_values_render_objects_that_fit() {
 #[test]
 fn values_replace_image_and_configuration() {
     let values =
-        "image.repository=r.example/x,image.tag=7,image.pullPolicy=Always,configuration=mode: enforce\nlockFile: /l\n";
+        "image.repository=r.example/x,image.tag=v7,image.pullPolicy=Always,configuration=mode: enforce\nlockFile: /l\n";
     let Some(objects) = rendered(values) else {
         println!("SKIPPED values_replace_image_and_configuration: helm is neither in PATH nor named by HELM");
         return;
     };
     let find = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
     let container = &find("DaemonSet")["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!((&container["image"], &container["imagePullPolicy"]), (&"r.example/x:7".into(), &"Always".into()));
+    assert_eq!((&container["image"], &container["imagePullPolicy"]), (&"r.example/x:v7".into(), &"Always".into()));
     assert_eq!(find("ConfigMap")["data"]["monitor.yaml"], "mode: enforce\nlockFile: /l\n");
 }
 

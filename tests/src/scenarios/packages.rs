@@ -159,7 +159,8 @@ fn check_installed(stage: &mut Stage<'_>, zsh: &'static str) -> Result<()> {
 
 /// Asks bash's completion for the commands.
 const COMPLETE: &str = "source /usr/share/bash-completion/completions/node-pressure-monitor; COMP_WORDS=(node-pressure-monitor ''); \
-                        COMP_CWORD=1; _node-pressure-monitor node-pressure-monitor '' node-pressure-monitor; echo ${COMPREPLY[@]}";
+                        COMP_CWORD=1; set -- $(complete -p node-pressure-monitor); while [ $1 != -F ]; do shift; done; \
+                        $2 node-pressure-monitor '' node-pressure-monitor; echo ${COMPREPLY[@]}";
 
 /// Waits until the service is ready, and returns its process.
 fn ready(stage: &mut Stage<'_>, when: &str) -> Result<String> {
