@@ -1,6 +1,8 @@
 //! Guesses the quantity that a wrong text stands for, and says so in a sentence.
 
-use crate::units::QuantityError;
+use std::fmt;
+
+use crate::units::{QuantityError, parse_go_duration};
 
 /// The units of other programs, the suffix of Kubernetes with binary steps, and that with decimal steps.
 const UNITS: [(&[&str], &str, &str); 4] = [
@@ -10,16 +12,25 @@ const UNITS: [(&[&str], &str, &str); 4] = [
     (&["tb", "tib", "ti", "t"], "Ti", "T"),
 ];
 
+/// What a wrong text most probably means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meant {
+    pub text: String,
+    /// What it could mean instead.
+    pub assumption: Option<String>,
+}
+
 /// Returns the reason against a text that is no quantity and the fix. The kubelet's own words are the reason where the mistake is not known.
 pub fn explain(text: &str, error: &QuantityError, otherwise: &str) -> (String, String) {
     known(text).unwrap_or_else(|| (error.to_string(), otherwise.to_owned()))
 }
 
 fn known(text: &str) -> Option<(String, String)> {
-    let amount = text.trim_start_matches(['<', '=', ' ']);
+    let amount = without_sign(text);
     if amount.len() < text.len() {
         let reason = "the sign is no part of the value: a threshold is always `less than`".to_owned();
-        return Some((reason, format!("write {}", corrected(amount).unwrap_or_else(|| amount.to_owned()))));
+        let fix = corrected(amount).map_or_else(|| amount.to_owned(), |corrected| corrected.to_string());
+        return Some((reason, format!("write {fix}")));
     }
     let reason = if text.contains(',') {
         "a comma is no decimal point".to_owned()
@@ -32,6 +43,48 @@ fn known(text: &str) -> Option<(String, String)> {
     Some((reason, format!("write {}", corrected(text)?)))
 }
 
+/// Returns what a text that is no quantity and no percentage most probably means.
+pub fn meant(text: &str) -> Option<Meant> {
+    let amount = without_sign(text);
+    let corrected = corrected(amount)?;
+    // Of `1,024` nobody can tell whether it is a thousand or one.
+    let is_thousand = amount
+        .split_once(',')
+        .is_some_and(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count() == 3 || rest.contains(','));
+    let assumption =
+        corrected.decimal.map(|decimal| format!("steps of 1024 are assumed; in steps of 1000 it is {decimal}"));
+    (!is_thousand).then_some(Meant { text: corrected.text, assumption })
+}
+
+/// Returns the duration that a text without a unit of Go most probably means.
+pub fn meant_duration(text: &str) -> Option<Meant> {
+    let plain: String = text.chars().filter(|it| !it.is_whitespace()).collect();
+    let (number, unit) = split(&plain)?;
+    let meant = match unit {
+        "" if number.bytes().all(|it| it.is_ascii_digit()) => {
+            let assumption = Some("seconds are assumed".to_owned());
+            return Some(Meant { text: format!("{number}s"), assumption });
+        }
+        "sec" | "secs" | "second" | "seconds" | "S" => "s",
+        "min" | "mins" | "minute" | "minutes" => "m",
+        "hr" | "hrs" | "hour" | "hours" | "H" => "h",
+        "msec" | "millis" | "milliseconds" => "ms",
+        "d" | "day" | "days" => {
+            let hours = number.parse::<u32>().ok()?.checked_mul(24)?;
+            return Some(Meant { text: format!("{hours}h"), assumption: None });
+        }
+        _ if plain.len() < text.len() && parse_go_duration(&plain).is_ok() => {
+            return Some(Meant { text: plain, assumption: None });
+        }
+        _ => return None,
+    };
+    Some(Meant { text: format!("{number}{meant}"), assumption: None })
+}
+
+fn without_sign(text: &str) -> &str {
+    text.trim_start_matches(['<', '=', ' '])
+}
+
 /// Splits a text into a number with digits and the unit.
 fn split(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
@@ -40,25 +93,42 @@ fn split(text: &str) -> Option<(&str, &str)> {
         .then_some((number, unit.trim()))
 }
 
-/// Returns what the text may mean, as Kubernetes writes it.
-fn corrected(text: &str) -> Option<String> {
+/// What a text may mean, as Kubernetes writes it.
+#[derive(Debug)]
+struct Corrected {
+    text: String,
+    /// The amount in steps of 1000, where the unit may mean both.
+    decimal: Option<String>,
+}
+
+impl fmt::Display for Corrected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.decimal {
+            Some(decimal) => write!(f, "{} (steps of 1024) or {decimal} (steps of 1000)", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
+fn corrected(text: &str) -> Option<Corrected> {
+    let certain = |text: String| Some(Corrected { text, decimal: None });
     let text = text.trim().replace(',', ".");
     let (number, unit) = split(&text)?;
     if unit.is_empty() || unit == "%" {
-        return Some(format!("{number}{unit}"));
+        return certain(format!("{number}{unit}"));
     }
     let lower = unit.to_ascii_lowercase();
     if ["b", "byte", "bytes"].contains(&lower.as_str()) {
-        return Some(number.to_owned());
+        return certain(number.to_owned());
     }
     let (names, binary, decimal) = UNITS.iter().find(|(names, ..)| names.contains(&lower.as_str()))?;
     // `MiB` and a correct suffix leave no doubt.
     let is_certain = lower.contains('i') || unit == *decimal && names.contains(&lower.as_str());
-    Some(match is_certain {
-        true if unit == *decimal => format!("{number}{decimal}"),
-        true => format!("{number}{binary}"),
-        false => format!("{number}{binary} (steps of 1024) or {number}{decimal} (steps of 1000)"),
-    })
+    match is_certain {
+        true if unit == *decimal => certain(format!("{number}{decimal}")),
+        true => certain(format!("{number}{binary}")),
+        false => Some(Corrected { text: format!("{number}{binary}"), decimal: Some(format!("{number}{decimal}")) }),
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
 //! Reads a parsed document field by field, and collects every error instead of stopping at the first.
 
+mod mend;
 mod scalars;
+mod shape;
 
 use std::collections::HashMap;
 
 use super::config_error::{ConfigError, ConfigWarning};
 use super::yaml::{Node, Value};
 use crate::units::Signal;
+
+pub use mend::{ASSUMED_GRACE, Change, Mend};
+pub use shape::{Shape, Shapes};
 
 /// Further errors are only counted, because a file that is wrong everywhere must not fill the memory.
 const MOST_ERRORS: usize = 200;
@@ -23,6 +28,10 @@ pub struct Walk<'a> {
     more: usize,
     warnings: Vec<ConfigWarning>,
     pub thresholds: Vec<WrittenThreshold>,
+    /// Corrections that remove errors, each certain enough to be made.
+    pub mends: Vec<Mend>,
+    /// What the readers accept. Recorded for the schema only.
+    pub shapes: Option<Shapes>,
 }
 
 /// Where a threshold is written, so that a later warning can name the place.
@@ -71,7 +80,29 @@ fn join(path: &str, key: &str) -> String {
 
 impl<'a> Walk<'a> {
     pub fn new(file: &'a str) -> Self {
-        Self { file, errors: Vec::new(), more: 0, warnings: Vec::new(), thresholds: Vec::new() }
+        Self {
+            file,
+            errors: Vec::new(),
+            more: 0,
+            warnings: Vec::new(),
+            thresholds: Vec::new(),
+            mends: Vec::new(),
+            shapes: None,
+        }
+    }
+
+    /// Records what the reader of a field accepts.
+    pub fn describe(&mut self, field: &Field<'_>, shape: impl FnOnce() -> Shape) {
+        if let Some(shapes) = &mut self.shapes {
+            shapes.add(&field.path, shape());
+        }
+    }
+
+    /// Records that a map must have a field.
+    pub fn require(&mut self, path: &str, name: &str) {
+        if let Some(shapes) = &mut self.shapes {
+            shapes.require(path, name);
+        }
     }
 
     /// Returns the errors and the warnings, each in the order of lines.
@@ -159,15 +190,23 @@ impl<'a> Walk<'a> {
 
     /// Does the same as [`Self::fields`], with the caller's list of names and reason for an unknown one.
     pub fn fields_or<'n>(&mut self, field: &Field<'n>, known: &[&str], unknown: impl Fn(&str) -> String) -> Fields<'n> {
+        self.describe(field, || Shape::Map(known.iter().map(|name| (*name).to_owned()).collect()));
         let mut entries = Vec::new();
         for (name, key, value) in self.pairs(field, &format!("fields: {}", known.join(", "))) {
             if known.contains(&name) {
                 entries.push((name, value));
             } else if let Some(pair) = without_colon(name).filter(|_| value.value == Value::Null) {
                 self.error_at(&field.path, key, Some(name), NO_COLON, &format!("write `{pair}`"));
+                self.mend(&field.path, key, Change::Replace(name.to_owned(), pair), None);
             } else {
                 let fix = self.propose(name, known);
-                self.error_at(&join(&field.path, name), key, None, unknown(name), &fix);
+                let path = join(&field.path, name);
+                self.error_at(&path, key, None, unknown(name), &fix);
+                // An error that is only counted is not mended.
+                let meant = if self.errors.len() < MOST_ERRORS { only_near(name, known) } else { None };
+                if let Some(meant) = meant.filter(|meant| field.node.field(meant).is_none()) {
+                    self.mend(&path, key, Change::Replace(name.to_owned(), meant.to_owned()), None);
+                }
             }
         }
         Fields { path: field.path.clone(), entries }
@@ -175,6 +214,7 @@ impl<'a> Walk<'a> {
 
     /// Reads a map whose names are free.
     pub fn entries<'n>(&mut self, field: &Field<'n>, fix: &str) -> Vec<(&'n str, Field<'n>)> {
+        self.describe(field, || Shape::Names);
         let pairs = self.pairs(field, fix).into_iter();
         pairs.map(|(name, _, node)| (name, Field { path: join(&field.path, name), node })).collect()
     }
@@ -193,6 +233,7 @@ impl<'a> Walk<'a> {
         self.more += inner.errors.len().saturating_sub(room);
         self.errors.extend(inner.errors.into_iter().take(room));
         self.warnings.extend(inner.warnings);
+        self.take_mends(inner.mends);
         found
     }
 
@@ -226,22 +267,30 @@ impl<'a> Walk<'a> {
     fn pairs<'n>(&mut self, field: &Field<'n>, fix: &str) -> Vec<(&'n str, &'n Node, &'n Node)> {
         let Value::Mapping(pairs) = &field.node.value else {
             match field.node.text().and_then(without_colon) {
-                Some(pair) => self.error(field, NO_COLON, &format!("write `{pair}` in a line below it, indented")),
+                Some(pair) => {
+                    self.error(field, NO_COLON, &format!("write `{pair}` in a line below it, indented"));
+                    let old = field.node.text().unwrap_or_default();
+                    self.mend_text(field, old, format!("{{{pair}}}"), None);
+                }
                 None => self.error(field, format!("must be a map, not {}", field.node.value.kind()), fix),
             }
             return Vec::new();
         };
-        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let mut seen: HashMap<&str, (usize, &Node)> = HashMap::new();
         let mut unique = Vec::new();
         for (key, value) in pairs {
             let Some(name) = key.text() else {
                 continue;
             };
-            if let Some(line) = seen.get(name) {
+            if let Some((line, first)) = seen.get(name) {
                 let reason = format!("given twice, first in line {line}");
-                self.error_at(&join(&field.path, name), key, None, reason, "remove one of them");
+                let path = join(&field.path, name);
+                self.error_at(&path, key, None, reason, "remove one of them");
+                if first.text().is_some() && first.value == value.value && value.line == key.line {
+                    self.mend(&path, key, Change::RemoveRepeated, None);
+                }
             } else {
-                seen.insert(name, key.line);
+                seen.insert(name, (key.line, value));
                 unique.push((name, key, value));
             }
         }
@@ -288,6 +337,14 @@ fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
         .min()
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(2))
         .map(|(_, candidate)| candidate)
+}
+
+/// Returns the nearest known name, when no other is as near.
+pub fn only_near<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let meant = nearest(name, known)?;
+    let distance = edit_distance(name, meant);
+    let is_rival = |other: &&str| *other != meant && edit_distance(name, other) <= distance;
+    (!known.iter().any(is_rival)).then_some(meant)
 }
 
 /// Returns whether the parts before the dot may mean the same: `s20.available` is no misspelling of `pid.available`.

@@ -3,8 +3,8 @@
 
 mod kubelet_configuration;
 mod kubelet_flags;
-mod monitor_configuration;
-mod openshift3;
+pub(super) mod monitor_configuration;
+pub(super) mod openshift3;
 mod reservations;
 pub mod threshold_fields;
 mod wrapped;
@@ -73,54 +73,87 @@ impl MonitorConfig {
 
     /// Checks the bytes of a configuration file of any kind. Only messages use the name. Returns all errors of the file at once.
     pub fn parse_bytes(file_name: &str, bytes: Vec<u8>) -> Result<Loaded, ConfigErrors> {
+        Self::parse(file_name, &Self::text_of(file_name, bytes)?)
+    }
+
+    /// Returns the bytes of a configuration file as text. Only messages use the name.
+    pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, ConfigErrors> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_SIZE) {
             return Err(whole_file(file_name, "larger than 256 KiB", "check the path"));
         }
-        let text = String::from_utf8(bytes)
-            .map_err(|error| whole_file(file_name, format!("not UTF-8: {error}"), "save it as UTF-8"))?;
-        Self::parse(file_name, &text)
+        String::from_utf8(bytes)
+            .map_err(|error| whole_file(file_name, format!("not UTF-8: {error}"), "save it as UTF-8"))
     }
 
     /// Checks the text of a configuration file of any kind. Only messages use the name. Returns all errors of the file at once.
     pub fn parse(file_name: &str, text: &str) -> Result<Loaded, ConfigErrors> {
-        // A byte order mark is no part of the text.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let of_file =
-            |error: Box<ConfigError>| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..*error }]);
-        let flags = kubelet_flags::document(text);
-        let is_flags = flags.is_some();
-        let document = flags.map_or_else(|| parse_document(text), Ok).map_err(of_file)?;
-        let configz = document.field(wrapped::CONFIGZ).filter(|_| !is_flags);
-        let is_config_map = !is_flags && kind_of(&document).name == CONFIG_MAP;
-        let wrapped = if is_config_map { wrapped::of_config_map(text, &document).map_err(of_file)? } else { None };
-        let (path, node) = match (configz, &wrapped) {
-            (Some(node), _) => (wrapped::CONFIGZ.to_owned(), node),
-            (None, Some(wrapped)) => (wrapped.path.clone(), &wrapped.node),
-            (None, None) => (String::new(), &document),
-        };
-        let root = Field { path, node };
+        let source = Source::locate(file_name, text)?;
         let mut walk = Walk::new(file_name);
-        let found = match (is_flags, configz) {
-            (true, _) => Some(FileKind::KubeletFlags),
-            (false, Some(_)) => Some(FileKind::Kubelet),
-            (false, None) => kind(&mut walk, node),
-        };
-        let read = found.map(|kind| {
-            let read = match kind {
-                FileKind::Monitor => monitor_configuration::read,
-                FileKind::Kubelet if configz.is_some() => kubelet_configuration::read_configz,
-                FileKind::Kubelet => kubelet_configuration::read,
-                FileKind::KubeletFlags => openshift3::read_flags,
-                FileKind::OpenShift3 => openshift3::read,
-            };
-            (kind, read(&mut walk, &root))
-        });
+        let read = source.read(&mut walk);
         let written = std::mem::take(&mut walk.thresholds);
         let (errors, warnings) = walk.finish();
         match read {
             Some((kind, config)) if errors.is_empty() => Ok(Loaded { kind, config, warnings, written }),
             _ => Err(ConfigErrors(errors)),
         }
+    }
+}
+
+/// The configuration in a text: the whole document, or the part of one that holds the configuration.
+#[derive(Debug)]
+pub struct Source {
+    /// The path of the part in the document; empty for the whole.
+    pub path: String,
+    pub node: Node,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Flags,
+    Configz,
+    /// The document states its kind.
+    Stated,
+}
+
+impl Source {
+    /// Finds the configuration in a text. Fails when the text is no YAML.
+    pub fn locate(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        // A byte order mark is no part of the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let of_file =
+            |error: Box<ConfigError>| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..*error }]);
+        if let Some(node) = kubelet_flags::document(text) {
+            return Ok(Self { path: String::new(), node, form: Form::Flags });
+        }
+        let document = parse_document(text).map_err(of_file)?;
+        if let Some(node) = document.field(wrapped::CONFIGZ).cloned() {
+            return Ok(Self { path: wrapped::CONFIGZ.to_owned(), node, form: Form::Configz });
+        }
+        let is_config_map = kind_of(&document).name == CONFIG_MAP;
+        let wrapped = if is_config_map { wrapped::of_config_map(text, &document).map_err(of_file)? } else { None };
+        Ok(match wrapped {
+            Some(wrapped) => Self { path: wrapped.path, node: wrapped.node, form: Form::Stated },
+            None => Self { path: String::new(), node: document, form: Form::Stated },
+        })
+    }
+
+    /// Reads the configuration. Errors are recorded in `walk`. Returns `None` where the kind is not known.
+    pub fn read(&self, walk: &mut Walk<'_>) -> Option<(FileKind, MonitorConfig)> {
+        let kind = match self.form {
+            Form::Flags => FileKind::KubeletFlags,
+            Form::Configz => FileKind::Kubelet,
+            Form::Stated => kind(walk, &self.node)?,
+        };
+        let read = match kind {
+            FileKind::Monitor => monitor_configuration::read,
+            FileKind::Kubelet if self.form == Form::Configz => kubelet_configuration::read_configz,
+            FileKind::Kubelet => kubelet_configuration::read,
+            FileKind::KubeletFlags => openshift3::read_flags,
+            FileKind::OpenShift3 => openshift3::read,
+        };
+        let root = Field { path: self.path.clone(), node: &self.node };
+        Some((kind, read(walk, &root)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::document_walk::{Field, Fields, Walk};
+use super::document_walk::{Field, Fields, Shape, Walk};
 use crate::units::named_enum;
 
 /// A shorter heartbeat of five thousand nodes is a burden to the API server.
@@ -217,6 +217,7 @@ impl TaintOptions {
         });
         let no_execute = walk.section(&inner, "noExecute", "after");
         walk.set(&mut self.no_execute_after, no_execute.get("after"), |walk, field| {
+            walk.describe(field, || Shape::Choice(vec!["off".to_owned()]));
             match walk.text(field, "write off, or e.g. 5m")? {
                 "off" => Some(None),
                 _ => walk.duration(field, "5m").map(Some),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::document_walk::{Field, Walk};
+use super::document_walk::{Field, Shape, Walk};
 
 /// Workloads without which the machine cannot be administered. They are protected whatever the configuration says.
 ///
@@ -72,6 +72,7 @@ pub(super) fn read_patterns(walk: &mut Walk<'_>, field: &Field<'_>) -> Vec<NameP
     const FIX: &str = "write e.g. \"postgresql@*.service\"";
     let mut patterns = Vec::new();
     for item in walk.list(field, "patterns", "write e.g. [\"postgresql@*.service\"]") {
+        walk.describe(&item, || Shape::Pattern("^[^/]"));
         let Some(text) = walk.text(&item, FIX) else { continue };
         match NamePattern::new(text) {
             Ok(pattern) => patterns.push(pattern),

@@ -54,6 +54,8 @@ pub fn read(
     let mut pools: Vec<Pool> = Vec::new();
     for item in walk.list(&list, "pools", "write `- name: …`, with a nodeSelector and what differs in this pool") {
         let own = walk.fields(&item, &known);
+        walk.require(&item.path, "name");
+        walk.require(&item.path, "nodeSelector");
         let name = own.get("name").and_then(|field| walk.text(&field, "batch"));
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             walk.error(&item, "a pool without a name", "write `name: …`");

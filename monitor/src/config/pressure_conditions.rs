@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::document_walk::{Field, Fields, Walk};
+use super::document_walk::{Field, Fields, Shape, Walk};
 use crate::units::named_enum;
 
 /// Conditions that Kubernetes or this agent reports for other causes.
@@ -117,6 +117,7 @@ struct Map<'n, 'f> {
 
 impl<'n> Map<'n, '_> {
     fn required(&self, walk: &mut Walk<'_>, name: &str, fix: &str) -> Option<Field<'n>> {
+        walk.require(&self.item.path, name);
         let found = self.fields.get(name);
         // Where the item is no map at all, that error is recorded already.
         if found.is_none() && !walk.has_error_at(self.item.node) {
@@ -133,6 +134,7 @@ impl<'n> Map<'n, '_> {
 }
 
 fn name(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<String> {
+    walk.describe(field, || Shape::Pattern("^[A-Z][A-Za-z0-9]{0,62}$"));
     let text = walk.text(field, NAME_FIX)?;
     let is_camel_case = text.starts_with(|first: char| first.is_ascii_uppercase())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric())

@@ -7,7 +7,7 @@ use crate::units::named_enum;
 named_enum! {
     /// The rules that apply. They decide, where the file does not, which figure is `memory.available`, which quirks apply, and how percentages
     /// are computed.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Default, Serialize, Deserialize, clap::ValueEnum)]
     pub enum Semantics {
         /// The memory that the kernel can hand out (`MemAvailable`), and the kubelet's rules without its quirks.
         #[default]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::document_walk::{Field, Fields, Walk};
+use super::document_walk::{Field, Fields, Shape, Walk};
 
 const ENDPOINT_FIX: &str = "write auto, none, or e.g. unix:///run/containerd/containerd.sock";
 const SCHEME: &str = "unix://";
@@ -73,6 +73,7 @@ impl RuntimeOptions {
 
 /// Reads `auto`, `none`, or a Unix socket.
 fn endpoint(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<RuntimeEndpoint> {
+    walk.describe(field, || Shape::Pattern("^(auto|none|unix:///.*[^/])$"));
     let text = walk.text(field, ENDPOINT_FIX)?;
     match text {
         "auto" => return Some(RuntimeEndpoint::Auto),

@@ -7,6 +7,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 use super::config_error::ConfigError;
 
+pub use fix::missing_colon;
+
 /// Deeper than any configuration, and shallow enough for the recursive reader.
 const MAX_DEPTH: usize = 32;
 

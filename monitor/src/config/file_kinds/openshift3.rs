@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::kubelet_configuration::{NO_NOTIFICATION, default_thresholds, kubelet_policy};
 use super::reservations::{Item, SWAP, SWAP_FIX, pods_enforced, reserved};
 use super::threshold_fields::{Entry, Rules, Style, ThresholdFields};
-use crate::config::document_walk::{Field, Walk};
+use crate::config::document_walk::{Change, Field, Walk, only_near};
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking};
 use crate::config::threshold::ThresholdValue;
 use crate::config::yaml::Value;
@@ -51,7 +51,7 @@ fn with_hard_reserved(mut config: MonitorConfig, hard_thresholds: bool) -> Monit
 
 /// The values of each argument, as on a command line.
 #[derive(Debug, Default)]
-struct Arguments<'n>(Vec<(&'n str, Vec<Item<'n>>)>);
+pub struct Arguments<'n>(Vec<(&'n str, Vec<Item<'n>>)>);
 
 impl<'n> Arguments<'n> {
     /// Returns the configuration, and whether allocatable ignores the hard thresholds, if an argument says so.
@@ -92,7 +92,7 @@ impl<'n> Arguments<'n> {
         (MonitorConfig { policy, ..MonitorConfig::default() }, is_ignored)
     }
 
-    fn read(walk: &mut Walk<'_>, field: &Field<'n>) -> Self {
+    pub fn read(walk: &mut Walk<'_>, field: &Field<'n>) -> Self {
         if let Value::Scalar { text, .. } = &field.node.value
             && let Some((name, value)) = text.split_once('=')
         {
@@ -118,7 +118,7 @@ impl<'n> Arguments<'n> {
         Self(arguments)
     }
 
-    fn items(&self, name: &str) -> &[Item<'n>] {
+    pub fn items(&self, name: &str) -> &[Item<'n>] {
         self.0.iter().find(|(known, _)| *known == name).map_or(&[], |(_, items)| items)
     }
 
@@ -141,14 +141,22 @@ impl<'n> Arguments<'n> {
     }
 
     /// Splits values into names and texts. Of several texts with one name the last counts.
-    fn pairs(&self, walk: &mut Walk<'_>, name: &str, separator: char, fix: &str) -> Vec<(&'n str, Item<'n>)> {
+    pub fn pairs(&self, walk: &mut Walk<'_>, name: &str, separator: char, fix: &str) -> Vec<(&'n str, Item<'n>)> {
         let mut pairs: Vec<(&'n str, Item<'n>)> = Vec::new();
         let mut places = HashMap::new();
         for item in self.items(name) {
             for shown in item.text.split(',').filter(|text| !text.is_empty()) {
                 let Some((key, text)) = shown.split_once(separator) else {
                     let reason = format!("malformed pair, expect string{separator}string");
-                    Item { shown, ..item.clone() }.error(walk, reason, &pair_fix(shown, separator, fix));
+                    let item = Item { text: shown, shown, ..item.clone() };
+                    let fix = pair_fix(shown, separator, fix);
+                    item.error(walk, reason, &fix);
+                    // `>` may be meant as the opposite.
+                    if let Some(new) =
+                        fix.strip_prefix("write ").filter(|new| !new.contains(' ') && !shown.contains('>'))
+                    {
+                        walk.mend_text(&item.field, shown, new.to_owned(), None);
+                    }
                     continue;
                 };
                 let (key, text) = (key.trim(), text.trim());
@@ -171,8 +179,13 @@ impl<'n> Arguments<'n> {
             match key.parse::<Signal>() {
                 Ok(signal) => entries.push(Entry { signal, item }),
                 Err(error) => {
-                    let fix = walk.propose(key, &Signal::ALL.map(Signal::as_str));
+                    let known = Signal::ALL.map(Signal::as_str);
+                    let fix = walk.propose(key, &known);
                     item.error(walk, error.to_string(), &fix);
+                    if let Some(signal) = only_near(key, &known) {
+                        let change = Change::Replace(item.shown.to_owned(), item.shown.replacen(key, signal, 1));
+                        walk.mend(&item.field.path, item.field.node, change, None);
+                    }
                 }
             }
         }

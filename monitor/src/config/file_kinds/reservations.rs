@@ -1,7 +1,7 @@
 //! Settings that every kind of file has: reservations, what node allocatable is enforced on, and the warning about swap.
 
-use crate::config::amount_mistakes::explain;
-use crate::config::document_walk::{Field, Fields, Walk};
+use crate::config::amount_mistakes::{Meant, explain, meant};
+use crate::config::document_walk::{Change, Field, Fields, Shape, Walk};
 use crate::config::yaml::Node;
 use crate::units::Quantity;
 
@@ -35,6 +35,13 @@ impl<'n> Item<'n> {
         walk.error_at(&self.field.path, self.field.node, Some(self.shown), reason, fix);
     }
 
+    /// Records that another text can stand in the place of this one.
+    pub fn mend(&self, walk: &mut Walk<'_>, meant: Meant) {
+        let Some(before) = self.shown.trim_end().strip_suffix(self.text) else { return };
+        let change = Change::Replace(self.shown.trim_end().to_owned(), format!("{before}{}", meant.text));
+        walk.mend(&self.field.path, self.field.node, change, meant.assumption);
+    }
+
     pub fn warning(&self, walk: &mut Walk<'_>, reason: impl Into<String>, fix: &str) {
         walk.warning_at(&self.field.path, self.field.node, Some(self.shown), reason, fix);
     }
@@ -59,6 +66,7 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
         item.error(walk, format!("{resource} cannot be reserved"), fix);
         return None;
     }
+    walk.describe(&item.field, || Shape::Amount);
     let otherwise = "write e.g. 500m for cpu, 1Gi for memory, 1000 for pid";
     let (reason, fix) = match Quantity::parse(item.text) {
         Ok(amount) if amount.is_negative() => ("a reserved amount cannot be negative".to_owned(), otherwise.to_owned()),
@@ -66,6 +74,10 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
         Err(error) => explain(item.text, &error, otherwise),
     };
     item.error(walk, reason, &fix);
+    if let Some(meant) = meant(item.text).filter(|meant| Quantity::parse(&meant.text).is_ok_and(|it| !it.is_negative()))
+    {
+        item.mend(walk, meant);
+    }
     None
 }
 
@@ -73,6 +85,7 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
 pub fn pods_enforced(walk: &mut Walk<'_>, items: &[Item<'_>]) -> bool {
     let others = items.iter().any(|item| item.text != "none");
     for item in items {
+        walk.describe(&item.field, || Shape::Choice(ENFORCED.map(str::to_owned).to_vec()));
         if !ENFORCED.contains(&item.text) {
             item.error(walk, "not one of the choices", &format!("write {}", ENFORCED.join(" or ")));
         } else if item.text == "none" && others {
@@ -94,11 +107,21 @@ pub fn enforced_field(walk: &mut Walk<'_>, fields: &Fields<'_>, absent: bool) ->
 }
 
 /// Records an error where `apiVersion` or `kind` is missing or has another value.
-pub fn check_header(walk: &mut Walk<'_>, fields: &Fields<'_>, document: &Node, api_version: &str, kind: &str) {
+pub fn check_header(
+    walk: &mut Walk<'_>,
+    fields: &Fields<'_>,
+    document: &Node,
+    api_version: &'static str,
+    kind: &'static str,
+) {
     for (name, expected) in [("apiVersion", api_version), ("kind", kind)] {
+        walk.require("", name);
         match fields.get(name) {
             Some(field) => drop(walk.choice(&field, &[(expected, ())])),
-            None => walk.error_at(name, document, None, "missing", &format!("add `{name}: {expected}`")),
+            None => {
+                walk.error_at(name, document, None, "missing", &format!("add `{name}: {expected}`"));
+                walk.mend(name, document, Change::AddField(name, expected), None);
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::reservations::Item;
-use crate::config::amount_mistakes::explain;
-use crate::config::document_walk::{Field, Fields, Walk};
+use crate::config::amount_mistakes::{explain, meant, meant_duration};
+use crate::config::document_walk::{ASSUMED_GRACE, Change, Field, Fields, Shape, Walk};
 use crate::config::policy::Policy;
 use crate::config::quirks::Quirks;
 use crate::config::threshold::{
@@ -93,14 +93,19 @@ impl<'n> ThresholdFields<'n> {
         lists.hard.sort_by_key(|(signal, _)| signal.as_str());
         lists.soft.sort_by_key(|(signal, _)| signal.as_str());
         for entry in &self.grace {
+            walk.describe(&entry.item.field, || Shape::GracePeriod);
             let parsed = parse_grace_period(entry.item.text);
             if let Err(error) = &parsed {
                 entry.item.error(walk, error.to_string(), GRACE_FIX);
+                if let Some(meant) = meant_duration(entry.item.text) {
+                    entry.item.mend(walk, meant);
+                }
             }
             // An invalid grace period must not be reported as missing too.
             lists.grace_periods.insert(entry.signal, parsed.unwrap_or_default());
         }
         for entry in &self.reclaim {
+            walk.describe(&entry.item.field, || Shape::MinimumReclaim);
             match parse_min_reclaim(entry.signal, entry.item.text) {
                 Ok(value) => {
                     advise_suffix(walk, entry, &value);
@@ -109,6 +114,10 @@ impl<'n> ThresholdFields<'n> {
                 Err(error) => {
                     let (reason, fix) = mistake(entry.item.text, &error, RECLAIM_FIX);
                     entry.item.error(walk, reason, &fix);
+                    let is_valid = |text: &str| parse_min_reclaim(entry.signal, text).is_ok();
+                    if let Some(meant) = meant(entry.item.text).filter(|meant| is_valid(&meant.text)) {
+                        entry.item.mend(walk, meant);
+                    }
                 }
             }
         }
@@ -117,6 +126,13 @@ impl<'n> ThresholdFields<'n> {
                 let ThresholdError::GraceMissing(missing) = error else { continue };
                 if let Some(entry) = self.soft.iter().find(|entry| entry.signal == missing) {
                     entry.item.error(walk, error.to_string(), &rules.style.add_grace(missing));
+                    if rules.style == Style::Maps {
+                        let assumption = format!(
+                            "{ASSUMED_GRACE} is a guess: how long the threshold must be met before an eviction"
+                        );
+                        let Field { path, node } = &entry.item.field;
+                        walk.mend(path, node, Change::AddGrace(missing), Some(assumption));
+                    }
                 }
             }
             Vec::new()
@@ -224,6 +240,7 @@ fn values<'e, 'n>(
 ) -> Vec<(&'e Entry<'n>, ThresholdValue)> {
     let mut values = Vec::new();
     for entry in entries {
+        walk.describe(&entry.item.field, || Shape::Threshold);
         match parse_threshold_value(entry.signal, entry.item.text, quirks) {
             Ok(None) => {}
             Ok(Some(value)) => {
@@ -238,6 +255,10 @@ fn values<'e, 'n>(
                     error => mistake(entry.item.text, error, THRESHOLD_FIX),
                 };
                 entry.item.error(walk, reason, &fix);
+                let is_valid = |text: &str| parse_threshold_value(entry.signal, text, quirks).is_ok();
+                if let Some(meant) = meant(entry.item.text).filter(|meant| is_valid(&meant.text)) {
+                    entry.item.mend(walk, meant);
+                }
             }
         }
     }

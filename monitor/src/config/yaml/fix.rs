@@ -10,15 +10,8 @@ pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
     if reason.contains("quoted scalar") && (reason.contains("unexpected") || reason.contains("indentation")) {
         return format!("close the quote opened in line {line}");
     }
-    // A line without a colon is a plain value, which the parser reports at its own line or at the next one.
-    let near = text.lines().zip(1..).filter(|(_, number)| number + 1 >= line && *number <= line + 1);
-    let without = near.filter_map(|(content, number)| {
-        let content = content.trim();
-        let has_colon = content.ends_with(':') || content.contains(": ");
-        without_colon(content).filter(|_| !has_colon).map(|pair| (number, pair))
-    });
-    if let Some((number, pair)) = without.into_iter().next() {
-        return format!("a colon with a blank after it is missing in line {number}: write `{pair}`");
+    if let Some(MissingColon { line, pair, .. }) = missing_colon(text, line) {
+        return format!("a colon with a blank after it is missing in line {line}: write `{pair}`");
     }
     // A plain value may continue in the next line, and the parser reports a tab there at the value's first line.
     let mut here = text.lines().skip(line.saturating_sub(1)).take(2);
@@ -29,6 +22,35 @@ pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
         return format!("close the {bracket} opened in line {opened}");
     }
     "check the indentation and the quotes near here".to_owned()
+}
+
+/// A line without a colon between its name and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingColon {
+    /// Counted from one.
+    pub line: usize,
+    /// Counted from one.
+    pub column: usize,
+    /// The name and the value as written, without what follows them.
+    pub content: String,
+    /// The same with a colon.
+    pub pair: String,
+}
+
+/// Returns the line without a colon near the place of an error. It is a plain value, which the parser reports at its own line or at the
+/// next one.
+pub fn missing_colon(text: &str, line: usize) -> Option<MissingColon> {
+    let mut near = text.lines().zip(1..).filter(|(_, number)| number + 1 >= line && *number <= line + 1);
+    near.find_map(|(content, number)| {
+        let column = indentation(content).chars().count() + 1;
+        let content = content.trim();
+        let has_colon = content.ends_with(':') || content.contains(": ");
+        let pair = without_colon(content).filter(|_| !has_colon)?;
+        let (name, value) = pair.split_once(": ")?;
+        // What follows the value, such as a comment, is no part of the pair.
+        let end = name.len() + content.get(name.len()..)?.find(value)? + value.len();
+        Some(MissingColon { line: number, column, content: content[..end].to_owned(), pair })
+    })
 }
 
 /// Returns whether the text has one JSON object per line.
