@@ -282,3 +282,41 @@ fn a_kubelets_flags_config_map_and_configz_are_read() {
         assert!(status == 1 && stderr.contains(sentence), "{input}: {stderr}");
     }
 }
+
+#[test]
+fn a_mended_file_is_printed_and_its_changes_are_named() {
+    let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+    let text = format!("{head}# Why.\nevictonHard:\n  memory.available: 100MB  # as before\n");
+    let (status, stdout, stderr) = texts(&check(&["--fix", "-"], &text));
+    assert_eq!(status, 0, "{stderr}");
+    assert_eq!(stdout, format!("{head}# Why.\nevictionHard:\n  memory.available: 100Mi  # as before\n"));
+    let lines: Vec<&str> = stderr.lines().collect();
+    let expected = [
+        "node-pressure-monitor: standard input: line 4: evictonHard: evictonHard -> evictionHard",
+        "node-pressure-monitor: standard input: line 5: evictionHard.memory.available: 100MB -> 100Mi; steps of 1024 are assumed; in steps of \
+         1000 it is 100M",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(texts(&check(&["-"], &stdout)).0, 0);
+    // What is left keeps its place, and the status says so.
+    let (status, stdout, stderr) = texts(&check(&["--fix", "-"], &text.replace("# Why.", "mode: enforc")));
+    assert_eq!(status, 1);
+    assert!(stdout.contains("mode: enforc\nevictionHard:\n  memory.available: 100Mi"), "{stdout}");
+    assert!(
+        stderr.contains("standard input:3: mode: \"enforc\": not one of the choices; write observe or enforce"),
+        "{stderr}"
+    );
+    let ours = repository("config/monitor.yaml");
+    let (status, stdout, stderr) = texts(&check(&["--fix", &ours.display().to_string()], ""));
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    assert_eq!(stdout, std::fs::read_to_string(&ours).unwrap());
+    for arguments in [&["--fix"][..], &["--fix", "--output", "json", "-"], &["--fix", "/nowhere"], &["--schema", "-"]] {
+        assert_eq!(texts(&check(arguments, "")).0, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_schema_is_that_of_the_repository() {
+    let (status, stdout, _) = texts(&check(&["--schema"], ""));
+    assert_eq!((status, stdout), (0, std::fs::read_to_string(repository("config/monitor.schema.json")).unwrap()));
+}

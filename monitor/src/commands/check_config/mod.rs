@@ -1,4 +1,4 @@
-//! `node-pressure-monitor check-config`: explains a configuration file, or lists all its errors.
+//! `node-pressure-monitor check-config`: explains a configuration file, lists all its errors, or mends those that leave no doubt.
 
 mod config_json;
 mod config_table;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::config::document_walk::WrittenThreshold;
 use crate::config::file_kinds::threshold_fields::ABOVE_HALF;
-use crate::config::{ConfigWarning, Loaded, MonitorConfig, Threshold, ThresholdValue};
+use crate::config::{ConfigWarning, Loaded, MonitorConfig, Threshold, ThresholdValue, fix, schema};
 use crate::eviction::allocatable::{Allocatable, allocatable};
 use crate::eviction::decider::is_plausible;
 use crate::units::{Quantity, Signal};
@@ -22,8 +22,14 @@ use super::output::{self, TableOrJson};
 pub struct Options {
     /// Configuration file: a KubeletConfiguration (also in a ConfigMap, or as answered by /configz), a kubelet's flags, OpenShift 3
     /// kubeletArguments, or a MonitorConfiguration; - is standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    file: Option<PathBuf>,
+    /// Print the file with its mistakes mended where that leaves no doubt; standard error names each change, and what is left to do
+    #[arg(long, conflicts_with_all = ["output", "capacity", "pool"])]
+    fix: bool,
+    /// Print the JSON Schema of a MonitorConfiguration, for editors
+    #[arg(long, exclusive = true)]
+    schema: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = TableOrJson::Table)]
     output: TableOrJson,
@@ -49,8 +55,12 @@ The command prints warnings on standard error, too.
 
 --capacity also takes signals: memory.available=24Gi. A threshold above half of its capacity gets a warning.
 
-Exit status: 0 the file is valid; 1 the file has errors or reserves more than --capacity (standard error lists the errors), or the answer
-cannot be written; 2 wrong usage, or a file that cannot be read."#;
+--fix renames a field to the only similar name, corrects the unit of an amount (100mi, 100 Mi, 100MB) or a duration (30, 5min), takes quotes
+from numbers, adds a missing colon, apiVersion, kind or grace period, and removes a line that repeats another one. Comments, the order and all
+other bytes stay. It does not choose between two meanings: such a mistake stays. What a change assumes is said. A valid file is printed as it is.
+
+Exit status: 0 the file is valid, with --fix after the changes; 1 the file has errors, with --fix ones that are left, or reserves more than
+--capacity (standard error lists the errors), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
 
 const OF_RESOURCES: [(&str, Signal); 3] = [
     ("memory", Signal::MemoryAvailable),
@@ -91,7 +101,13 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         let reason = format!("--capacity: {resource} is given twice; give the amount that the node has");
         return Err(CommandError::Usage(reason));
     }
-    let (name, bytes) = input::configuration(&options.file)?;
+    let Some(file) = options.file.as_ref().filter(|_| !options.schema) else {
+        return output::answer(|out| out.write_all(schema::SCHEMA.as_bytes())).map_err(CommandError::Output);
+    };
+    let (name, bytes) = input::configuration(file)?;
+    if options.fix {
+        return mend(&name, bytes);
+    }
     let mut loaded = MonitorConfig::parse_bytes(&name, bytes)
         .map_err(|errors| CommandError::Wrong(format!("the configuration is invalid\n{errors}")))?;
     if let Some(pool) = &options.pool {
@@ -113,4 +129,18 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         TableOrJson::Json => config_json::render(&loaded, &left).map_err(CommandError::Output)?,
     };
     output::answer(|out| out.write_all(text.as_bytes())).map_err(CommandError::Output)
+}
+
+/// Prints the mended file, and what was changed and is left on standard error.
+fn mend(name: &str, bytes: Vec<u8>) -> Result<(), CommandError> {
+    let invalid = |errors| CommandError::Wrong(format!("the configuration is invalid\n{errors}"));
+    let text = MonitorConfig::text_of(name, bytes).map_err(invalid)?;
+    let mended = fix::mend(name, &text);
+    output::answer(|out| out.write_all(mended.text.as_bytes())).map_err(CommandError::Output)?;
+    for change in &mended.changes {
+        output::note(format_args!("{name}: {change}"));
+    }
+    let left =
+        |errors| format!("errors are left for you to correct, here with the lines of the printed file\n{errors}");
+    mended.left.map_or(Ok(()), |errors| Err(CommandError::Wrong(left(errors))))
 }
