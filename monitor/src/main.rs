@@ -8,8 +8,8 @@ use clap::Parser as _;
 
 use node_pressure_monitor::commands::arguments::{Arguments, Command};
 use node_pressure_monitor::commands::{
-    check_config, detached, doctor, fleet, incidents, open, output, rank, restore, run, simulate, sweep, tolerations,
-    top,
+    check_config, detached, doctor, fleet, incidents, migrate, open, output, rank, restore, run, simulate, sweep,
+    tolerations, top,
 };
 
 fn main() -> ExitCode {
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options),
         Command::Rank(options) => rank::run(&options),
         Command::CheckConfig(options) => check_config::run(&options),
+        Command::Migrate(options) => migrate::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Incidents(options) => incidents::run(&options),
         Command::Open(options) => open::run(&options),

@@ -1,6 +1,8 @@
 //! Configuration files.
 
-use node_pressure_monitor::config::{ConfigErrors, MonitorConfig, Threshold};
+use node_pressure_monitor::config::{
+    ConfigErrors, FileKind, MonitorConfig, Policy, Semantics, Threshold, fix, migrate,
+};
 use node_pressure_monitor::eviction::{Armed, Layout, Observation, State, arm, assess};
 use node_pressure_monitor::units::Moment;
 
@@ -14,6 +16,32 @@ pub fn file(text: &str) {
         Err(errors) => helpful(text, errors),
     }
     assert_eq!(MonitorConfig::parse(NAME, text), parsed, "the same text, another answer");
+    mendable(text, parsed.is_ok());
+    if let Ok(loaded) = parsed.as_ref().map(|loaded| (loaded.kind, &loaded.config.policy)) {
+        migratable(text, loaded.0, loaded.1);
+    }
+}
+
+/// A valid text stays as it is. What is left after a correction is what the parser says of the corrected text.
+fn mendable(text: &str, is_valid: bool) {
+    let mended = fix::mend(NAME, text);
+    assert!(!is_valid || mended.text == text && mended.changes.is_empty(), "{mended:?}");
+    assert_eq!(mended.left, MonitorConfig::parse(NAME, &mended.text).err(), "of {}", mended.text);
+}
+
+/// A kubelet's configuration becomes one of the agent with the same policy.
+fn migratable(text: &str, kind: FileKind, before: &Policy) {
+    for semantics in Semantics::ALL {
+        match migrate::migrate(NAME, text, semantics) {
+            Ok(migrated) => {
+                let after = MonitorConfig::parse(NAME, &migrated).map(|loaded| loaded.config.policy);
+                let mut before = before.clone();
+                before.reservations.hard_thresholds = true;
+                assert!(semantics != Semantics::Kubelet || after == Ok(before), "{migrated}");
+            }
+            Err(errors) => assert_eq!(kind, FileKind::Monitor, "{errors}"),
+        }
+    }
 }
 
 /// Each error is one line that leads into the file.

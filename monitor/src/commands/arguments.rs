@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    check_config, detached, doctor, fleet, incidents, open, rank, restore, run, simulate, sweep, tolerations, top,
+    check_config, detached, doctor, fleet, incidents, migrate, open, rank, restore, run, simulate, sweep, tolerations,
+    top,
 };
 
 /// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
@@ -27,6 +28,8 @@ pub enum Command {
     Rank(rank::Options),
     /// Explain a configuration file, or list all its errors
     CheckConfig(check_config::Options),
+    /// Turn a kubelet's configuration into one of the agent, each line with its reason
+    Migrate(migrate::Options),
     /// Check what the agent can do on this machine, and how to fix the rest
     Doctor(doctor::Options),
     /// Show the OOM kills and evictions of this node, each with its evidence

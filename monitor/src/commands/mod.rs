@@ -9,6 +9,7 @@ pub mod fleet;
 pub mod incidents;
 pub mod input;
 pub mod instance;
+pub mod migrate;
 pub mod open;
 pub mod output;
 mod pinned_certificate;

@@ -11,6 +11,7 @@ pub mod file_kinds;
 pub mod file_watch;
 pub mod fix;
 pub mod kubernetes_options;
+pub mod migrate;
 pub mod notification_options;
 pub mod patterns;
 pub mod policy;
