@@ -5,6 +5,8 @@ mod page;
 mod thresholds;
 mod without_counterpart;
 
+use std::time::Duration;
+
 use super::config_error::{ConfigError, ConfigErrors, ConfigWarning};
 use super::file_kinds::monitor_configuration::{API_VERSION, KIND};
 use super::file_kinds::{FileKind, Loaded, Source};
@@ -128,7 +130,7 @@ impl Migration<'_> {
         }
         if let Some(given) = self.settings.one("evictionPressureTransitionPeriod") {
             let period = policy.pressure_transition_period;
-            let is_same = parse_go_duration(&given.text).ok().and_then(|it| it.to_duration()) == Some(period);
+            let is_same = duration(&given.text) == Some(period);
             let text = if is_same { given.text.clone() } else { format_go_duration(period) };
             let line = page.field("evictionPressureTransitionPeriod", &value(&text));
             line.origin(origin(&given, &text));
@@ -194,7 +196,7 @@ impl Migration<'_> {
         ] {
             let given = self.settings.one(field).filter(|given| {
                 // Zero in a file stands for the default, which the agent has too.
-                let age = parse_go_duration(&given.text).ok().and_then(|it| it.to_duration());
+                let age = duration(&given.text);
                 age.is_some_and(|age| self.settings.is_arguments() || !age.is_zero())
             });
             runtime.extend(given.map(|given| (name, given.text.clone(), given)));
@@ -347,6 +349,10 @@ fn sentence(warning: &ConfigError) -> String {
         Some(fix) => format!("{}; {fix}", warning.reason),
         None => warning.reason.clone(),
     }
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    parse_go_duration(text).ok()?.to_duration()
 }
 
 /// Names the line of a value, and what is written there where it is another text.

@@ -23,7 +23,7 @@ kubernetes: {taints: {noExecute: {after: 5m}}}
 /// The fields of `kubernetes` that a pool cannot have.
 const FIXED: [&str; 3] = ["api", "kubeconfig", "nodeName"];
 
-const QUANTITY: &str = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?";
+const QUANTITY: &str = r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?";
 const PERCENTAGE: &str = r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%+";
 const DURATION: &str = r"\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)";
 const BOOLEANS: &str = "^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]|[Yy]([Ee][Ss])?|[Nn][Oo]?|[Oo][Nn]|[Oo][Ff][Ff])$";
@@ -147,16 +147,16 @@ impl Generator {
                 json!({"type": "integer", "minimum": whole(least), "maximum": whole(most)})
             }
             Shape::Bytes => {
-                json!({"anyOf": [text(format!("(?!-){QUANTITY}")), {"type": "number", "exclusiveMinimum": 0}]})
+                json!({"anyOf": [text(QUANTITY.to_owned()), {"type": "number", "exclusiveMinimum": 0}]})
             }
-            Shape::Amount => json!({"anyOf": [text(format!("(?!-){QUANTITY}")), {"type": "number", "minimum": 0}]}),
+            Shape::Amount => json!({"anyOf": [text(QUANTITY.to_owned()), {"type": "number", "minimum": 0}]}),
             Shape::Duration | Shape::GracePeriod => json!({"anyOf": [text(DURATION.to_owned()), {"const": 0}]}),
             Shape::PositiveDuration => text(format!("(?=.*[1-9]){DURATION}")),
             Shape::Percentage => text(r"[0-9]*\.?[0-9]*%".to_owned()),
             Shape::Threshold => json!({"anyOf": [
-                text(format!("(?!-){QUANTITY}|{PERCENTAGE}")), {"type": "number", "exclusiveMinimum": 0}]}),
+                text(format!("{QUANTITY}|{PERCENTAGE}")), {"type": "number", "exclusiveMinimum": 0}]}),
             Shape::MinimumReclaim => json!({"anyOf": [
-                text(format!("(?!-){QUANTITY}|{PERCENTAGE}")), {"type": "number", "minimum": 0}]}),
+                text(format!("{QUANTITY}|{PERCENTAGE}")), {"type": "number", "minimum": 0}]}),
             Shape::Address => json!({"type": "string", "pattern": "^.+:[0-9]+$"}),
             Shape::AbsolutePath => json!({"type": "string", "pattern": "^/"}),
             Shape::Pattern(pattern) => json!({"type": "string", "pattern": pattern}),
