@@ -47,7 +47,7 @@ fn known(text: &str) -> Option<(String, String)> {
 pub fn meant(text: &str) -> Option<Meant> {
     let amount = without_sign(text);
     let corrected = corrected(amount)?;
-    // Of `1,024` nobody can tell whether it is a thousand or one.
+    // The comma of `1,024` can separate thousands or decimals.
     let is_thousand = amount
         .split_once(',')
         .is_some_and(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count() == 3 || rest.contains(','));

@@ -57,7 +57,8 @@ The command prints warnings on standard error, too.
 
 --fix renames a field to the only similar name, corrects the unit of an amount (100mi, 100 Mi, 100MB) or a duration (30, 5min), takes quotes
 from numbers, adds a missing colon, apiVersion, kind or grace period, and removes a line that repeats another one. Comments, the order and all
-other bytes stay. It does not choose between two meanings: such a mistake stays. What a change assumes is said. A valid file is printed as it is.
+other bytes stay. --fix does not choose between two meanings: such a mistake stays. Standard error names what a change assumes. A valid file is
+printed as it is.
 
 Exit status: 0 the file is valid, with --fix after the changes; 1 the file has errors, with --fix ones that are left, or reserves more than
 --capacity (standard error lists the errors), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
