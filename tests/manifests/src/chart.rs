@@ -40,14 +40,22 @@ pub const VARIANTS: [Variant; 7] = [
     variant("openshift", ".Values.openshift", "openshift=true"),
 ];
 
-/// Kustomizations that are applied beside the agent: the directory, the condition of its objects, and the values that add them. A second
-/// directory changes the objects under a further condition.
-pub const ADDITIONS: [(&str, &str, &str, Option<(&str, &str)>); 1] = [(
-    "kubernetes/prometheus",
-    ".Values.prometheus",
-    "prometheus=true",
-    Some(("kubernetes/prometheus-tls", ".Values.tls")),
-)];
+/// A kustomization that is applied beside the agent.
+#[derive(Debug)]
+pub struct Addition {
+    pub directory: &'static str,
+    pub condition: &'static str,
+    pub values: &'static str,
+    /// A directory that changes the objects of this one, and under which further condition.
+    pub changed: (&'static str, &'static str),
+}
+
+pub const ADDITIONS: [Addition; 1] = [Addition {
+    directory: "kubernetes/prometheus",
+    condition: ".Values.prometheus",
+    values: "prometheus=true",
+    changed: ("kubernetes/prometheus-tls", ".Values.tls"),
+}];
 
 /// What is applied in place of the agent.
 pub const REMOVALS: [(&str, &str, &str); 2] = [
@@ -156,12 +164,12 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
             }
         }
     }
-    let additions = ADDITIONS.iter().map(|(directory, condition, _, changed)| {
-        (*directory, vec!["not .Values.removal".to_owned(), (*condition).to_owned()], *changed)
+    let additions = ADDITIONS.iter().map(|addition| {
+        (addition.directory, vec!["not .Values.removal".to_owned(), addition.condition.to_owned()], addition.changed)
     });
     let [(directory, condition, _), (of_openshift, on_openshift, _)] = REMOVALS;
-    let removals = [(directory, vec![condition.to_owned()], Some((of_openshift, on_openshift)))];
-    for (directory, guard, changed) in additions.chain(removals) {
+    let removals = [(directory, vec![condition.to_owned()], (of_openshift, on_openshift))];
+    for (directory, guard, (changed, condition)) in additions.chain(removals) {
         for (name, object) in build(directory)? {
             // The namespace and the permissions of the removal are those of the sweeper.
             templates.entry(name).or_insert_with(|| Template {
@@ -170,13 +178,11 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
                 changes: Vec::new(),
             });
         }
-        if let Some((directory, condition)) = changed {
-            for (name, object) in build(directory)? {
-                if let Some(template) = templates.get_mut(&name)
-                    && template.guard == guard
-                {
-                    template.change(condition, &source(&object));
-                }
+        for (name, object) in build(changed)? {
+            if let Some(template) = templates.get_mut(&name)
+                && template.guard == guard
+            {
+                template.change(condition, &source(&object));
             }
         }
     }
@@ -242,13 +248,16 @@ fn replace_image(value: &mut Value) {
     }
 }
 
+/// Conditions, with the lines that apply under each.
+type Alternatives<'a> = Vec<(&'a str, Vec<&'a str>)>;
+
 /// Returns `base` with conditional lines, so that under each condition the text of its change results.
 fn conditional(base: &str, changes: &[(String, String)]) -> Result<String> {
     let lines: Vec<&str> = base.lines().collect();
     // By the first line that they replace and the number of lines: the conditions with their lines.
-    let mut hunks: BTreeMap<(usize, usize), Vec<(&str, Vec<&str>)>> = BTreeMap::new();
+    let mut hunks: BTreeMap<(usize, usize), Alternatives<'_>> = BTreeMap::new();
     for (condition, changed) in changes {
-        for (start, end, new) in difference(&lines, &changed.lines().collect::<Vec<_>>()) {
+        for Hunk { start, end, new } in difference(&lines, &changed.lines().collect::<Vec<_>>()) {
             hunks.entry((start, end)).or_default().push((condition, new));
         }
     }
@@ -282,8 +291,15 @@ fn append(text: &mut String, lines: &[&str]) {
     }
 }
 
-/// Returns the lines of `old` that differ, as ranges, with the lines that replace them: by the longest common subsequence.
-fn difference<'a>(old: &[&str], new: &[&'a str]) -> Vec<(usize, usize, Vec<&'a str>)> {
+/// The lines from `start` to before `end`, and those that replace them.
+struct Hunk<'a> {
+    start: usize,
+    end: usize,
+    new: Vec<&'a str>,
+}
+
+/// Returns the lines of `old` that differ, by the longest common subsequence.
+fn difference<'a>(old: &[&str], new: &[&'a str]) -> Vec<Hunk<'a>> {
     let mut common = vec![vec![0_u32; new.len() + 1]; old.len() + 1];
     for (i, before) in old.iter().enumerate().rev() {
         for (j, after) in new.iter().enumerate().rev() {
@@ -291,7 +307,7 @@ fn difference<'a>(old: &[&str], new: &[&'a str]) -> Vec<(usize, usize, Vec<&'a s
                 if before == after { common[i + 1][j + 1] + 1 } else { common[i + 1][j].max(common[i][j + 1]) };
         }
     }
-    let mut hunks: Vec<(usize, usize, Vec<&str>)> = Vec::new();
+    let mut hunks: Vec<Hunk<'_>> = Vec::new();
     let (mut i, mut j) = (0, 0);
     while i < old.len() || j < new.len() {
         if i < old.len() && j < new.len() && old[i] == new[j] {
@@ -299,20 +315,17 @@ fn difference<'a>(old: &[&str], new: &[&'a str]) -> Vec<(usize, usize, Vec<&'a s
             continue;
         }
         let is_new = j < new.len() && (i == old.len() || common[i][j + 1] > common[i + 1][j]);
-        let hunk = match hunks.last_mut() {
-            Some(hunk) if hunk.1 == i => hunk,
-            _ => {
-                hunks.push((i, i, Vec::new()));
-                let last = hunks.len() - 1;
-                &mut hunks[last]
+        if hunks.last().is_none_or(|hunk| hunk.end != i) {
+            hunks.push(Hunk { start: i, end: i, new: Vec::new() });
+        }
+        if let Some(hunk) = hunks.last_mut() {
+            if is_new {
+                hunk.new.push(new[j]);
+                j += 1;
+            } else {
+                hunk.end = i + 1;
+                i += 1;
             }
-        };
-        if is_new {
-            hunk.2.push(new[j]);
-            j += 1;
-        } else {
-            hunk.1 = i + 1;
-            i += 1;
         }
     }
     hunks

@@ -1,10 +1,12 @@
 //! Compares the Helm chart with the kustomizations: what Helm renders for the values of a variant is what its directory applies.
 
+#![expect(clippy::unwrap_used, reason = "a chart or a directory that cannot be read fails its test")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use node_pressure_manifests::chart::{ADDITIONS, CHART, REMOVALS, VARIANTS};
+use node_pressure_manifests::chart::{ADDITIONS, Addition, CHART, REMOVALS, VARIANTS};
 use node_pressure_manifests::{capabilities, chart, documents, kustomizations, kustomize, program, rbac, root, schema};
 use serde_json::Value;
 
@@ -39,11 +41,9 @@ fn pairs() -> Vec<(Vec<&'static str>, String)> {
     let default = VARIANTS[0].directory;
     let mut pairs: Vec<(Vec<&str>, String)> =
         VARIANTS.iter().map(|variant| (vec![variant.directory], variant.values.to_owned())).collect();
-    for (directory, _, values, changed) in ADDITIONS {
+    for Addition { directory, values, changed: (changed, _), .. } in ADDITIONS {
         pairs.push((vec![default, directory], values.to_owned()));
-        if let Some((changed, _)) = changed {
-            pairs.push((vec!["kubernetes/tls", changed], format!("{values},tls=true")));
-        }
+        pairs.push((vec!["kubernetes/tls", changed], format!("{values},tls=true")));
     }
     pairs.extend(REMOVALS.iter().map(|(directory, _, values)| (vec![*directory], (*values).to_owned())));
     pairs
