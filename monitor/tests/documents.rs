@@ -10,8 +10,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use node_pressure_monitor::report::Metrics;
 use node_pressure_monitor::report::series::SeriesLimits;
+use node_pressure_monitor::report::{Family, Metrics};
 
 #[path = "documents/markdown.rs"]
 mod markdown;
@@ -321,14 +321,16 @@ fn metrics_are_documented_as_registered() {
 }
 
 fn metrics_table() -> String {
-    let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
-    for family in Metrics::new("0", SeriesLimits::default()).unwrap().families() {
+    let mut table = "| metric | type | labels | series | meaning |\n|---|---|---|---|---|\n".to_owned();
+    let families = Metrics::new("0", SeriesLimits::default()).unwrap().families();
+    for family in &families {
         let name = family.name.strip_prefix(PREFIX).unwrap_or(&family.name);
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
-        let help = family.help.replace('|', "\\|");
-        table += &format!("| `{name}` | {} | {} | {help} |\n", family.kind, labels.join(", "));
+        let (help, most) = (family.help.replace('|', "\\|"), family.most_series());
+        table += &format!("| `{name}` | {} | {} | {most} | {help} |\n", family.kind, labels.join(", "));
     }
-    table
+    let all: usize = families.iter().map(Family::most_series).sum();
+    table + &format!("\nAll families together have at most {all} series.\n")
 }
 
 #[test]

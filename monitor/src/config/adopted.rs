@@ -47,6 +47,7 @@ impl Adopted {
             fixed runtime "runtime",
             kubernetes kubernetes,
             fixed listen "metrics.listen",
+            live workload_memory "metrics.workloadMemory",
             fixed serving "metrics.tls, metrics.bearerToken",
             fixed lock_file "lockFile",
             fixed cgroup_root "cgroupRoot",

@@ -153,6 +153,8 @@ pub struct MonitorConfig {
     pub kubernetes: KubernetesOptions,
     /// The address of metrics and health.
     pub listen: SocketAddr,
+    /// Whether the metrics have the memory of each workload.
+    pub workload_memory: bool,
     pub serving: ServingOptions,
     /// Locked while the agent runs, so that a second instance refuses to start.
     pub lock_file: PathBuf,
@@ -191,6 +193,7 @@ impl Default for MonitorConfig {
             runtime: RuntimeOptions::default(),
             kubernetes: KubernetesOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
+            workload_memory: false,
             serving: ServingOptions::default(),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),

@@ -33,10 +33,11 @@ impl ServingOptions {
         self.token_file.is_some() || self.token_review
     }
 
-    /// Reads `metrics`, and `metrics.listen` into `listen`.
-    pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>, listen: &mut SocketAddr) -> Self {
+    /// Reads `metrics`, and two of its fields into `listen` and `workload_memory`.
+    pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>, listen: &mut SocketAddr, workload_memory: &mut bool) -> Self {
         let mut options = Self::default();
-        let metrics = walk.section(fields, "metrics", "listen tls bearerToken");
+        let metrics = walk.section(fields, "metrics", "listen workloadMemory tls bearerToken");
+        walk.set(workload_memory, metrics.get("workloadMemory"), Walk::boolean);
         walk.set(listen, metrics.get("listen"), Walk::address);
         options.tls = metrics.get("tls").and_then(|field| read_tls(walk, &field));
         let Some(token) = metrics.get("bearerToken") else { return options };

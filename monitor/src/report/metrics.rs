@@ -18,6 +18,7 @@ use super::register::{Family, Registry, follow, increase, metrics, replace, set_
 use super::runtime_metrics::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries};
 use super::signal_metrics::SignalMetrics;
+use super::usage_metrics::UsageMetrics;
 use super::{IncidentReport, NodeReport};
 use crate::config::Semantics;
 use crate::eviction::evicted::Cause;
@@ -107,6 +108,8 @@ metrics! {
         },
         /// Log lines dropped because their reader is too slow.
         log_lines_dropped: IntCounter = "log_lines_dropped_total",
+        /// Combinations of label values that the request before left out, because their family has as many as it may have.
+        left_out: IntGauge = "series_left_out",
         /// Soft evictions deferred because the node is in maintenance, counted at most once a minute.
         deferred: IntCounterVec = "soft_evictions_deferred_total"{signal},
         /// Workloads asked to give memory back before one is evicted, by outcome (sufficed, insufficient, timed_out, refused; skipped: it
@@ -157,6 +160,7 @@ pub struct Metrics {
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
     notifications: NotificationMetrics,
+    usage: UsageMetrics,
     pub(super) runtime: RuntimeMetrics,
     pub(super) evictions: EvictionMetrics,
     cluster: ClusterMetrics,
@@ -189,6 +193,7 @@ impl Metrics {
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
             notifications: NotificationMetrics::new(&registry)?,
+            usage: UsageMetrics::new(&registry)?,
             evictions: EvictionMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
             cluster: ClusterMetrics::new(&registry)?,
@@ -210,6 +215,7 @@ impl Metrics {
     /// Returns the current values. Render them afterwards, without a lock on the metrics: the loop may wait for it.
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.process.refresh();
+        self.node.left_out.set(signed(self.registry.left_out()));
         self.registry.gather()
     }
 
@@ -233,6 +239,7 @@ impl Metrics {
         }
         self.figures.observe(&report.figures);
         self.disk_usage.observe(&report.figures.disk_usage);
+        self.usage.observe(report);
         series.workloads.observe(&report.counters, now);
         for (workload, kills) in std::mem::take(&mut *lock(&self.uncounted_kills)) {
             series.workloads.oom_kills(&workload, kills, now);

@@ -2,9 +2,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Policy;
-use crate::kernel::{KswapdCounters, OomConstraint, ProbeState, ProbeStatistics, ProbeStatus};
-use crate::report::{ClassReport, ExhaustionReport, FiguresReport, MemoryReport, ThresholdReport};
-use crate::units::{Bytes, Signal};
+use crate::kernel::{
+    CgroupCounters, DeviceId, InodeCounters, KswapdCounters, OomConstraint, ProbeState, ProbeStatistics, ProbeStatus,
+    ReclaimCounters,
+};
+use crate::report::{
+    CgroupReport, ClassReport, DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport,
+    MemoryReport, PodInfo, ThresholdReport,
+};
+use crate::units::{Bytes, CgroupId, Signal};
 
 fn text(metrics: &Metrics) -> String {
     String::from_utf8(render(&metrics.gather()).unwrap()).unwrap()
@@ -169,4 +175,79 @@ fn infinity_is_written_as_the_format_has_it() {
     let text = text(&metrics);
     assert!(text.contains("exhaustion_seconds{signal=\"memory.available\"} +Inf\n"), "{text}");
     assert!(!text.contains(" inf"), "{text}");
+}
+
+/// A node with far more of everything than a node has.
+fn flood(count: u64) -> NodeReport {
+    let name = |number: u64| format!("workload-{number}");
+    let all = || 0..count;
+    let pod =
+        |number| PodInfo { workload: name(number), namespace: name(number), name: name(number), ..PodInfo::default() };
+    let cgroup = |number| CgroupReport {
+        cgroup: CgroupId(number),
+        workload: name(number),
+        counters: Some(CgroupCounters {
+            direct: ReclaimCounters { stalls: 1, ..ReclaimCounters::ZERO },
+            memcg: ReclaimCounters { stalls: 1, ..ReclaimCounters::ZERO },
+            oom_kills: 1,
+        }),
+        inodes: (0..20).map(|minor| (DeviceId(8 << 20 | minor), InodeCounters::default())).collect(),
+    };
+    let filesystem = |number| FilesystemReport {
+        device: format!("8:{number}"),
+        mount_point: format!("/mnt/{number}"),
+        kind: "ext4".to_owned(),
+        inodes: Some((10, 5)),
+        growth: Some(1.0),
+        seconds: Some(1.0),
+        makers: Vec::new(),
+    };
+    let kept = |number| KeptReport {
+        workload: name(number),
+        source: "walk",
+        bytes: Bytes(number),
+        inodes: 1,
+        age: Duration::ZERO,
+    };
+    NodeReport {
+        conditions: all().map(|number| (name(number).into(), true)).collect(),
+        probes: all().map(|number| probe(&name(number), ProbeState::Attached)).collect(),
+        missing_capabilities: all().map(name).collect(),
+        counters: all().map(cgroup).collect(),
+        pods: all().map(pod).collect(),
+        workload_memory: all().map(|number| (name(number), Bytes(number))).collect(),
+        figures: FiguresReport {
+            filesystems: all().map(filesystem).collect(),
+            disk_usage: DiskUsageReport { kept: all().map(kept).collect(), ..DiskUsageReport::default() },
+            ..FiguresReport::default()
+        },
+        ..report()
+    }
+}
+
+#[test]
+fn no_node_makes_more_series_than_the_bound() {
+    let metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    metrics.observe(&flood(3000), Instant::now());
+    for number in 0..3000 {
+        metrics.oom_kills_of(&format!("other-{number}"), 1);
+        metrics.wakeup(&format!("cause-{number}"));
+    }
+    metrics.observe(&flood(3000), Instant::now());
+    let gathered = metrics.gather();
+    let families = metrics.families();
+    let mut full = 0;
+    for family in &gathered {
+        let bound = families.iter().find(|it| it.name == family.name()).unwrap();
+        let text = String::from_utf8(render(std::slice::from_ref(family)).unwrap()).unwrap();
+        let series = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert!(series <= bound.most_series(), "{}: {series} series, and not {}", family.name(), bound.most_series());
+        full += usize::from(series > 1 && series == bound.most_series());
+    }
+    assert!(full >= 8, "only {full} families were filled");
+    metrics.gather();
+    assert!(text(&metrics).lines().any(|line| {
+        line.strip_prefix("node_pressure_monitor_series_left_out ")
+            .is_some_and(|count| count.parse::<u64>().unwrap() > 1000)
+    }));
 }

@@ -3,6 +3,7 @@
 //! The loop describes the node in a `NodeReport` of plain values. This module renders it.
 
 mod afterwards;
+mod cardinality;
 mod cluster_metrics;
 mod configuration_reporting;
 pub mod configuration_state;
@@ -51,6 +52,7 @@ pub mod stats;
 pub mod summary;
 mod summary_figures;
 mod turn_reporting;
+pub mod usage_metrics;
 mod waiting;
 mod workload_log;
 
@@ -77,10 +79,12 @@ pub use loop_state::LoopState;
 pub use metrics::{EvictionOutcome, Metrics};
 pub use notifications::NotificationReport;
 pub use publications::Publications;
+pub use register::Family;
 pub use reporter::Reporter;
 pub use source_reporting::log_layout;
 pub use summary::{StartSummary, render_summary};
 pub use turn_reporting::Turn;
+pub use usage_metrics::RequestsReport;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeReport {
@@ -116,6 +120,10 @@ pub struct NodeReport {
     pub cluster: Option<ClusterReport>,
     /// The known pods of workloads.
     pub pods: Vec<PodInfo>,
+    /// The working set of each workload; empty unless the configuration asks for it.
+    pub workload_memory: Vec<(String, Bytes)>,
+    /// What the pods request of the scheduler; `None` while no pod is known.
+    pub requests: Option<RequestsReport>,
     pub names: Names,
 }
 

@@ -19,7 +19,9 @@ use super::publications::Publication;
 use super::record::{Record, Start};
 use super::stats::{Known, PodCgroup};
 use super::summary::render_page;
-use super::{CgroupReport, ClassReport, ClusterReport, LoopState, NodeReport, PodInfo, Reporter, ThresholdReport};
+use super::{
+    CgroupReport, ClassReport, ClusterReport, LoopState, NodeReport, PodInfo, Reporter, RequestsReport, ThresholdReport,
+};
 
 /// Upper bound of the pods named in the metrics; more than any node runs.
 const MOST_PODS: usize = 1000;
@@ -77,6 +79,7 @@ impl Reporter {
         let kswapd = state.sensors.events.kswapd();
         let figures = state.sensors.figures(&state.config.policy, state.decision.armed(), now);
         let memory = state.sensors.memory.report();
+        let workload_memory = workload_memory(state);
         let tree = state.sensors.workloads.tree();
         NodeReport {
             figures,
@@ -98,6 +101,8 @@ impl Reporter {
             notifications: self.recorder.notifier.report(),
             cluster: cluster_report(state),
             pods: pod_infos(state),
+            workload_memory,
+            requests: RequestsReport::of(state.sensors.pods.specs()),
             names: state.sensors.names(),
         }
     }
@@ -219,6 +224,15 @@ fn pod_infos(state: &LoopState<'_>) -> Vec<PodInfo> {
         })
     };
     state.sensors.workloads.tree().workloads().filter_map(info).take(MOST_PODS).collect()
+}
+
+/// Measures the working sets if the configuration asks for them. The cost is two reads for each workload.
+fn workload_memory(state: &mut LoopState<'_>) -> Vec<(String, Bytes)> {
+    if !state.config.workload_memory {
+        return Vec::new();
+    }
+    let usages = state.sensors.workloads.tree_mut().usages();
+    usages.into_iter().map(|usage| (usage.workload.name.clone(), usage.working_set)).collect()
 }
 
 /// Returns the facts for the Summary API document, which another thread builds. The cost is that of copying the pods'

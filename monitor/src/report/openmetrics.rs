@@ -140,7 +140,7 @@ mod tests {
             /// A "counter" with a \ in its text.
             counter: IntCounter = "things_total",
             /// A gauge.
-            gauge: GaugeVec = "level"{name},
+            gauge: GaugeVec = "level"{scope},
             /// A histogram.
             histogram: HistogramVec = "took_seconds"{signal},
         }
@@ -162,7 +162,7 @@ mod tests {
         let expected = [
             "# HELP level A gauge.",
             "# TYPE level gauge",
-            r#"level{name="a\n\"\\"} +Inf"#,
+            r#"level{scope="a\n\"\\"} +Inf"#,
             r#"# HELP things A \"counter\" with a \\ in its text."#,
             "# TYPE things counter",
             "things_total 3",

@@ -1,11 +1,14 @@
 //! Creates and registers metrics under the agent's prefix, and keeps a catalogue of them for `config/METRICS.md`.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use prometheus::core::{Atomic, Collector, GenericCounter, GenericCounterVec, GenericGauge, GenericGaugeVec};
+use prometheus::core::{Atomic, Collector, Desc, GenericCounter, GenericCounterVec, GenericGauge, GenericGaugeVec};
 use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, HistogramVec, Opts, Result};
+use prometheus::{Error, HistogramOpts, HistogramVec, Opts, Result};
 
+use super::cardinality;
 use crate::units::lock;
 
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
@@ -20,13 +23,26 @@ pub struct Family {
     pub kind: &'static str,
     pub help: String,
     pub labels: Vec<String>,
+    /// The most combinations of label values.
+    most_combinations: usize,
 }
 
-/// A Prometheus registry that can list its metrics.
+impl Family {
+    /// Returns the most series that Prometheus keeps of the family.
+    #[must_use]
+    pub fn most_series(&self) -> usize {
+        // A histogram has a series for each bucket and for `+Inf`, its sum and its count.
+        let of_each = if self.kind == "histogram" { LATENCY_BUCKETS.len() + 3 } else { 1 };
+        self.most_combinations.saturating_mul(of_each)
+    }
+}
+
+/// A Prometheus registry that can list its metrics, and that bounds the number of their series.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     registry: prometheus::Registry,
     families: Mutex<Vec<Family>>,
+    left_out: AtomicUsize,
 }
 
 impl Registry {
@@ -34,8 +50,24 @@ impl Registry {
         Self::default()
     }
 
+    /// Returns the values. Beyond the bound of a family, the last combinations of label values in their order are left out.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
-        self.registry.gather()
+        let mut gathered = self.registry.gather();
+        let registered = lock(&self.families);
+        let most: HashMap<&str, usize> = registered.iter().map(|it| (&*it.name, it.most_combinations)).collect();
+        let mut left_out = 0;
+        for family in &mut gathered {
+            let most = most.get(family.name()).copied().unwrap_or(usize::MAX);
+            left_out += family.get_metric().len().saturating_sub(most);
+            family.mut_metric().truncate(most);
+        }
+        self.left_out.store(left_out, Ordering::Relaxed);
+        gathered
+    }
+
+    /// Returns how many combinations of label values the last [`Registry::gather`] left out.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out.load(Ordering::Relaxed)
     }
 
     /// Returns every registered metric, with a value or without, sorted by name.
@@ -53,15 +85,15 @@ impl Registry {
     }
 
     pub(super) fn register<M: Collector + Clone + 'static>(&self, kind: &'static str, metric: M) -> Result<M> {
+        let family = |desc: &Desc| {
+            let labels = desc.variable_labels.clone();
+            let most_combinations = cardinality::most_combinations(&labels)
+                .map_err(|label| Error::Msg(format!("{}: the label {label} has no bound", desc.fq_name)))?;
+            Ok(Family { name: desc.fq_name.clone(), kind, help: desc.help.clone(), labels, most_combinations })
+        };
+        let families = metric.desc().into_iter().map(family).collect::<Result<Vec<_>>>()?;
         self.registry.register(Box::new(metric.clone()))?;
-        let mut families = lock(&self.families);
-        families.extend(metric.desc().into_iter().map(|desc| Family {
-            name: desc.fq_name.clone(),
-            kind,
-            help: desc.help.clone(),
-            labels: desc.variable_labels.clone(),
-        }));
-        drop(families);
+        lock(&self.families).extend(families);
         Ok(metric)
     }
 }
@@ -165,4 +197,33 @@ pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
     let rise = current.checked_sub(*last).unwrap_or(current);
     *last = current;
     rise
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::IntGaugeVec;
+
+    use super::*;
+
+    #[test]
+    fn a_family_has_no_more_series_than_its_bound() {
+        let registry = Registry::new();
+        let gauge: IntGaugeVec = registry.create("a", "help", &["scope"]).unwrap();
+        for scope in ["a", "b", "c", "d", "e"] {
+            gauge.with_label_values(&[scope]).set(1);
+        }
+        let gathered = registry.gather();
+        assert_eq!((gathered[0].get_metric().len(), registry.left_out()), (2, 3));
+        assert_eq!(registry.families()[0].most_series(), 2);
+        gauge.reset();
+        registry.gather();
+        assert_eq!(registry.left_out(), 0);
+    }
+
+    #[test]
+    fn a_family_with_an_unbounded_label_is_refused() {
+        let refused = Registry::new().create::<IntGaugeVec>("a", "help", &["user"]).map(drop);
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("the label user has no bound"), "{error}");
+    }
 }

@@ -54,7 +54,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     ] {
         walk.set(target, fields.get(name), |walk, field| walk.path(field, example));
     }
-    config.serving = ServingOptions::read(walk, &fields, &mut config.listen);
+    config.serving = ServingOptions::read(walk, &fields, &mut config.listen, &mut config.workload_memory);
     let config = MonitorConfig {
         pressure_conditions: read_pressure_conditions(walk, &fields),
         disk_usage: DiskUsageOptions::read(walk, &fields),
