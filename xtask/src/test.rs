@@ -112,7 +112,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         end("waiting for what the VM needs", start);
         supplies
     });
-    host::all_tests(&mut tally)?;
+    host::all_tests(workspace, &mut tally)?;
     tally.check("speed of the decision", bench::check_promise);
     for (step, judge) in bench::JUDGES_OF_TEST {
         check_cost(&mut tally, step, || judge(workspace));
@@ -146,7 +146,7 @@ pub fn run_quick(_: &QuickOptions, workspace: &Workspace) -> Result<ExitCode> {
     host::format(&mut tally);
     host::lint(&mut tally);
     host::lint_ebpf(workspace, ebpf_clippy, &mut tally);
-    host::quick_tests(&mut tally)?;
+    host::quick_tests(workspace, &mut tally)?;
     tally.print(start);
     Ok(tally.code())
 }

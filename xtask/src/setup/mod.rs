@@ -41,6 +41,8 @@ pub enum Part {
     RustComponents,
     /// Debian's earlyoom for the guest. It is only unpacked: an installed earlyoom would run on this machine.
     Earlyoom,
+    /// Debian's Prometheus, promtool and node exporter. They are only unpacked: installed, they would run as services of this machine.
+    Prometheus,
     CargoFuzz,
     Kernel(Series, Arch),
     /// The standard library for another architecture.
@@ -77,13 +79,11 @@ const XZ: Part = packaged("xz", &["xz"], &["xz-utils"]);
 /// libFuzzer is written in C++.
 const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 
-/// promtool tests the alerting rules.
-const PROMTOOL: Part = packaged("promtool", &["promtool"], &["prometheus"]);
-/// Shows the status page to its test.
+/// Shows the status page to its tests.
 const CHROMIUM: Part = packaged("Chromium", &["chromium"], &["chromium"]);
 
-/// What tests on the host look at the agent with. Without a part they are skipped.
-pub const VIEWERS: &[Part] = &[PROMTOOL, CHROMIUM];
+/// What tests look at the agent with. Without a part they are skipped.
+pub const VIEWERS: &[Part] = &[Part::Prometheus, CHROMIUM];
 
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
@@ -224,6 +224,7 @@ impl Part {
             Self::BpfToolchain => "BPF toolchain".to_owned(),
             Self::RustComponents => "rustfmt and clippy".to_owned(),
             Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
+            Self::Prometheus => "Prometheus (unpacked)".to_owned(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
             Self::Kernel(series, arch) => format!("kernel {series} {arch}"),
             Self::CrossStd(arch) => format!("Rust for {arch}"),
@@ -248,6 +249,10 @@ impl Part {
                 Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
             }
             Self::Earlyoom => existing(earlyoom(cache)),
+            Self::Prometheus => {
+                let found = OF_PROMETHEUS.map(|name| Some(of_prometheus(cache, name)?.display().to_string()));
+                Some(found.into_iter().collect::<Option<Vec<_>>>()?.join(", "))
+            }
             // Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in PATH.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series, arch) => {
@@ -264,6 +269,7 @@ impl Part {
         match self {
             Self::RustComponents
             | Self::Earlyoom
+            | Self::Prometheus
             | Self::CargoFuzz
             | Self::Kernel(..)
             | Self::CrossStd(_)
@@ -285,7 +291,9 @@ impl Part {
                 vec![format!("cargo xtask vm --kernel {series} --arch {arch} probes")]
             }
             Self::CrossStd(arch) | Self::Busybox(arch) => vec![format!("cargo xtask vm --arch {arch} probes")],
-            Self::Earlyoom | Self::Kernel(..) | Self::GuestRoot(_) => vec!["cargo xtask setup".to_owned()],
+            Self::Earlyoom | Self::Prometheus | Self::Kernel(..) | Self::GuestRoot(_) => {
+                vec!["cargo xtask setup".to_owned()]
+            }
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }
@@ -309,6 +317,10 @@ impl Part {
             Self::Earlyoom => {
                 let dir = cache.join("earlyoom");
                 apt.unpack(&["earlyoom"], &dir)?;
+                Ok("downloaded".to_owned())
+            }
+            Self::Prometheus => {
+                apt.unpack(&["prometheus", "prometheus-node-exporter"], &cache.join(PROMETHEUS))?;
                 Ok("downloaded".to_owned())
             }
             Self::Kernel(series, arch) => {
@@ -339,6 +351,26 @@ impl Part {
 
 pub fn busybox(cache: &Path, arch: Arch) -> PathBuf {
     cache.join(format!("busybox-{arch}/bin/busybox"))
+}
+
+/// The directory of the cache with the unpacked packages.
+const PROMETHEUS: &str = "prometheus";
+const OF_PROMETHEUS: [&str; 3] = ["prometheus", "promtool", "prometheus-node-exporter"];
+
+/// Returns the directory of the unpacked programs of Prometheus, which may not exist.
+pub fn prometheus_programs(cache: &Path) -> PathBuf {
+    cache.join(PROMETHEUS).join("usr/bin")
+}
+
+/// Returns a program of Prometheus, installed or unpacked.
+pub fn of_prometheus(cache: &Path, name: &str) -> Option<PathBuf> {
+    let unpacked = prometheus_programs(cache).join(name);
+    find_program(name).or_else(|| unpacked.is_file().then_some(unpacked))
+}
+
+/// Returns the browser that the tests of the status page use.
+pub fn browser() -> Option<PathBuf> {
+    find_program("chromium")
 }
 
 pub fn earlyoom(cache: &Path) -> PathBuf {

@@ -1,5 +1,7 @@
 //! The checks that run on this machine: format, lints, tests.
 
+use std::env;
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -61,24 +63,37 @@ pub fn lint(tally: &mut Tally) {
 
 /// Runs the tests that need neither root nor another process: unit tests, property tests, and comparisons of the decision with
 /// tables.
-pub fn quick_tests(tally: &mut Tally) -> Result<()> {
+pub fn quick_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     let suites = QUICK_SUITES.iter().flat_map(|suite| ["--test", suite]);
     let selection: Vec<&str> = ["--workspace", "--lib", "--bins"].into_iter().chain(suites).collect();
-    cargo_test(tally, "unit and property tests", &selection, None)
+    cargo_test(workspace, tally, "unit and property tests", &selection, None)
 }
 
-pub fn all_tests(tally: &mut Tally) -> Result<()> {
-    cargo_test(tally, "unit and integration tests on this machine", &["--workspace", "--exclude", CONTRACT], None)?;
+pub fn all_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
+    cargo_test(
+        workspace,
+        tally,
+        "unit and integration tests on this machine",
+        &["--workspace", "--exclude", CONTRACT],
+        None,
+    )?;
     // The suites are named one by one: cargo would compile the package alone with other features than before.
     let suites: Vec<&str> = CONTRACT_SUITES.iter().flat_map(|suite| ["--test", suite]).collect();
-    cargo_test(tally, "contract tests with an API server", &suites, Some(CONTRACT_THREADS))
+    cargo_test(workspace, tally, "contract tests with an API server", &suites, Some(CONTRACT_THREADS))
 }
 
-fn cargo_test(tally: &mut Tally, name: &str, selection: &[&str], threads: Option<&str>) -> Result<()> {
+fn cargo_test(
+    workspace: &Workspace,
+    tally: &mut Tally,
+    name: &str,
+    selection: &[&str],
+    threads: Option<&str>,
+) -> Result<()> {
     let start = begin(name);
     let mut command = cmd::cargo_for_tests();
     command.args(["test", "--no-fail-fast"]).args(selection).stdout(Stdio::piped());
     command.envs(threads.map(|threads| ("RUST_TEST_THREADS", threads)));
+    command.env("PATH", path_with(&setup::prometheus_programs(&workspace.cache()))?);
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let stdout = child.stdout.take().context("standard output of cargo test")?;
@@ -119,6 +134,13 @@ fn cargo_test(tally: &mut Tally, name: &str, selection: &[&str], threads: Option
     }
     end(name, start);
     Ok(())
+}
+
+/// Returns `PATH` with one more directory at its end, in which tests find programs that are only unpacked.
+fn path_with(directory: &Path) -> Result<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = env::split_paths(&path).chain([directory.to_owned()]);
+    env::join_paths(directories).context("adding a directory to PATH")
 }
 
 /// Parses `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
