@@ -16,7 +16,37 @@ pub struct Entry {
     pub in_test: InTest,
     /// The limit of one run's wall time; generous, because the software emulation is slow.
     pub timeout_seconds: u32,
+    /// The program of the host that looks at the agent in the guest. Without it the scenario is skipped.
+    pub viewer: Option<Viewer>,
 }
+
+/// A program that runs beside the guest, and connects to the agent in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Viewer {
+    /// A Prometheus that scrapes the agent every two seconds, with the rules of `config/prometheus`.
+    Prometheus,
+    /// A Chromium, which the guest drives over its DevTools protocol.
+    Browser,
+}
+
+impl Viewer {
+    /// Returns the word of the kernel command line with the viewer's port at [`HOST`].
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Prometheus => "npm.prometheus",
+            Self::Browser => "npm.browser",
+        }
+    }
+}
+
+/// The host in the network of the guest, as QEMU's user network has it.
+pub const HOST: [u8; 4] = [10, 0, 2, 2];
+/// The guest in that network.
+pub const GUEST: [u8; 4] = [10, 0, 2, 15];
+/// The port of the agent that viewers look at.
+pub const VIEWED_PORT: u16 = 9946;
+/// The word of the kernel command line with the port of the host's loopback address that leads to that agent.
+pub const FORWARDED: &str = "npm.forwarded";
 
 /// What a guest has in addition to the kernel and the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,15 +154,19 @@ const fn entry(
     timeout_seconds: u32,
     about: &'static str,
 ) -> Entry {
-    Entry { name, about, cgroups, guest: Guest::Plain, in_test, timeout_seconds }
+    Entry { name, about, cgroups, guest: Guest::Plain, in_test, timeout_seconds, viewer: None }
+}
+
+const fn viewed_by(viewer: Viewer, name: &'static str, timeout_seconds: u32, about: &'static str) -> Entry {
+    Entry { viewer: Some(viewer), ..entry(name, V2, EachKernel, timeout_seconds, about) }
 }
 
 const fn with_containerd(name: &'static str, in_test: InTest, timeout_seconds: u32, about: &'static str) -> Entry {
-    Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test, timeout_seconds }
+    Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test, timeout_seconds, viewer: None }
 }
 
 const fn with_cluster(name: &'static str, timeout_seconds: u32, about: &'static str) -> Entry {
-    Entry { name, about, cgroups: BOTH, guest: Guest::Cluster, in_test: InTest::Long, timeout_seconds }
+    Entry { name, about, cgroups: BOTH, guest: Guest::Cluster, in_test: InTest::Long, timeout_seconds, viewer: None }
 }
 
 use InTest::{Containers, EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference, Repeated};
@@ -188,6 +222,8 @@ pub const CATALOGUE: &[Entry] = &[
     entry("swap-does-not", V2, Repeated(10), 360, "swap that is nearly full, and a leak as fast as the guest can: the leaker dies, no OOM kill"),
     entry("zram", V2, Repeated(10), 300, "swap in zram does not delay an eviction: the leaker dies"),
     entry("pools", V2, Reference, 120, "labels of the node bring it into a pool that enforces, which an agent remembers while the API server is away"),
+    viewed_by(Viewer::Prometheus, "dashboards", 300, "a Prometheus scrapes the agent through a ramp: every query of the dashboards and rules returns what it should"),
+    viewed_by(Viewer::Browser, "status-page", 300, "the status page in a browser before and after a ramp: the traffic light, the victim's name, and its incident, which opens"),
     entry("chaos", V2, Repeated(1), 120, "random pods, leaks and faults for `--seconds` from `--seed`: an oracle finds no wrong kill and no late one"),
     entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
     entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident; watched by two clients at most three times that"),

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use crate::catalogue::VIEWED_PORT;
+
 /// The settings that a scenario varies. The agent's defaults apply to all others.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
@@ -20,7 +22,11 @@ pub struct AgentConfig {
     pub stall_threshold: Option<&'static str>,
     /// Whether a threshold that is met when it arrives evicts. Many scenarios begin with such a threshold.
     pub act_on_present_pressure: bool,
+    /// The address that the agent listens on, with the port.
+    pub host: [u8; 4],
     pub port: u16,
+    /// Whether the metrics have the memory of each workload.
+    pub workload_memory: bool,
     /// More lines of the file, each with its line end.
     pub extra: String,
     /// The capabilities that the agent is started without.
@@ -40,7 +46,9 @@ impl Default for AgentConfig {
             ring_buffer: None,
             stall_threshold: None,
             act_on_present_pressure: true,
-            port: 9946,
+            host: [127, 0, 0, 1],
+            port: VIEWED_PORT,
+            workload_memory: false,
             extra: String::new(),
             without_capabilities: Vec::new(),
         }
@@ -58,7 +66,7 @@ impl AgentConfig {
     }
 
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        SocketAddr::from((self.host, self.port))
     }
 
     /// Returns the text of the configuration file.
@@ -93,7 +101,8 @@ impl AgentConfig {
             text.push_str("evictions:\n  actOnPresentPressure: true\n");
         }
         text.push_str(&self.extra);
-        let _ = writeln!(text, "metrics:\n  listen: \"{}\"", self.address());
+        let _ =
+            writeln!(text, "metrics:\n  listen: \"{}\"\n  workloadMemory: {}", self.address(), self.workload_memory);
         text
     }
 }

@@ -2,6 +2,7 @@
 //! guest with containerd it replaces itself with systemd, which starts this program again as a service.
 
 mod handover;
+mod network;
 mod setup;
 
 use std::collections::HashMap;
@@ -87,7 +88,7 @@ fn run() -> Result<Counts> {
     for problem in setup::disks() {
         console::note("guest", problem);
     }
-    setup::loopback_up().context("bring lo up")?;
+    network::up().context("bring the network up")?;
     rustix::system::sethostname(b"guest").context("set the host's name")?;
     setup::mount_cgroups(layout(&options)?)?;
     play(&options, Guest::Plain)

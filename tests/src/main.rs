@@ -21,6 +21,7 @@ mod sampler;
 mod scenarios;
 mod stage;
 mod units;
+mod viewers;
 mod work;
 
 use std::process::ExitCode;

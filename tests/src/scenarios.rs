@@ -6,6 +6,7 @@ mod cache;
 pub mod cluster_eyes;
 mod containers;
 mod culprit;
+mod dashboards;
 mod doctor;
 mod drift;
 mod earlyoom;
@@ -40,11 +41,13 @@ mod reclaim;
 mod reclaim_first;
 mod scores;
 mod soft;
+mod status_page;
 mod storm;
 mod swap;
 mod swarm;
 mod tidying;
 mod turnover;
+mod viewed;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,6 +117,8 @@ fn scenario(name: &str) -> Option<Scenario> {
         "swap-keeps-up" => enforcing::swap_rule::keeps_up,
         "swap-does-not" => enforcing::swap_rule::does_not,
         "zram" => enforcing::swap_rule::zram,
+        "dashboards" => dashboards::dashboards,
+        "status-page" => status_page::status_page,
         "chaos" => enforcing::chaos::chaos,
         "restart-protected" => enforcing::cluster::restart_protected,
         "limits-and-memory" => enforcing::budgets::limits_and_memory,
@@ -207,6 +212,11 @@ fn play_request(boot: &Boot, request: &Request, replays: &mut Replays) -> (Verdi
     }
     if entry.guest != boot.guest {
         return (Verdict::Skip, "needs the other guest".to_owned());
+    }
+    if let Some(viewer) = entry.viewer
+        && init::option(viewer.key()).is_none()
+    {
+        return (Verdict::Skip, format!("the host has no {viewer:?}: `cargo xtask setup` installs it"));
     }
     let begun = monotonic_ns();
     let mut reports: Vec<Report> = Vec::new();

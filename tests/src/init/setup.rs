@@ -1,4 +1,4 @@
-//! Prepares mounts, modules, disks and network, and protects process 1.
+//! Prepares mounts, modules and disks, and protects process 1.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -100,24 +100,6 @@ pub fn stay_alive() -> Result<()> {
     // SAFETY: mlockall has no memory arguments.
     let outcome = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("mlockall") }
-}
-
-/// Sets IFF_UP on `lo`: the agent's HTTP server listens there.
-pub fn loopback_up() -> Result<()> {
-    use std::net::UdpSocket;
-    use std::os::fd::AsRawFd;
-    // Binding to the wildcard address needs no interface to be up.
-    let socket = UdpSocket::bind("0.0.0.0:0").context("socket")?;
-    // SAFETY: all zeroes is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
-        *slot = libc::c_char::from_ne_bytes([*byte]);
-    }
-    let up = libc::IFF_UP | libc::IFF_RUNNING;
-    request.ifr_ifru.ifru_flags = i16::try_from(up).context("interface flags")?;
-    // SAFETY: the socket is open, and SIOCSIFFLAGS reads one ifreq, which lives across the call.
-    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
-    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo") }
 }
 
 /// Returns MemTotal and MemAvailable at the start of the guest.

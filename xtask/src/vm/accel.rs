@@ -109,6 +109,7 @@ fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
         append: format!("console={} panic=-1 quiet", qemu::console(Arch::host())),
         memory_mib: 512,
         disks: Vec::new(),
+        forwarded: None,
         yields: false,
     };
     let verdict = watch(&machine, &dir.join("kvm-trial.log"));

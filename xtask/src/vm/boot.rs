@@ -13,6 +13,7 @@ use super::qemu::{self, Machine, Output, Running};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
 use super::scenario::{self, Guest};
+use super::viewers::Viewers;
 use super::{Cgroup, Plan, check_command_line, disks, images, kubernetes, modules};
 use crate::console::Console;
 use crate::dist;
@@ -161,11 +162,13 @@ impl Boot<'_> {
             append.push_str(" npm.runtime=");
             append.push_str(plan.runtime.word());
         }
-        check_command_line(&append)?;
         let name = file_name(&plan.label());
         let scratch = Scratch::create(dir.join(&name))?;
+        let viewers = Viewers::start(self.workspace, &plan.requests, &scratch.path, console)?;
+        append.push_str(&viewers.as_ref().map(Viewers::append).unwrap_or_default());
+        check_command_line(&append)?;
         let initramfs = scratch.path.join("initramfs.cpio");
-        self.initramfs(&scratch.path)?.write(&initramfs)?;
+        self.initramfs(&scratch.path, viewers.is_some())?.write(&initramfs)?;
         let machine = Machine {
             arch: plan.arch,
             accel: *accel,
@@ -174,6 +177,7 @@ impl Boot<'_> {
             append,
             memory_mib: plan.memory_mib,
             yields: plan.yields,
+            forwarded: viewers.as_ref().map(|viewers| viewers.forwarded),
             disks: match plan.guest {
                 Guest::Plain => disks::plain(&scratch.path)?,
                 Guest::Containerd => {
@@ -197,6 +201,7 @@ impl Boot<'_> {
         let start = Instant::now();
         let mut record = Record::default();
         let ending = self.listen(&machine, &log, start, &mut record)?;
+        drop(viewers);
         scratch.remove()?;
         let problems = record.problems(&plan.requests, &ending);
         let retry = record.is_worth_a_retry();
@@ -222,7 +227,7 @@ impl Boot<'_> {
         Ok(verdict)
     }
 
-    fn initramfs(&self, scratch: &Path) -> Result<Initramfs> {
+    fn initramfs(&self, scratch: &Path, with_viewers: bool) -> Result<Initramfs> {
         let mut root = Initramfs::default();
         let arch = self.plan.arch;
         for (path, name) in [("/init", "vm-guest"), ("/bin/node-pressure-monitor", "node-pressure-monitor")] {
@@ -236,7 +241,7 @@ impl Boot<'_> {
             root.files.program("/bin/busybox", &setup::busybox(&self.workspace.cache(), arch))?;
         }
         let modules = match &self.kernel.modules {
-            Some(dir) => modules::load(dir, self.plan.guest == Guest::Cluster)?,
+            Some(dir) => modules::load(dir, self.plan.guest == Guest::Cluster, with_viewers)?,
             None => Vec::new(),
         };
         root.modules(modules);

@@ -13,6 +13,7 @@ mod qemu;
 mod record;
 mod report;
 pub mod scenario;
+mod viewers;
 
 use std::fs::{self, File};
 use std::path::PathBuf;

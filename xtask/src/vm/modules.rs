@@ -18,6 +18,9 @@ const WANTED: [&str; 9] =
 /// The modules of a pod network.
 const OF_PODS: [&str; 2] = ["bridge", "veth"];
 
+/// The module of the network through which viewers reach the agent.
+const OF_VIEWERS: [&str; 1] = ["virtio_net"];
+
 /// One module, unpacked.
 #[derive(Debug)]
 pub struct Module {
@@ -25,12 +28,15 @@ pub struct Module {
     pub content: Vec<u8>,
 }
 
-/// Reads the wanted modules, with those of a pod network if asked for, and their dependencies, dependencies first. Omits modules that
-/// are built in or absent.
-pub fn load(modules: &Path, with_pod_network: bool) -> Result<Vec<Module>> {
+/// Reads the wanted modules, with those of a pod network and of viewers if asked for, and their dependencies, dependencies first. Omits
+/// modules that are built in or absent.
+pub fn load(modules: &Path, with_pod_network: bool, with_viewers: bool) -> Result<Vec<Module>> {
     let mut wanted = WANTED.to_vec();
     if with_pod_network {
         wanted.extend(OF_PODS);
+    }
+    if with_viewers {
+        wanted.extend(OF_VIEWERS);
     }
     let mut files = BTreeMap::new();
     index(&modules.join("kernel"), &mut files)?;

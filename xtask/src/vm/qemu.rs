@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::accel::Accel;
+use super::scenario::{GUEST, HOST, VIEWED_PORT};
 use crate::arch::Arch;
 use crate::cmd;
 use crate::paths::find_program;
@@ -30,6 +32,8 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Raw images, in the order /dev/vda, /dev/vdb and so on.
     pub disks: Vec<Disk>,
+    /// The port of the host's loopback address that leads to the agent. Without one the guest has no network.
+    pub forwarded: Option<u16>,
     /// Whether another machine has priority on the CPUs.
     pub yields: bool,
 }
@@ -87,6 +91,11 @@ impl Machine {
                 disk.image.display()
             );
             command.args(["-drive", &drive, "-device", &format!("virtio-blk-pci,drive=disk{index}")]);
+        }
+        if let Some(port) = self.forwarded {
+            let [host, guest] = [HOST, GUEST].map(Ipv4Addr::from);
+            let network = format!("user,id=network,host={host},hostfwd=tcp:127.0.0.1:{port}-{guest}:{VIEWED_PORT}");
+            command.args(["-netdev", &network, "-device", "virtio-net-pci,netdev=network,romfile="]);
         }
         command
     }

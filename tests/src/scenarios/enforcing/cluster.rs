@@ -23,7 +23,7 @@ const DEPLOYMENT: &str = "ReplicaSet";
 const DAEMON_SET: &str = "DaemonSet";
 
 /// Creates a pod at the API server, and its cgroups. A pod of a DaemonSet is critical.
-fn listed_pod(plane: &ControlPlane, stage: &Stage<'_>, label: &str, spec: PodSpec, owner: &str) -> Result<Pod> {
+pub fn listed_pod(plane: &ControlPlane, stage: &Stage<'_>, label: &str, spec: PodSpec, owner: &str) -> Result<Pod> {
     let resources = match spec.qos {
         Qos::BestEffort => json!({}),
         Qos::Burstable => json!({"requests": {"memory": format!("{}Mi", spec.request_mib)}}),

@@ -1,0 +1,61 @@
+//! The status page in a browser of the host, before, during and after a ramp.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::viewed::{BYSTANDER, VICTIM, Viewed};
+use crate::stage::Stage;
+use crate::viewers::{self, browser::Browser};
+
+const IS_GREEN: &str = "document.getElementById('light').className === 'green'";
+/// Notes each colour of the traffic light from now on.
+const WATCH_LIGHT: &str = "window.lights = []; new MutationObserver(() => \
+    lights.push(document.getElementById('light').className)).observe(document.getElementById('light'), {attributes: true})";
+
+pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
+    let viewed = Viewed::start(stage)?;
+    let mut browser = Browser::start()?;
+    browser.go(&viewers::page()?)?;
+    browser.until(IS_GREEN)?;
+    let before = browser.text()?;
+    let bystander = format!("default/{BYSTANDER}");
+    for shown in ["mode enforce", "hard memory.available<100Mi", &bystander, "The journal has no incident."] {
+        stage.check(before.contains(shown), || format!("{shown:?} is not on the page before the ramp: {before}"));
+    }
+    browser.evaluate(WATCH_LIGHT)?;
+
+    viewed.ramp(stage)?;
+    let incidents = "document.getElementById('incidents').innerText";
+    for shown in
+        [format!("pod default/{VICTIM}, "), "evicted for memory.available<100Mi".to_owned(), "(gone)".to_owned()]
+    {
+        browser.until(&format!("{incidents}.includes({shown:?})"))?;
+    }
+    browser.until(IS_GREEN)?;
+    let lights = browser.evaluate("window.lights.join(' ')")?;
+    let lights = lights.as_str().unwrap_or_default();
+    stage.note(format!("the traffic light after the start of the ramp: {lights}"));
+    stage.check(lights.contains("yellow") || lights.contains("red"), || {
+        format!("the light never left green during the ramp: {lights:?}")
+    });
+
+    // The incident opens, and says what happened.
+    browser.evaluate("document.querySelector('#incidents details summary').click()")?;
+    let record = "document.querySelector('#incidents details pre').innerText";
+    browser.until(&format!("{record} !== 'reading'"))?;
+    let text = browser.evaluate(record)?;
+    let text = text.as_str().unwrap_or_default();
+    for shown in [format!("default/{VICTIM}"), "memory.available<100Mi".to_owned()] {
+        stage.check(text.contains(&shown), || format!("{shown:?} is not in the opened incident: {text}"));
+    }
+    // Documents come each second, and leave the incident open.
+    stage.pause(Duration::from_secs(3));
+    let open = browser.evaluate("document.querySelectorAll('#incidents details[open]').length")?;
+    stage.check_equal("open incidents", &open, &serde_json::json!(1));
+    let after = browser.text()?;
+    stage.check(after.contains(&bystander), || format!("{bystander:?} is not on the page after the ramp: {after}"));
+    stage.page(&after);
+    stage.check_equal("the browser's complaints", &browser.complaints, &Vec::new());
+    viewed.stop(stage)
+}
