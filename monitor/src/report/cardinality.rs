@@ -25,7 +25,7 @@ fn most_values(label: &str) -> Option<usize> {
         "constraint" | "correction" | "event" | "killer" | "outcome" | "source" | "what" => 8,
         "kind" | "state" => 4,
         "qos_class" | "resource" | "role" | "window" => 3,
-        "mode" | "scope" | "semantics" | "used" => 2,
+        "mode" | "scope" | "semantics" | "used" | "way" => 2,
         "pool" | "version" => 1,
         _ => return None,
     })
