@@ -23,6 +23,7 @@ const SCRIPT: &str = r#"
 mount -t tmpfs none /run && mkdir -p /run/systemd/journal /run/log/journal || exit 9
 journald=$1; shift
 "$journald" 2>/dev/null & daemon=$!
+trap 'kill $daemon' EXIT
 tries=0
 until [ -S /run/systemd/journal/stdout ]; do
     tries=$((tries + 1)); [ $tries -lt 200 ] || exit 8
@@ -42,7 +43,6 @@ for query in EVENT=ready EVENT=eviction '-p warning'; do
 done
 kill $agent; wait $agent
 journalctl -q --no-pager --output cat EVENT=shutdown
-kill $daemon
 "#;
 
 #[test]
