@@ -261,8 +261,10 @@ impl Reporter {
     pub fn follow_notifications(&mut self, options: &NotificationOptions, now: Monotonic) {
         if let Err(error) = self.recorder.notifier.follow(options) {
             let reason = format!("the thread that sends them cannot be started: {error}");
-            self.set_capability(notifications::CAPABILITY, Some(&reason), notifications::EFFECT, now);
+            return self.set_capability(notifications::CAPABILITY, Some(&reason), notifications::EFFECT, now);
         }
+        // What an earlier receiver refused is of no interest any more.
+        self.check_notifications(now);
     }
 
     /// Sets whether notifications are sent.
