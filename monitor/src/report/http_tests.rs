@@ -2,6 +2,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::config::{ServingOptions, TlsFiles};
+use crate::report::publications::Publication;
 use crate::report::series::SeriesLimits;
 use crate::report::{MemoryReport, NodeReport};
 
