@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::document_walk::{Field, Fields, Walk};
+use super::document_walk::{Field, Fields, Shape, Walk};
 use crate::units::named_enum;
 
 /// A shorter timeout would end most programs before they have started.
@@ -110,6 +110,7 @@ fn read_webhook(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Option<Webhook> {
 
 fn read_url(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<http::Uri> {
     const FIX: &str = "write e.g. https://alerts.example.com/hook";
+    walk.describe(field, || Shape::Pattern("^https?://[^/@]+"));
     let url: Result<http::Uri, _> = walk.text(field, FIX)?.parse();
     let is_usable = |url: &http::Uri| {
         let has_host = url.host().is_some_and(|host| !host.is_empty());
