@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 
@@ -35,9 +36,19 @@ pub struct Packaging {
     pub scratch: PathBuf,
 }
 
+/// Whether this process has compiled all tests, and the programs that integration tests run with them.
+static HAS_COMPILED_TESTS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that all tests are compiled. To build the program alone would compile its dependencies again, with other features.
+pub fn note_compiled_tests() {
+    HAS_COMPILED_TESTS.store(true, Ordering::Relaxed);
+}
+
 impl Packaging {
     pub fn build(workspace: &Workspace) -> Result<Self> {
-        cmd::run(cmd::cargo().args(["build", "--package", PACKAGE, "--bin", "packaging"]))?;
+        if !HAS_COMPILED_TESTS.load(Ordering::Relaxed) {
+            cmd::run(cmd::cargo().args(["build", "--package", PACKAGE, "--bin", "packaging"]))?;
+        }
         let scratch = workspace.target.join("packaging");
         fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
         Ok(Self { program: workspace.target.join("debug/packaging"), scratch })

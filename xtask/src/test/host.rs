@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Tally, begin, end};
 use crate::cmd;
+use crate::dist::package::note_compiled_tests;
 use crate::paths::Workspace;
 use crate::setup::{self, Part};
 use crate::vm::Counts;
@@ -56,6 +57,7 @@ pub fn lint(tally: &mut Tally) {
         }
         let status = child.wait().with_context(|| format!("waiting for `{shown}`"))?;
         ensure!(status.success(), "`{shown}` failed: {status}");
+        note_compiled_tests();
         ensure!(warnings == 0, "{warnings} warnings");
         Ok(())
     });
