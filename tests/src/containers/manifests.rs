@@ -74,4 +74,13 @@ mod tests {
         let containers = &objects[1]["spec"]["template"]["spec"]["containers"];
         assert_eq!((&containers[0]["image"], &containers[1]["image"]), (&"localhost/x:0.1.0".into(), &"z".into()));
     }
+
+    #[test]
+    fn the_images_name_comes_from_the_component() {
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/kubernetes/base");
+        let objects = objects_in(&base).unwrap();
+        let daemon_set = find(&objects, "DaemonSet", "node-pressure-monitor").unwrap();
+        let image = daemon_set["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
+        assert_eq!(image, format!("localhost/node-pressure-monitor:{}", env!("CARGO_PKG_VERSION")));
+    }
 }

@@ -24,6 +24,13 @@ pub fn write(directory: &Path) -> Result<()> {
         fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
     }
     clap_mangen::generate_to(Arguments::command(), &pages).context("writing the manual pages")?;
+    for entry in fs::read_dir(&pages).with_context(|| format!("reading {}", pages.display()))? {
+        let path = entry.with_context(|| format!("reading {}", pages.display()))?.path();
+        let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        // The text behind the options has the exit statuses; man-pages(7) knows no section of the generator's name.
+        fs::write(&path, page.replace(".SH EXTRA", ".SH NOTES"))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
     for (shell, file) in SHELLS {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut script);
