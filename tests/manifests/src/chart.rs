@@ -47,15 +47,18 @@ pub struct Addition {
     pub condition: &'static str,
     pub values: &'static str,
     /// A directory that changes the objects of this one, and under which further condition.
-    pub changed: (&'static str, &'static str),
+    pub changed: Option<(&'static str, &'static str)>,
 }
 
-pub const ADDITIONS: [Addition; 1] = [Addition {
-    directory: "kubernetes/prometheus",
-    condition: ".Values.prometheus",
-    values: "prometheus=true",
-    changed: ("kubernetes/prometheus-tls", ".Values.tls"),
-}];
+pub const ADDITIONS: [Addition; 2] = [
+    Addition {
+        directory: "kubernetes/prometheus",
+        condition: ".Values.prometheus",
+        values: "prometheus=true",
+        changed: Some(("kubernetes/prometheus-tls", ".Values.tls")),
+    },
+    Addition { directory: "kubernetes/grafana", condition: ".Values.grafana", values: "grafana=true", changed: None },
+];
 
 /// What is applied in place of the agent.
 pub const REMOVALS: [(&str, &str, &str); 2] = [
@@ -168,8 +171,8 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
         (addition.directory, vec!["not .Values.removal".to_owned(), addition.condition.to_owned()], addition.changed)
     });
     let [(directory, condition, _), (of_openshift, on_openshift, _)] = REMOVALS;
-    let removals = [(directory, vec![condition.to_owned()], (of_openshift, on_openshift))];
-    for (directory, guard, (changed, condition)) in additions.chain(removals) {
+    let removals = [(directory, vec![condition.to_owned()], Some((of_openshift, on_openshift)))];
+    for (directory, guard, changed) in additions.chain(removals) {
         for (name, object) in build(directory)? {
             // The namespace and the permissions of the removal are those of the sweeper.
             templates.entry(name).or_insert_with(|| Template {
@@ -178,6 +181,7 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
                 changes: Vec::new(),
             });
         }
+        let Some((changed, condition)) = changed else { continue };
         for (name, object) in build(changed)? {
             if let Some(template) = templates.get_mut(&name)
                 && template.guard == guard

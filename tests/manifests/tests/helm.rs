@@ -41,9 +41,10 @@ fn pairs() -> Vec<(Vec<&'static str>, String)> {
     let default = VARIANTS[0].directory;
     let mut pairs: Vec<(Vec<&str>, String)> =
         VARIANTS.iter().map(|variant| (vec![variant.directory], variant.values.to_owned())).collect();
-    for Addition { directory, values, changed: (changed, _), .. } in ADDITIONS {
+    for Addition { directory, values, changed, .. } in ADDITIONS {
         pairs.push((vec![default, directory], values.to_owned()));
-        pairs.push((vec!["kubernetes/tls", changed], format!("{values},tls=true")));
+        let changed = changed.map(|(changed, _)| (vec!["kubernetes/tls", changed], format!("{values},tls=true")));
+        pairs.extend(changed);
     }
     pairs.extend(REMOVALS.iter().map(|(directory, _, values)| (vec![*directory], (*values).to_owned())));
     pairs
