@@ -18,7 +18,7 @@ fn fixtures() -> PathBuf {
 fn sources() -> Vec<PathBuf> {
     let all = |directory: &str| fs::read_dir(fixtures().join(directory)).unwrap().map(|entry| entry.unwrap().path());
     let is_source = |path: &PathBuf| {
-        !path.extension().is_some_and(|it| it == "jsonl")
+        path.extension().is_none_or(|it| it != "jsonl")
             && !path.ends_with("pods.json")
             && !path.ends_with("summary.json")
     };

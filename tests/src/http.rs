@@ -118,17 +118,6 @@ pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     Ok((status, body))
 }
 
-/// Reads the stream of states on a thread of its own until the connection is shut down. The thread returns the number of states.
-pub fn watch(address: SocketAddr) -> Result<(TcpStream, std::thread::JoinHandle<usize>)> {
-    let mut stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
-    let request = format!("GET /api/v1/watch HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).context("send GET /api/v1/watch")?;
-    let reader = std::io::BufReader::new(stream.try_clone().context("read from /api/v1/watch")?);
-    let states = |line: &std::io::Result<String>| line.as_ref().is_ok_and(|line| line == "event: state");
-    let read = move || std::io::BufRead::lines(reader).take_while(Result::is_ok).filter(states).count();
-    Ok((stream, std::thread::spawn(read)))
-}
-
 fn dechunk(mut body: &str) -> Option<String> {
     let mut whole = String::new();
     loop {

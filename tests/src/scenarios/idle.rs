@@ -1,18 +1,19 @@
 //! Measures the agent for a minute without activity, and then while clients watch it.
 
-use std::net::Shutdown;
-use std::thread::sleep;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::pressure::Bystanders;
 use crate::agent::Agent;
 use crate::config::AgentConfig;
+use crate::processes;
 use crate::reference::EMULATED_READS;
 use crate::stage::Stage;
 use crate::units::{MIB, mib, monotonic_ns};
-use crate::{http, processes};
 
 const SPAN: Duration = Duration::from_secs(60);
 /// The promised share of one core, on the reference machine; 0.15 to 0.30 % were measured.
@@ -62,7 +63,7 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Compares the CPU time of the agent while two streams of its state are read with that of the minute before.
 fn watched(stage: &mut Stage<'_>, agent: &Agent, idle_percent: f64) -> Result<()> {
-    let streams = [http::watch(agent.address)?, http::watch(agent.address)?];
+    let streams = [watch(agent.address)?, watch(agent.address)?];
     // The first document of a stream costs more than the next: a viewer stays.
     stage.pause(Duration::from_secs(1));
     let (before, begun) = (processes::cpu_time(agent.pid)?, monotonic_ns());
@@ -81,4 +82,15 @@ fn watched(stage: &mut Stage<'_>, agent: &Agent, idle_percent: f64) -> Result<()
         format!("{times:.1} times the idle CPU time, {PROMISED_WATCHED} are allowed")
     });
     Ok(())
+}
+
+/// Reads the stream of states on a thread of its own until the connection is shut down. The thread returns the number of states.
+fn watch(address: SocketAddr) -> Result<(TcpStream, JoinHandle<usize>)> {
+    let mut stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
+    let request = format!("GET /api/v1/watch HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).context("send GET /api/v1/watch")?;
+    let reader = BufReader::new(stream.try_clone().context("read from /api/v1/watch")?);
+    let states = |line: &io::Result<String>| line.as_ref().is_ok_and(|line| line == "event: state");
+    let read = move || reader.lines().take_while(Result::is_ok).filter(states).count();
+    Ok((stream, spawn(read)))
 }
