@@ -10,6 +10,7 @@ use prometheus::{Counter, CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGa
 use super::cluster_metrics::ClusterMetrics;
 use super::configuration_state::ConfigMetrics;
 use super::disk_usage_metrics::DiskUsageMetrics;
+use super::event_names::{event_name, untracked_name};
 use super::eviction_latency::EvictionMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::notifications::NotificationMetrics;
@@ -25,7 +26,7 @@ use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::incidents::Kind;
 use crate::incidents::writer::JournalReport;
-use crate::kernel::{Accounts, EventAccount, EventKind, OomConstraint, ProbeStatistics, Untracked};
+use crate::kernel::{Accounts, EventAccount, OomConstraint, ProbeStatistics};
 use crate::units::{Bytes, Signal, lock, named_enum, signed};
 
 /// OOM kill with unknown constraint.
@@ -370,26 +371,6 @@ impl NodeMetrics {
         follow(&self.dropped, dropped);
         follow(&self.counted, counted);
         follow(&self.truncations, truncations);
-    }
-}
-
-fn untracked_name(what: Untracked) -> &'static str {
-    match what {
-        Untracked::Stall => "stall",
-        Untracked::Reclaim => "reclaim",
-        Untracked::Inode => "inode",
-        Untracked::OomKill => "oom_kill",
-    }
-}
-
-fn event_name(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::KswapdWake => "kswapd_wake",
-        EventKind::DirectReclaim => "direct_reclaim",
-        EventKind::Stall => "stall",
-        EventKind::OomMark => "oom_mark",
-        EventKind::OomKill => "oom_kill",
-        EventKind::OomScoreAdj => "oom_score_adj",
     }
 }
 

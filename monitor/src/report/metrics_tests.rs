@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::config::Policy;
 use crate::kernel::{
-    CgroupCounters, DeviceId, InodeCounters, KswapdCounters, OomConstraint, ProbeState, ProbeStatistics, ProbeStatus,
-    ReclaimCounters,
+    CgroupCounters, DeviceId, EventKind, InodeCounters, KswapdCounters, OomConstraint, ProbeState, ProbeStatistics,
+    ProbeStatus, ReclaimCounters,
 };
 use crate::report::{
     CgroupReport, ClassReport, DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport,

@@ -8,6 +8,7 @@ mod cluster_metrics;
 mod configuration_reporting;
 pub mod configuration_state;
 pub mod disk_usage_metrics;
+mod event_names;
 pub mod event_sink;
 mod eviction_latency;
 mod eviction_log;

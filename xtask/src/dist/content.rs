@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::NAME;
 use super::package::Packaging;
@@ -16,6 +16,9 @@ use crate::paths::Workspace;
 const PLUGIN: &str = "kubectl-node_pressure";
 /// The default configuration. It may later hold names of credentials, so that only root reads it.
 const CONFIGURATION: (&str, u32) = ("/etc/node-pressure-monitor/monitor.yaml", 0o600);
+/// The schema that an editor checks the configuration with. Beside the configuration it would be one more file of the administrator's.
+const SCHEMA: &str = "/usr/share/node-pressure-monitor/monitor.schema.json";
+const SCHEMA_LINE: &str = "$schema=monitor.schema.json";
 pub const DOCUMENTS: &str = "/usr/share/doc/node-pressure-monitor";
 
 /// Where a family of distributions keeps files whose places differ.
@@ -44,6 +47,9 @@ impl Content {
         let root = &workspace.root;
         let (path, permissions) = CONFIGURATION;
         common.put(path, permissions, read(&root.join("config/monitor.yaml"))?);
+        common.file(SCHEMA, &root.join("config/monitor.schema.json"))?;
+        let example = format!("{DOCUMENTS}/examples/desktop.sh");
+        common.put(&example, 0o755, read(&root.join("config/notifications/desktop.sh"))?);
         common.file(
             &format!("/usr/lib/systemd/system/{NAME}.service"),
             &root.join(format!("config/systemd/{NAME}.service")),
@@ -71,7 +77,11 @@ impl Content {
 
     /// Returns all files of a package for one family of distributions.
     pub fn files(&self, places: Places) -> Result<Files> {
-        let mut files = self.common.clone();
+        let mut files = Files::default();
+        for (path, permissions, content) in self.common.iter() {
+            let content = if path == CONFIGURATION.0 { with_schema(content)? } else { content.to_vec() };
+            files.put(path, permissions, content);
+        }
         for (name, page) in &self.pages {
             files.put_compressed(&format!("/usr/share/man/man1/{name}.gz"), page)?;
         }
@@ -100,6 +110,13 @@ impl Content {
         }
         files
     }
+}
+
+/// Returns the configuration with the place of its schema in a package.
+fn with_schema(configuration: &[u8]) -> Result<Vec<u8>> {
+    let text = std::str::from_utf8(configuration).context("config/monitor.yaml is no text")?;
+    ensure!(text.contains(SCHEMA_LINE), "config/monitor.yaml has no line with {SCHEMA_LINE}");
+    Ok(text.replacen(SCHEMA_LINE, &format!("$schema={SCHEMA}"), 1).into_bytes())
 }
 
 /// Writes the files of a package, and its links, below a directory of this machine. Removes what was there.
