@@ -150,11 +150,6 @@ impl Agent {
             self.do_housekeeping();
         }
         self.reporter.report_capabilities(&mut self.sensors, now);
-        let is_close = |wait: Duration| wait < Duration::from_secs(1);
-        let is_sampled_soon = self.sensors.until_sample(&self.config, now).is_some_and(is_close);
-        if is_sampled_soon || self.actions.evictor.next_poll(now).is_some() {
-            self.reporter.outlets.publications.note_trouble();
-        }
     }
 
     /// Returns the reporter, and the state from which it draws its reports.

@@ -83,7 +83,8 @@ impl Agent {
         self.next_event(Monotonic::now()).0 <= PREPARE_WITHIN
     }
 
-    /// Measures which workloads grow, and what is swapped out, while a threshold on memory may be met within half a minute.
+    /// Measures which workloads grow, and what is swapped out, while a threshold on memory may be met within half a minute. Clients that
+    /// watch then get the state at once.
     pub(super) fn watch_growth(&mut self) {
         let now = Monotonic::now();
         let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
@@ -91,6 +92,9 @@ impl Agent {
         let is_urgent = self.is_near();
         if is_near && !is_urgent && self.last.rehearsed.is_none_or(|last| now.since(last) >= REHEARSE_EVERY) {
             self.rehearse();
+        }
+        if is_near || self.actions.evictor.next_poll(now).is_some() {
+            self.reporter.outlets.publications.note_trouble();
         }
         self.sensors.watch_growth((is_near, is_urgent), &self.config.proc_root, now);
         self.sensors.watch_swap(is_near, now);
