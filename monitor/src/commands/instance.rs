@@ -3,9 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+
+const ASKED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Held while the agent runs. The kernel releases the lock when the process ends.
 #[derive(Debug)]
@@ -34,7 +37,13 @@ impl InstanceLock {
         let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.map_err(unusable)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let mut locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if locked == Err(Errno::WOULDBLOCK) {
+            // A command that only asks whether an agent runs holds the lock for a moment.
+            std::thread::sleep(ASKED_WITHIN);
+            locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        }
+        match locked {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let mut pid = String::new();

@@ -55,8 +55,8 @@ pub(super) struct ScreenOptions {
     height: u16,
 }
 
-const HELP: &str = "The view is renewed once a second from the agent's stream (/api/v1/watch). Keys: ? shows them all, q ends. With the variable NO_COLOR set it \
-has no colour. While it runs, the agent measures the ranking once a second; without it the agent does not.
+const HELP: &str = "The view follows the agent's stream (/api/v1/watch): a document every five seconds while no threshold is near, and one a second otherwise. Keys: ? shows them all, q ends. With the variable NO_COLOR set it \
+has no colour. While it runs, the agent measures the ranking for each document; without it the agent does not.
 
 Where no agent runs, and no --url names one, top measures this node itself: it starts an agent that only observes, and ends it with the view. \
 That agent evicts nothing, asks no API server, serves only this view, and keeps its files in a temporary directory that is removed. It needs root \

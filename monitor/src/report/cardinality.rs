@@ -2,8 +2,8 @@
 
 /// Workloads with series of their own, and one more for the rest.
 const WORKLOADS: usize = 1001;
-/// Local filesystems of a node.
-const DEVICES: usize = 64;
+/// Local filesystems of a node, as many as are measured.
+const DEVICES: usize = 256;
 /// Devices on which a workload makes inodes, on average.
 const DEVICES_OF_A_WORKLOAD: usize = 4;
 

@@ -33,7 +33,11 @@ impl Reporter {
         // The last sample of a calm node may be ten seconds old. The fresh sample is only shown, not decided by.
         let decided_by = state.sensors.memory.show_fresh(state.config.policy.semantics);
         let mut report = self.node_report(state, aside.oom_score_adj_drift, now);
-        report.probe_statistics = is_complete.then(|| state.sensors.events.statistics());
+        if is_complete {
+            report.probe_statistics = Some(state.sensors.events.statistics());
+            report.workload_memory = workload_memory(state);
+            report.requests = RequestsReport::of(state.sensors.pods.specs());
+        }
         let publications = &self.outlets.publications;
         let live = publications.takes_live().then(|| self.live(state, &report, aside, now));
         state.sensors.memory.restore(decided_by);
@@ -79,7 +83,6 @@ impl Reporter {
         let kswapd = state.sensors.events.kswapd();
         let figures = state.sensors.figures(&state.config.policy, state.decision.armed(), now);
         let memory = state.sensors.memory.report();
-        let workload_memory = workload_memory(state);
         let tree = state.sensors.workloads.tree();
         NodeReport {
             figures,
@@ -95,15 +98,13 @@ impl Reporter {
             counters,
             accounts,
             kswapd,
-            probe_statistics: None,
             log_lines_dropped: self.outlets.log.dropped(),
             incidents: self.recorder.counts(),
             notifications: self.recorder.notifier.report(),
             cluster: cluster_report(state),
             pods: pod_infos(state),
-            workload_memory,
-            requests: RequestsReport::of(state.sensors.pods.specs()),
             names: state.sensors.names(),
+            ..NodeReport::default()
         }
     }
 }

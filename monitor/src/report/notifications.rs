@@ -102,9 +102,13 @@ impl Notifier {
         if self.options == *options {
             return Ok(());
         }
+        // The receivers before do not apply any more, even if the thread of the new ones cannot be started.
+        self.worker = None;
+        if !options.is_off() {
+            self.worker = Some(Worker::start(options, &self.counts)?);
+        }
         self.options = options.clone();
         self.limiter = limiter(options);
-        self.worker = if options.is_off() { None } else { Some(Worker::start(options, &self.counts)?) };
         Ok(())
     }
 

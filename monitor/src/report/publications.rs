@@ -69,11 +69,11 @@ impl Needs {
         }
     }
 
-    /// Returns how long a request waits for the loop. The loop measures for the state at most once a second.
+    /// Returns how long a request waits for the loop. Publications for viewers may hold up the one that it needs for a second.
     const fn longest_wait(self) -> Duration {
         match self {
-            Self::Report | Self::Metrics | Self::Known => LONGEST_WAIT,
-            Self::Live => LONGEST_PAUSE.saturating_mul(2),
+            Self::Report | Self::Known => LONGEST_WAIT,
+            Self::Metrics | Self::Live => LONGEST_PAUSE.saturating_mul(2),
         }
     }
 }
@@ -93,7 +93,8 @@ pub struct Publications {
     latest: watch::Sender<Option<Arc<Publication>>>,
     /// The time of the publication that the metrics show.
     measured: Mutex<Option<Instant>>,
-    trouble: Notify,
+    /// Rises while a threshold is near.
+    trouble: watch::Sender<u64>,
 }
 
 impl Default for Publications {
@@ -110,7 +111,7 @@ impl Default for Publications {
             receiver: Mutex::new(Some(receiver)),
             latest: watch::Sender::new(None),
             measured: Mutex::default(),
-            trouble: Notify::new(),
+            trouble: watch::Sender::new(0),
         }
     }
 }
@@ -133,12 +134,12 @@ impl Publications {
 
     /// Tells the streams of a calm node that it is calm no longer. The loop calls this in every turn near a threshold.
     pub fn note_trouble(&self) {
-        self.trouble.notify_waiters();
+        self.trouble.send_modify(|turns| *turns = turns.wrapping_add(1));
     }
 
-    /// Returns at the next turn of the loop near a threshold. Cancel-safe.
-    pub async fn trouble(&self) {
-        self.trouble.notified().await;
+    /// Changes with each turn of the loop near a threshold.
+    pub fn trouble(&self) -> watch::Receiver<u64> {
+        self.trouble.subscribe()
     }
 
     /// Returns the time of the publication that the metrics show.

@@ -30,8 +30,9 @@ fn a_panic_restores_the_terminal() {
     let program = std::env::current_exe().unwrap();
     let program = program.display();
     let shell = format!("stty rows 50 cols 160; {program} --exact {NAME} --nocapture; stty -a; echo THE END");
-    let spawned = Command::new("script")
-        .args(["-qfec", &shell, "/dev/null"])
+    // A view that waits for ever fails the test.
+    let spawned = Command::new("timeout")
+        .args(["60", "script", "-qfec", &shell, "/dev/null"])
         .env(PANICS, "1")
         .env("RUST_BACKTRACE", "0")
         .env("TERM", "xterm-256color")

@@ -49,8 +49,8 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     for shown in [format!("default/{VICTIM}"), "memory.available<100Mi".to_owned()] {
         stage.check(text.contains(&shown), || format!("{shown:?} is not in the opened incident: {text}"));
     }
-    // Documents come each second, and leave the incident open.
-    stage.pause(Duration::from_secs(3));
+    // Documents of a calm node come every five seconds, and leave the incident open.
+    stage.pause(Duration::from_secs(11));
     let open = browser.evaluate("document.querySelectorAll('#incidents details[open]').length")?;
     stage.check_equal("open incidents", &open, &serde_json::json!(1));
     let after = browser.text()?;

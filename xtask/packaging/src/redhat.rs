@@ -15,7 +15,12 @@ it only observes; mode: enforce in /etc/node-pressure-monitor/monitor.yaml lets 
 /// Files below this directory are configuration, which an upgrade does not replace.
 const CONFIGURATION: &str = "/etc/";
 /// Directories that belong to this package alone.
-const OWN_DIRECTORIES: [&str; 2] = ["/etc/node-pressure-monitor", "/usr/share/doc/node-pressure-monitor"];
+const OWN_DIRECTORIES: [&str; 4] = [
+    "/etc/node-pressure-monitor",
+    "/usr/share/doc/node-pressure-monitor",
+    "/usr/share/doc/node-pressure-monitor/examples",
+    "/usr/share/node-pressure-monitor",
+];
 
 #[derive(Debug, clap::Args)]
 pub struct Options {

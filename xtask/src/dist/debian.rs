@@ -123,5 +123,8 @@ mod tests {
         for script in SCRIPTS {
             cmd::output(Command::new("sh").arg("-n").arg(directory.join(script))).unwrap();
         }
+        for script in ["post", "preun", "postun"] {
+            cmd::output(Command::new("sh").arg("-n").arg(directory.join("../rpm").join(script))).unwrap();
+        }
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tokio::net::TcpListener;
 
 use crate::config::kubernetes_options::ApiUse;
-use crate::config::{Mode, MonitorConfig, ServingOptions};
+use crate::config::{Mode, MonitorConfig, NotificationOptions, ServingOptions};
 
 /// The name of the agent's log in its directory.
 pub const LOG_FOR_TOP: &str = "log";
@@ -34,6 +34,7 @@ impl ForTop {
         config.lock_file = directory.join("lock");
         config.incidents.directory = directory.join("incidents");
         config.kubernetes.api = ApiUse::Off;
+        config.notifications = NotificationOptions::default();
         config.serving =
             ServingOptions { token_file: Some(directory.join(TOKEN_FOR_TOP)), ..ServingOptions::default() };
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,7 +40,11 @@ impl OwnAgent {
         let failed = |what: &str, error: std::io::Error| {
             CommandError::Wrong(format!("top: cannot measure this node: {what}: {error}"))
         };
-        let directory = tempfile::Builder::new().prefix("node-pressure-top-").tempdir();
+        let directory = tempfile::Builder::new()
+            .prefix("node-pressure-top-")
+            // The log names workloads of all users.
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir();
         let directory = directory.map_err(|error| failed("a temporary directory cannot be made", error))?;
         let token = token().map_err(|error| failed("no random numbers", error))?;
         let kept = secret(&directory.path().join(TOKEN_FOR_TOP), &token);

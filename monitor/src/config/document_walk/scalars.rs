@@ -148,7 +148,8 @@ impl Walk<'_> {
         let Field { path, node } = field;
         let Value::Sequence(items) = &node.value else {
             self.error(field, format!("must be a list of {what}, not {}", node.value.kind()), fix);
-            if let Some(text) = node.text() {
+            // A text with a blank may be several items.
+            if let Some(text) = node.text().filter(|text| !text.contains(char::is_whitespace)) {
                 self.mend(path, node, Change::List(text.to_owned()), None);
             }
             return Vec::new();

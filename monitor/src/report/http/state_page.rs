@@ -10,6 +10,7 @@ use axum::extract::{Extension, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use tokio::sync::watch::Receiver;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep_until;
 
@@ -85,7 +86,8 @@ pub(super) async fn watch(State(server): State<StateServer>, Extension(is_watch)
     };
     is_watch.0.store(true, Ordering::Release);
     let now = Instant::now();
-    let events = stream::unfold(Watcher { server, _place: place, earliest: now, latest: now }, next_event);
+    let trouble = server.shared.publications.trouble();
+    let events = stream::unfold(Watcher { server, _place: place, trouble, earliest: now, latest: now }, next_event);
     let headers = [(header::CONTENT_TYPE, EVENTS), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::from_stream(events)).into_response()
 }
@@ -93,20 +95,22 @@ pub(super) async fn watch(State(server): State<StateServer>, Extension(is_watch)
 struct Watcher {
     server: StateServer,
     _place: OwnedSemaphorePermit,
+    trouble: Receiver<u64>,
     /// The next document is sent in trouble at the earliest, and otherwise at the latest.
     earliest: Instant,
     latest: Instant,
 }
 
 /// Waits until the next document is due. While the loop is busy a comment keeps the connection.
-async fn next_event(watcher: Watcher) -> Option<(Result<Bytes, Infallible>, Watcher)> {
-    let Watcher { server, earliest, latest, .. } = &watcher;
+async fn next_event(mut watcher: Watcher) -> Option<(Result<Bytes, Infallible>, Watcher)> {
+    let Watcher { server, trouble, earliest, latest, .. } = &mut watcher;
     sleep_until((*earliest).into()).await;
     tokio::select! {
         biased;
         () = sleep_until((*latest).into()) => {}
-        () = server.shared.publications.trouble() => {}
+        _ = trouble.changed() => {}
     }
+    trouble.mark_unchanged();
     let document = server.document().await;
     let is_calm = document.as_ref().is_some_and(|document| document.1.is_calm());
     let event = match document.and_then(|document| json(&document).ok()) {

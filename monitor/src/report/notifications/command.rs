@@ -55,7 +55,15 @@ enum Ended {
 /// Waits for the program's end, and ends it and its process group after the timeout.
 fn wait(child: &mut Child, story: &mut Story, timeout: Duration) -> std::io::Result<Ended> {
     let pid = Pid::from_child(child);
-    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        // Before Linux 5.3, or without a free descriptor, the end of the program cannot be awaited.
+        Err(errno) => {
+            end_group(child);
+            child.wait()?;
+            return Err(errno.into());
+        }
+    };
     let mut deadline = Instant::now() + timeout;
     let mut signals = [Signal::TERM, Signal::KILL].into_iter();
     let mut is_late = false;
@@ -68,6 +76,10 @@ fn wait(child: &mut Child, story: &mut Story, timeout: Duration) -> std::io::Res
         let has_ended = files.first().is_some_and(|file| !file.revents().is_empty());
         story.read();
         if has_ended {
+            if is_late {
+                // Children that ignore SIGTERM remain in the group, whose id is free only after the wait.
+                end_group(child);
+            }
             let status = child.wait()?;
             return Ok(if is_late { Ended::Late } else { Ended::Itself(status) });
         }
@@ -82,6 +94,12 @@ fn wait(child: &mut Child, story: &mut Story, timeout: Duration) -> std::io::Res
             // It has no group of its own yet.
             let _gone = child.kill();
         }
+    }
+}
+
+fn end_group(child: &mut Child) {
+    if kill_process_group(Pid::from_child(child), Signal::KILL).is_err() {
+        let _gone = child.kill();
     }
 }
 
