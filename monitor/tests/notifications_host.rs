@@ -114,7 +114,10 @@ fn a_program_learns_of_an_incident_and_is_apart_from_the_agent() {
 #[test]
 fn a_program_that_hangs_is_ended_with_its_children() {
     let directory = tempfile::tempdir().unwrap();
-    let program = program(directory.path(), "echo it hangs >&2; sleep 300 & echo $! > \"$1/child\"; sleep 300\n");
+    let program = program(
+        directory.path(),
+        "echo it hangs >&2; (trap '' TERM; exec sleep 300) & echo $! > \"$1/child\"; sleep 300\n",
+    );
     let options = format!("command: [{program}, {}], timeout: 500ms", directory.path().display());
     let mut agent = Agent::start(&format!("{MET}notifications: {{{options}}}\n"), "json");
     if !has_candidates(&agent) {

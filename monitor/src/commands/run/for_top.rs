@@ -77,3 +77,18 @@ impl ForTop {
 fn is_of_top(directory: &Path) -> bool {
     directory.join(TOKEN_FOR_TOP).exists()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_view_notifies_and_evicts_nothing() {
+        let options = ForTop { directory: Some("/tmp/x".into()), parent: Some(1) };
+        let notifications = NotificationOptions { command: vec!["/bin/tell".to_owned()], ..Default::default() };
+        let mut config = MonitorConfig { mode: Mode::Enforce, notifications, ..MonitorConfig::default() };
+        options.override_fields(&mut config);
+        assert!(config.mode == Mode::Observe && config.notifications.is_off(), "{config:?}");
+        assert!(config.kubernetes.api == ApiUse::Off && config.lock_file.starts_with("/tmp/x"), "{config:?}");
+    }
+}
