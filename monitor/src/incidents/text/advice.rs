@@ -146,7 +146,7 @@ fn other_parties(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total
     let foreign = kill.trigger.as_ref().filter(|of| of.workload.is_some() && of.workload != first.workload);
     if let Some(of) = foreign {
         points.push(format!(
-            "An allocation of {} failed, and a process of {} was killed for it. The last allocation says little about the largest workload.",
+            "An allocation of {} failed, and a process of {} was killed for it. The process whose allocation failed is not necessarily the cause.",
             named_or_unknown(of.workload.as_deref(), of.name.as_ref()),
             workload_of(first)
         ));
@@ -193,13 +193,11 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
     }
     if is_best_effort(&eviction.qos_class) {
         points.push(format!(
-            "{of} is BestEffort: without a request it is evicted first, whatever it uses. If it matters, give it a memory request and a limit."
+            "{of} is BestEffort: it has no request, so it ranks before workloads of the other QoS classes. If it matters, give it a memory request."
         ));
     } else if key("exceedsRequests").as_deref() == Some("exceeds its request") {
         let above = key("usageAboveRequest").unwrap_or_else(|| "above it".to_owned());
-        points.push(format!(
-            "{of} used more than its request ({above}): raise the request, or set a limit equal to the request."
-        ));
+        points.push(format!("{of} used more than its request ({above}): raise the request to what it needs."));
     } else {
         points.push(format!("{of} used no more than its request: the requests on this node exceed its memory. Reserve more for the system (systemReserved, kubeReserved)."));
     }
@@ -210,7 +208,7 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
     {
         let largest = incident.top_consumers.iter().find(|it| it.workload != eviction.workload);
         let next = largest
-            .map(|it| format!(" {} is the next largest.", capital(&named(&it.workload, it.name.as_ref()))))
+            .map(|it| format!(" The largest other workload is {}.", named(&it.workload, it.name.as_ref())))
             .unwrap_or_default();
         points.push(format!("The eviction freed less than half of the victim's usage: other workloads still grow, or the victim's memory was shared.{next}"));
     }

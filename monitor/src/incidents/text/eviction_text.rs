@@ -81,9 +81,16 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     let of = capital(&of);
     page.paragraph(&match kind.as_str() {
         LIMIT => format!("{of} exceeded its own limit ({signal}): {threshold}."),
-        _ => capital(&format!(
-            "{was} ({kind}: {threshold}). {of} was the first candidate in the ranking that could be evicted."
-        )),
+        _ => {
+            let ranked = incident.ranking.iter().filter(|place| place.place.is_some());
+            let candidates = ranked.clone().count() + incident.ranking_omitted;
+            let is_first = ranked.min_by_key(|it| it.place).is_some_and(|first| first.workload == eviction.workload);
+            let place = match candidates {
+                2.. if is_first => format!("ranked first of {candidates} candidates"),
+                _ => "was the first candidate in the ranking that could be evicted".to_owned(),
+            };
+            capital(&format!("{was} ({kind}: {threshold}). {of} {place}."))
+        }
     });
     if let Some(SwapWait { waited_ms, limit }) = &eviction.swap_wait {
         page.paragraph(&format!(
@@ -114,7 +121,11 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
         ),
         Outcome::Gone => match figure(eviction.freed_bytes, eviction.freed) {
             Some(freed) if freed.number >= 0 => {
-                format!("{sent} The victim had exited{took}. Then {} more were available.", freed.words(eviction))
+                format!(
+                    "{sent} The victim had exited{took}. Then {} more were available{}.",
+                    freed.words(eviction),
+                    result(eviction, freed.number)
+                )
             }
             Some(freed) => format!(
                 "{sent} The victim had exited{took}. Other workloads took {} more than it freed.",
@@ -126,6 +137,17 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     if let Some(afterwards) = &eviction.afterwards {
         page.paragraph(afterwards);
     }
+}
+
+/// Returns the sum of what was available and what was freed, compared with the threshold.
+fn result(eviction: &Eviction, freed: i64) -> String {
+    let available = figure(eviction.available_bytes, eviction.available);
+    let limit = figure(eviction.threshold_bytes, eviction.threshold_value);
+    let Some((available, limit)) = available.zip(limit) else { return String::new() };
+    let sum = Figure { number: available.number.saturating_add(freed), ..available };
+    let is_enough = sum.number >= limit.number;
+    let compared = if is_enough { "no longer below" } else { "still below" };
+    format!(": {} in all, {compared} the threshold of {}", sum.words(eviction), limit.words(eviction))
 }
 
 pub fn parties(page: &mut Page, incident: &Incident, eviction: &Eviction) {
@@ -183,6 +205,12 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
         page.item("keys", &format!("{}, then the name", keys.join(", ")));
     }
     let ranked: Vec<&Place> = incident.ranking.iter().filter(|place| place.place.is_some()).collect();
+    if let [first, second, ..] = ranked[..]
+        && is_victim(first)
+        && let Some((of_first, of_second)) = first.keys.iter().zip(&second.keys).find(|(a, b)| a.value != b.value)
+    {
+        page.item("decided by", &format!("{}: {}; the next has: {}", of_first.name, of_first.value, of_second.value));
+    }
     for place in
         ranked.iter().enumerate().filter(|(index, place)| *index < SHOWN || is_victim(place)).map(|(_, place)| place)
     {
