@@ -95,7 +95,12 @@ fn upgrade_in_mid_eviction(stage: &mut Stage<'_>, machine: &Machine, service: &s
     stage.check(gone, || "the victim did not end".to_owned());
     // Time for a second record to appear.
     stage.pause(Duration::from_secs(3));
-    stage.check_equal("incidents of this eviction", &evictions(HOG)?, &1);
+    let recorded = evictions(HOG)?;
+    if recorded != 1 {
+        let log = output("journalctl", &["-u", NAME, "-o", "cat", "-n", "60", "--no-pager"])?;
+        log.lines().for_each(|line| stage.note(format!("agent: {line}")));
+    }
+    stage.check_equal("incidents of this eviction", &recorded, &1);
     stage.check_equal("incidents of all evictions", &evictions("")?, &1);
     stage.check_no_oom_kill()?;
     hog.stop()?;
