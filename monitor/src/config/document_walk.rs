@@ -7,6 +7,7 @@ mod shape;
 use std::collections::HashMap;
 
 use super::config_error::{ConfigError, ConfigWarning};
+use super::yaml::fix::without_colon;
 use super::yaml::{Node, Value};
 use crate::units::Signal;
 
@@ -300,16 +301,6 @@ impl<'a> Walk<'a> {
 
 /// The reason where a name and its value are one text.
 const NO_COLON: &str = "no colon with a blank after it is between the name and the value";
-
-/// Returns `name: value` for a text such as `memory.available 100Mi`, `memory.available:100Mi` or `memory.available<100Mi`.
-pub fn without_colon(text: &str) -> Option<String> {
-    let end = text.find([' ', ':', '=', '<'])?;
-    let (name, rest) = text.split_at(end);
-    let value = rest.trim_start_matches([' ', ':', '=', '<']).split_whitespace().next()?;
-    let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
-        && name.chars().all(|it| it.is_ascii_alphanumeric() || ".-_/".contains(it));
-    (is_name && value.starts_with(|first: char| first.is_ascii_digit())).then(|| format!("{name}: {value}"))
-}
 
 fn cut(text: &str, longest: usize) -> String {
     match text.char_indices().nth(longest) {

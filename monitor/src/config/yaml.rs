@@ -1,7 +1,7 @@
 //! A YAML document as a tree with the place of each value. It is built from the parser's events, because every duplicate key must be
 //! reported, and because scalars must stay as written: `1e3` and `010` are quantities here, where a library's tree has numbers.
 
-mod fix;
+pub(super) mod fix;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 

@@ -2,6 +2,7 @@
 
 mod command;
 pub mod detached;
+mod failure_text;
 mod notice;
 mod webhook;
 

@@ -1,6 +1,14 @@
 //! Fixes for texts that are no YAML. The parser names the place where it failed, but seldom what is missing.
 
-use crate::config::document_walk::without_colon;
+/// Returns `name: value` for a text such as `memory.available 100Mi`, `memory.available:100Mi` or `memory.available<100Mi`.
+pub fn without_colon(text: &str) -> Option<String> {
+    let end = text.find([' ', ':', '=', '<'])?;
+    let (name, rest) = text.split_at(end);
+    let value = rest.trim_start_matches([' ', ':', '=', '<']).split_whitespace().next()?;
+    let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.chars().all(|it| it.is_ascii_alphanumeric() || ".-_/".contains(it));
+    (is_name && value.starts_with(|first: char| first.is_ascii_digit())).then(|| format!("{name}: {value}"))
+}
 
 /// Returns the fix for the parser's `reason` at a line and a column, both counted from one.
 pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {

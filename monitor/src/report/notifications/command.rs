@@ -12,12 +12,11 @@ use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::detached;
+use super::failure_text::{SHOWN, first_line};
 use super::notice::Notice;
 
 /// Time from SIGTERM to SIGKILL of a program that has run too long.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of stderr that a failure repeats.
-const SHOWN: usize = 200;
 /// Without a PATH of its own, the agent gives the program this one.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -59,7 +58,7 @@ fn wait(child: &mut Child, story: &mut Story, timeout: Duration) -> std::io::Res
         Ok(pidfd) => pidfd,
         // Before Linux 5.3, or without a free descriptor, the end of the program cannot be awaited.
         Err(errno) => {
-            end_group(child);
+            signal_group(child, Signal::KILL);
             child.wait()?;
             return Err(errno.into());
         }
@@ -78,7 +77,7 @@ fn wait(child: &mut Child, story: &mut Story, timeout: Duration) -> std::io::Res
         if has_ended {
             if is_late {
                 // Children that ignore SIGTERM remain in the group, whose id is free only after the wait.
-                end_group(child);
+                signal_group(child, Signal::KILL);
             }
             let status = child.wait()?;
             return Ok(if is_late { Ended::Late } else { Ended::Itself(status) });
@@ -89,16 +88,13 @@ fn wait(child: &mut Child, story: &mut Story, timeout: Duration) -> std::io::Res
         is_late = true;
         deadline = Instant::now() + GRACE;
         // After SIGKILL the wait goes on: only the kernel can delay the end now.
-        let signal = signals.next().unwrap_or(Signal::KILL);
-        if kill_process_group(pid, signal).is_err() {
-            // It has no group of its own yet.
-            let _gone = child.kill();
-        }
+        signal_group(child, signals.next().unwrap_or(Signal::KILL));
     }
 }
 
-fn end_group(child: &mut Child) {
-    if kill_process_group(Pid::from_child(child), Signal::KILL).is_err() {
+fn signal_group(child: &mut Child, signal: Signal) {
+    if kill_process_group(Pid::from_child(child), signal).is_err() {
+        // It has no group of its own yet.
         let _gone = child.kill();
     }
 }
@@ -133,7 +129,6 @@ impl Story {
 
     /// Returns the first line, for the end of a failure.
     fn text(&self) -> String {
-        let text = String::from_utf8_lossy(&self.bytes);
-        text.lines().map(str::trim).find(|line| !line.is_empty()).map(|line| format!(": {line}")).unwrap_or_default()
+        first_line(&self.bytes)
     }
 }

@@ -16,13 +16,12 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::failure_text::first_line;
 use super::notice::Notice;
 use crate::cluster::name_resolution;
 use crate::config::notification_options::Webhook;
 use crate::config::read_limited;
 
-/// Bytes of an answer that a failure repeats.
-const SHOWN: usize = 200;
 /// The largest file with certificates or a token.
 const LARGEST: u64 = 1 << 20;
 const AGENT: &str = concat!("node-pressure-monitor/", env!("CARGO_PKG_VERSION"));
@@ -97,8 +96,7 @@ async fn body(status: StatusCode, body: Body) -> String {
         return String::new();
     }
     let bytes = to_bytes(body, 64 << 10).await.unwrap_or_default();
-    let text = String::from_utf8_lossy(bytes.get(..SHOWN.min(bytes.len())).unwrap_or_default()).into_owned();
-    text.lines().map(str::trim).find(|line| !line.is_empty()).map(|line| format!(": {line}")).unwrap_or_default()
+    first_line(&bytes)
 }
 
 /// Returns a client that trusts the authorities of this PEM file, or else those of the system.
