@@ -21,6 +21,9 @@ mod sleepers;
 use agent::{Agent, PATIENCE, free_address};
 use sleepers::Cgroups;
 
+/// Holds memory that is charged to the cgroup: a process that was moved there holds none that was charged before.
+const HOLDER: &str = "until grep -q npm-test-joins /proc/self/cgroup; do sleep 0.05; done; \
+                      { head -c 8388608 /dev/zero; exec sleep 600; } | exec tail -c 8388608";
 const UID: &str = "5d7a2f0e-1c65-4a2b-9d3f-00000000a015";
 const NODE: &str = "worker-1";
 
@@ -146,7 +149,11 @@ fn the_documented_joins_return_series_in_a_prometheus() {
         }
     }
     let Some(mut cgroups) = Cgroups::make("joins") else { return };
-    let pod = cgroups.workload(&format!("kubepods-besteffort-pod{}.slice", UID.replace('-', "_")), 2);
+    let pod = cgroups.workload_of(
+        &format!("kubepods-besteffort-pod{}.slice", UID.replace('-', "_")),
+        1,
+        &["sh", "-c", HOLDER],
+    );
     let directory = tempfile::tempdir().unwrap();
     let pods = directory.path().join("pods.json");
     let of_pod = serde_json::json!({
@@ -171,7 +178,7 @@ fn the_documented_joins_return_series_in_a_prometheus() {
     for job in ["node-pressure-monitor", "node-exporter", "kube-state-metrics", "cadvisor"] {
         prometheus.wait(&format!("up{{job=\"{job}\"}} == 1"));
     }
-    let named = prometheus.wait("node_pressure_monitor_workload_memory_working_set_bytes{pod=\"web-0\"}");
+    let named = prometheus.wait("node_pressure_monitor_workload_memory_working_set_bytes{pod=\"web-0\"} > 4e6");
     assert!(pod.ends_with(named[0]["metric"]["workload"].as_str().unwrap()), "{named:?} {pod}");
     // Joins on labels that no series has in common are empty, and not an error.
     assert_eq!(prometheus.ask("up * on (instance) node_memory_MemAvailable_bytes{node=\"other\"}"), Ok(Vec::new()));

@@ -141,17 +141,24 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                  nothing is evicted"
             );
         }
-        Record::CandidatesExhausted { met, candidates } => {
+        Record::CandidatesExhausted { met, candidates, largest } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             let resource = met.threshold.signal.resource();
-            tracing::error!(
-                event = "candidates_exhausted",
+            let stays = largest.map(|(_, stays)| stays);
+            let memory = stays.filter(|stays| stays.fall.is_some());
+            log_named!(
+                error,
+                "candidates_exhausted",
+                known(largest.map(|(workload, _)| workload), names),
                 signal = met.threshold.signal.as_str(),
                 available_bytes,
                 threshold_bytes,
                 available,
                 threshold_value,
                 candidates,
+                reason = stays.map(|stays| format!("of the workload that holds most: {}", stays.why)),
+                growth_bytes_per_second = memory.map(|stays| stays.growth),
+                fall_bytes_per_second = memory.and_then(|stays| stays.fall).map(f64::round),
                 suppressed,
                 "{}",
                 match resource {

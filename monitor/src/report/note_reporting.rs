@@ -91,8 +91,10 @@ impl Reporter {
                 let by = by.map(|id| state.sensors.workloads.owner(id));
                 self.report(&Record::RefaultsOnly { met, correction, by: by.as_deref() }, now);
             }
-            Note::Exhausted { candidates, .. } => {
-                self.report(&Record::CandidatesExhausted { met, candidates }, now);
+            Note::Exhausted { candidates, largest, .. } => {
+                let workload = largest.map(|stays| state.sensors.workloads.owner(stays.id));
+                let largest = workload.as_deref().zip(largest);
+                self.report(&Record::CandidatesExhausted { met, candidates, largest }, now);
             }
             Note::ReclaimFutile { why, .. } => {
                 self.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile: why }), now);

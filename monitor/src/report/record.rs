@@ -9,7 +9,7 @@ use crate::actions::oom_score::{Audit, Drift};
 use crate::actions::{Ended, ReclaimAttempt, Restored as ScoresRestored};
 use crate::cluster::Verdict;
 use crate::config::{Mode, Threshold};
-use crate::eviction::decider::{ArmedBy, SwapLimit, Unarmed};
+use crate::eviction::decider::{ArmedBy, Stays, SwapLimit, Unarmed};
 use crate::eviction::evicted::Cause;
 use crate::eviction::no_execute::News;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
@@ -73,7 +73,8 @@ pub enum Record<'r> {
     ProtectedLeak { met: &'r MetThreshold, workload: Option<&'r str>, fall: f64 },
     // The threshold is met only because of refaults, and no candidate causes them.
     RefaultsOnly { met: &'r MetThreshold, correction: Bytes, by: Option<&'r str> },
-    CandidatesExhausted { met: &'r MetThreshold, candidates: usize },
+    // `largest` is the candidate whose end would give back most, with the reason why it stays.
+    CandidatesExhausted { met: &'r MetThreshold, candidates: usize, largest: Option<(&'r str, Stays)> },
     // `evictions.maxPerMinute` is reached.
     BudgetSpent { left: Duration },
     Reclaim(ReclaimRecord<'r>),

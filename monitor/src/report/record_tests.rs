@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 use super::*;
 use crate::actions::{Action, ReclaimAttempt, Started};
 use crate::eviction::Assessment;
-use crate::eviction::decider::{ArmedBy, EvictionEnd, Note, RecordedTurn, SwapLimit, Unarmed};
+use crate::eviction::decider::{ArmedBy, EvictionEnd, Note, PassedOver, RecordedTurn, Stays, SwapLimit, Unarmed};
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::{OomKill, Victim};
 use crate::node::other_killers::{Acts, Killer, OtherKiller};
@@ -191,9 +191,16 @@ fn log_and_metric_of_each_record_agree() {
             None,
         ),
         (
-            Record::CandidatesExhausted { met: &met, candidates: 2 },
+            Record::CandidatesExhausted {
+                met: &met,
+                candidates: 2,
+                largest: Some((
+                    "web.service",
+                    Stays { id: crate::units::CgroupId(1), why: PassedOver::NotALeaker, growth: 5, fall: Some(7.0) },
+                )),
+            },
             "candidates_exhausted",
-            ("candidates", "2"),
+            ("growth_bytes_per_second", "5"),
             Some(text("no_candidate")),
         ),
         (

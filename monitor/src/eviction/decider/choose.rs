@@ -7,6 +7,7 @@ use crate::config::Mode;
 use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
 use crate::eviction::budget::Class;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::fall::FallNow;
 use crate::eviction::memory_benefit::{MemoryBenefit, Worth};
 use crate::eviction::rank::Candidate;
 use crate::eviction::{MetThreshold, assess};
@@ -15,7 +16,7 @@ use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
 use super::memory::{PUT_OFF, cool_down};
 use super::{
     Attempt, Choice, ControlPlane, Decider, EvictionStage, Measure, Next, Note, PassedOver, Phase, Place, Route, Rules,
-    Snapshot, Standing,
+    Snapshot, Standing, Stays,
 };
 
 /// After this many candidates have been measured one by one, measuring all at once is quicker.
@@ -337,6 +338,18 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
+    /// Returns the candidate whose end would give back most, and why it is not evicted.
+    fn largest_that_stays(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Option<Stays> {
+        let gain = |candidate: &C| candidate.outlook().gain.map(Amount::from).or(candidate.facts().usage);
+        let passed_over = self.passed_over(rules, snapshot);
+        let ranked = self.turn.ranking.iter().map(|ranked| &ranked.candidate).zip(passed_over);
+        let (candidate, why) = ranked.max_by_key(|(candidate, _)| gain(candidate))?;
+        let memory = self.acted_on().filter(|met| Self::weighs_memory(rules, met.threshold.signal));
+        let fall = memory.and_then(|met| self.memory.fall(met.value, snapshot.clock())).map(FallNow::assumed);
+        let why = why.unwrap_or(PassedOver::Tried);
+        Some(Stays { id: candidate.cgroup(), why, growth: candidate.outlook().growth, fall })
+    }
+
     /// Ends the turn when no candidate is left. In enforce mode it leaves out the cool-down and the note if a candidate was put off,
     /// because that candidate is tried again and has a note of its own.
     fn exhausted(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
@@ -351,7 +364,8 @@ impl<C: Candidate> Decider<C> {
             let duration = self.acted_on().map_or(usual, |met| self.sought_again(met, usual, now));
             self.memory.cool_downs.set((signal, hard), now, duration);
             self.retry_at(now.after(duration));
-            self.turn.notes.push(Note::Exhausted { threshold, candidates });
+            let largest = self.largest_that_stays(rules, snapshot);
+            self.turn.notes.push(Note::Exhausted { threshold, candidates, largest });
         }
         self.end_turn(rules, snapshot)
     }

@@ -43,7 +43,7 @@ pub use super::standing::{ControlPlane, Standing};
 pub use arming::{ArmedBy, Unarmed, at_arrival, is_plausible};
 pub use kept::Kept;
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
-pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route, SwapLimit};
+pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route, Stays, SwapLimit};
 pub use pending::DyingMemory;
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Recording, Replayed};
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};

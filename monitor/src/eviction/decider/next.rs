@@ -136,83 +136,36 @@ pub enum Route {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Note {
     /// A hard threshold is met, but the first eviction waits for the API server's list of pods.
-    AwaitsPods {
-        threshold: usize,
-    },
+    AwaitsPods { threshold: usize },
     /// A soft threshold is met, but its eviction waits because the node is in maintenance.
-    Deferred {
-        threshold: usize,
-    },
+    Deferred { threshold: usize },
     /// A threshold does not evict yet, for this reason.
-    Unarmed {
-        threshold: usize,
-        why: Unarmed,
-    },
+    Unarmed { threshold: usize, why: Unarmed },
     /// A threshold that did not evict is armed now.
-    Armed {
-        threshold: usize,
-        by: ArmedBy,
-    },
+    Armed { threshold: usize, by: ArmedBy },
     /// The budget of evictions per minute is spent.
-    BudgetSpent {
-        left: Duration,
-    },
+    BudgetSpent { left: Duration },
     /// The space that evicted pods still occupy will suffice once it is freed.
-    Expected {
-        threshold: usize,
-        amount: Amount,
-    },
+    Expected { threshold: usize, amount: Amount },
     /// An eviction for a soft threshold needs the API server, which cannot be asked now.
-    PutOff {
-        threshold: usize,
-        id: CgroupId,
-    },
+    PutOff { threshold: usize, id: CgroupId },
     /// The memory of workloads that were killed is coming back. `of` has most of it.
-    MemoryExpected {
-        threshold: usize,
-        left: Bytes,
-        of: Option<CgroupId>,
-    },
+    MemoryExpected { threshold: usize, left: Bytes, of: Option<CgroupId> },
     /// The kernel swaps out as fast as memory falls, this many bytes per second, and the growing workloads may use so much more swap.
-    SwapKeepsUp {
-        threshold: usize,
-        per_second: Bytes,
-        usable: Bytes,
-    },
+    SwapKeepsUp { threshold: usize, per_second: Bytes, usable: Bytes },
     /// The eviction does not wait for swap on a node that has swap, or not any longer. `waited` is how long it has waited.
-    SwapFallsShort {
-        threshold: usize,
-        waited: Duration,
-        why: SwapLimit,
-    },
+    SwapFallsShort { threshold: usize, waited: Duration, why: SwapLimit },
     /// Evictions have bought too little, and what leaks is no candidate: the protected workload `id`, or something else. Memory falls by
     /// `fall` bytes per second.
-    ProtectedLeak {
-        threshold: usize,
-        id: Option<CgroupId>,
-        fall: f64,
-    },
+    ProtectedLeak { threshold: usize, id: Option<CgroupId>, fall: f64 },
     /// The threshold is met only because of refaults of this size, and no candidate causes them. `by` causes most of them.
-    RefaultsOnly {
-        threshold: usize,
-        correction: Bytes,
-        by: Option<CgroupId>,
-    },
-    Exhausted {
-        threshold: usize,
-        candidates: usize,
-    },
+    RefaultsOnly { threshold: usize, correction: Bytes, by: Option<CgroupId> },
+    /// No candidate may be evicted. `largest` is the one whose end would give back most.
+    Exhausted { threshold: usize, candidates: usize, largest: Option<Stays> },
     /// Memory is not reclaimed from any workload, for this reason.
-    ReclaimFutile {
-        threshold: usize,
-        why: Futile,
-    },
+    ReclaimFutile { threshold: usize, why: Futile },
     /// In observe mode: memory would be reclaimed from this workload.
-    ReclaimDryRun {
-        threshold: usize,
-        id: CgroupId,
-        bytes: Bytes,
-    },
+    ReclaimDryRun { threshold: usize, id: CgroupId, bytes: Bytes },
 }
 
 named_enum! {
@@ -234,6 +187,17 @@ named_enum! {
         /// The kernel's OOM killer has acted.
         OomKill = "the kernel's OOM killer has acted",
     }
+}
+
+/// A candidate that is not evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stays {
+    pub id: CgroupId,
+    pub why: PassedOver,
+    /// Bytes per second.
+    pub growth: i64,
+    /// The bytes per second by which the available memory falls, if the signal is memory.
+    pub fall: Option<f64>,
 }
 
 /// Why a candidate is not evicted although it is ranked.
@@ -261,7 +225,7 @@ impl fmt::Display for PassedOver {
             Self::TooLittle => formatter.write_str("it would give back too little"),
             Self::WouldBuy(time) => write!(formatter, "it would buy {:.1} s", time.as_secs_f64()),
             Self::NotALeaker => formatter.write_str("it may be evicted only if it leaks"),
-            Self::Tried => formatter.write_str("its eviction failed lately"),
+            Self::Tried => formatter.write_str("an eviction of it failed lately, or is under way"),
         }
     }
 }
