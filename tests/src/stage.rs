@@ -371,7 +371,11 @@ impl<'a> Stage<'a> {
         match self.boot.guest {
             Guest::Plain => pods.remove()?,
             // systemd made these cgroups, and has to forget them.
-            Guest::Containerd => containers::systemctl(&["stop", "kubepods.slice"])?,
+            Guest::Containerd => {
+                containers::systemctl(&["stop", "kubepods.slice"])?;
+                // systemd leaves a cgroup that it did not make, and where there is one only pods are candidates.
+                pods.remove()?;
+            }
             // The kubelet's pods end with their objects.
             Guest::Cluster => {}
         }

@@ -141,10 +141,17 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                  nothing is evicted"
             );
         }
-        Record::CandidatesExhausted { met, candidates, largest } => {
+        Record::CandidatesExhausted { met, candidates, largest, is_pods_only } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             let resource = met.threshold.signal.resource();
             let stays = largest.map(|(_, stays)| stays);
+            let reason = match stays {
+                Some(stays) => format!("of the workload that holds most: {}", stays.why),
+                None if is_pods_only => {
+                    "only pods are candidates (evictions.candidates), and no pod may be evicted".to_owned()
+                }
+                None => "no workload may be evicted".to_owned(),
+            };
             let memory = stays.filter(|stays| stays.fall.is_some());
             log_named!(
                 error,
@@ -156,7 +163,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                 available,
                 threshold_value,
                 candidates,
-                reason = stays.map(|stays| format!("of the workload that holds most: {}", stays.why)),
+                reason,
                 growth_bytes_per_second = memory.map(|stays| stays.growth),
                 fall_bytes_per_second = memory.and_then(|stays| stays.fall).map(f64::round),
                 suppressed,

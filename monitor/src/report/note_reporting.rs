@@ -94,7 +94,8 @@ impl Reporter {
             Note::Exhausted { candidates, largest, .. } => {
                 let workload = largest.map(|stays| state.sensors.workloads.owner(stays.id));
                 let largest = workload.as_deref().zip(largest);
-                self.report(&Record::CandidatesExhausted { met, candidates, largest }, now);
+                let is_pods_only = state.sensors.workloads.tree().candidacy().is_pods_only();
+                self.report(&Record::CandidatesExhausted { met, candidates, largest, is_pods_only }, now);
             }
             Note::ReclaimFutile { why, .. } => {
                 self.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile: why }), now);

@@ -198,6 +198,7 @@ fn log_and_metric_of_each_record_agree() {
                     "web.service",
                     Stays { id: crate::units::CgroupId(1), why: PassedOver::NotALeaker, growth: 5, fall: Some(7.0) },
                 )),
+                is_pods_only: false,
             },
             "candidates_exhausted",
             ("growth_bytes_per_second", "5"),

@@ -97,8 +97,7 @@ fn upgrade_in_mid_eviction(stage: &mut Stage<'_>, machine: &Machine, service: &s
     stage.pause(Duration::from_secs(3));
     let recorded = evictions(HOG)?;
     if recorded != 1 {
-        let log = output("journalctl", &["-u", NAME, "-o", "cat", "-n", "60", "--no-pager"])?;
-        log.lines().for_each(|line| stage.note(format!("agent: {line}")));
+        note_log(stage)?;
     }
     stage.check_equal("incidents of this eviction", &recorded, &1);
     stage.check_equal("incidents of all evictions", &evictions("")?, &1);
@@ -181,6 +180,18 @@ fn ready(stage: &mut Stage<'_>, when: &str) -> Result<String> {
     is_ready?;
     stage.check_equal(when, &output("systemctl", &["is-active", NAME])?.trim(), &"active");
     system::main_pid()
+}
+
+/// Notes the messages of the agent's log with the figures that say why no workload was evicted.
+fn note_log(stage: &mut Stage<'_>) -> Result<()> {
+    let log = output("journalctl", &["-u", NAME, "-o", "json", "-n", "60", "--no-pager"])?;
+    for line in log.lines() {
+        let fields: serde_json::Value = serde_json::from_str(line).context("a line of the journal")?;
+        let figures = ["MESSAGE", "WORKLOAD", "REASON", "GROWTH_BYTES_PER_SECOND", "FALL_BYTES_PER_SECOND"];
+        let figures: Vec<_> = figures.iter().filter_map(|name| fields[name].as_str()).collect();
+        stage.note(format!("agent: {}", figures.join(" · ")));
+    }
+    Ok(())
 }
 
 /// Edits the one line, and reloads.
