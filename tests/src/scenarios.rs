@@ -137,6 +137,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "runtime-outage" => outage::outage,
         "kubernetes" => kubernetes::kubernetes,
         "image" => image::image,
+        "cluster-install" => real_kubelet::install,
         "cluster-ramp" => real_kubelet::ramp,
         "cluster-outage" => real_kubelet::outage,
         "cluster-killed" => real_kubelet::agent_killed,

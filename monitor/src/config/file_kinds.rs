@@ -106,12 +106,15 @@ pub struct Source {
     pub path: String,
     pub node: Node,
     form: Form,
+    /// What a reader has to know about this form: a reason, and the advice.
+    notice: Option<(String, &'static str)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Flags,
-    Configz,
+    /// The kubelet's fields without their kind.
+    Fields,
     /// The document states its kind.
     Stated,
 }
@@ -124,17 +127,30 @@ impl Source {
         let of_file =
             |error: Box<ConfigError>| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..*error }]);
         if let Some(node) = kubelet_flags::document(text) {
-            return Ok(Self { path: String::new(), node, form: Form::Flags });
+            return Ok(Self { path: String::new(), node, form: Form::Flags, notice: None });
         }
         let document = parse_document(text).map_err(of_file)?;
         if let Some(node) = document.field(wrapped::CONFIGZ).cloned() {
-            return Ok(Self { path: wrapped::CONFIGZ.to_owned(), node, form: Form::Configz });
+            return Ok(Self { path: wrapped::CONFIGZ.to_owned(), node, form: Form::Fields, notice: None });
+        }
+        if let Some((node, defaults)) = wrapped::of_k3s(&document) {
+            let reason = format!("not set, so k3s and RKE2 start the kubelet with their own: {}", defaults.join(" "));
+            let advice = "set eviction-hard and eviction-minimum-reclaim here to replace them";
+            let notice = (!defaults.is_empty()).then_some((reason, advice));
+            return Ok(Self { path: wrapped::K3S_ARGUMENTS.to_owned(), node, form: Form::Flags, notice });
+        }
+        if let Some(node) = wrapped::of_operator_resource(&document) {
+            let reason = "the machine config operator merges these fields into its own, which may reserve more and set other thresholds";
+            let notice =
+                Some((reason.to_owned(), "name the file that it writes on the node: /etc/kubernetes/kubelet.conf"));
+            let path = wrapped::OPERATOR_FIELDS.join(".");
+            return Ok(Self { path, node: node.clone(), form: Form::Fields, notice });
         }
         let is_config_map = kind_of(&document).name == CONFIG_MAP;
         let wrapped = if is_config_map { wrapped::of_config_map(text, &document).map_err(of_file)? } else { None };
         Ok(match wrapped {
-            Some(wrapped) => Self { path: wrapped.path, node: wrapped.node, form: Form::Stated },
-            None => Self { path: String::new(), node: document, form: Form::Stated },
+            Some(wrapped) => Self { path: wrapped.path, node: wrapped.node, form: Form::Stated, notice: None },
+            None => Self { path: String::new(), node: document, form: Form::Stated, notice: None },
         })
     }
 
@@ -142,17 +158,20 @@ impl Source {
     pub fn read(&self, walk: &mut Walk<'_>) -> Option<(FileKind, MonitorConfig)> {
         let kind = match self.form {
             Form::Flags => FileKind::KubeletFlags,
-            Form::Configz => FileKind::Kubelet,
+            Form::Fields => FileKind::Kubelet,
             Form::Stated => kind(walk, &self.node)?,
         };
         let read = match kind {
             FileKind::Monitor => monitor_configuration::read,
-            FileKind::Kubelet if self.form == Form::Configz => kubelet_configuration::read_configz,
+            FileKind::Kubelet if self.form == Form::Fields => kubelet_configuration::read_without_kind,
             FileKind::Kubelet => kubelet_configuration::read,
             FileKind::KubeletFlags => openshift3::read_flags,
             FileKind::OpenShift3 => openshift3::read,
         };
         let root = Field { path: self.path.clone(), node: &self.node };
+        if let Some((reason, advice)) = &self.notice {
+            walk.warning(&root, reason.clone(), advice);
+        }
         Some((kind, read(walk, &root)))
     }
 }
@@ -216,8 +235,8 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
             "a ConfigMap without a configuration in its `data`, or with several",
             "save the text below one of its `data` keys (node-config.yaml, kubelet) as a file of its own, and name that",
         ),
-        "KubeletConfig" | "MachineConfig" => (
-            "a resource of OpenShift's operators, not the kubelet's configuration",
+        wrapped::OPERATOR_KIND | "MachineConfig" => (
+            "a resource of OpenShift's operators without fields of the kubelet",
             "name the file that they write on the node: /etc/kubernetes/kubelet.conf",
         ),
         _ => {

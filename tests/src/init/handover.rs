@@ -22,12 +22,15 @@ const PROGRAMS: [(&str, &str); 2] =
 pub const ARCHIVES: &str = "/archives";
 /// The directory of the agent's manifests.
 pub const MANIFESTS: &str = "/manifests";
+/// The Helm chart.
+pub const CHART: &str = "/chart";
 /// The example of a lifecycle hook for OpenShift.
 pub const JOURNAL_HOOK: &str = "/journal-hook";
 /// The directory of the agent's packages, if a scenario needs them.
 pub const PACKAGES: &str = "/packages";
 /// The directories of the initramfs, which are removed because they occupy memory.
-const USED_UP: [&str; 9] = [ARCHIVES, "/bin", JOURNAL_HOOK, "/lib", "/lib64", MANIFESTS, "/modules", PACKAGES, "/usr"];
+const USED_UP: [&str; 10] =
+    [ARCHIVES, "/bin", CHART, JOURNAL_HOOK, "/lib", "/lib64", MANIFESTS, "/modules", PACKAGES, "/usr"];
 
 /// The systemd unit that plays the scenarios. Its streams are the serial console. No sandbox restricts its use of cgroups and mounts.
 const UNIT: &str = "\
@@ -82,7 +85,7 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
         let to = format!("{NEW}{to}");
         fs::copy(from, &to).with_context(|| format!("copy {from} to {to}"))?;
     }
-    for directory in [ARCHIVES, MANIFESTS, JOURNAL_HOOK] {
+    for directory in [ARCHIVES, CHART, MANIFESTS, JOURNAL_HOOK] {
         copy_tree(Path::new(directory), Path::new(&format!("{NEW}{directory}")))?;
     }
     if Path::new(PACKAGES).exists() {

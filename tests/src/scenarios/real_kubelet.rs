@@ -2,6 +2,7 @@
 
 mod disk;
 mod hard;
+mod install;
 mod journal_hook;
 mod no_execute;
 mod removal;
@@ -11,6 +12,7 @@ mod soft;
 
 pub use disk::disk;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};
+pub use install::install;
 pub use journal_hook::journal_hook;
 pub use no_execute::no_execute;
 pub use removal::removal;

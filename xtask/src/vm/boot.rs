@@ -43,6 +43,7 @@ const OWN_IMAGE: &str = "node-pressure-monitor.tar";
 const OF_PACKAGES: &str = "package-";
 /// The directory of the agent's manifests for the guest with containers.
 const MANIFESTS: &str = "config/kubernetes";
+const CHART: &str = "config/helm/node-pressure-monitor";
 /// The directory of the example of a lifecycle hook.
 const JOURNAL_HOOK: &str = "config/openshift/journal-hook";
 
@@ -260,7 +261,7 @@ impl Boot<'_> {
                     root.files.file(&format!("/packages/{name}"), &package)?;
                 }
             }
-            for (path, directory) in [("/manifests", MANIFESTS), ("/journal-hook", JOURNAL_HOOK)] {
+            for (path, directory) in [("/manifests", MANIFESTS), ("/chart", CHART), ("/journal-hook", JOURNAL_HOOK)] {
                 root.files.tree(path, &self.workspace.root.join(directory))?;
             }
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::Runtime;
+use crate::paths::find_program;
 use crate::setup::guest_root::image_of;
 
 /// Programs that the guest starts, and where they come from.
@@ -68,12 +69,18 @@ pub fn programs(runtime: Runtime) -> Result<Vec<PathBuf>> {
     Ok(programs)
 }
 
+/// Returns the path of Helm, if the variable `HELM` names it or it is in `PATH`. Only the installation of the chart needs it.
+fn helm() -> Option<PathBuf> {
+    let named = env::var_os("HELM").map(PathBuf::from);
+    named.or_else(|| find_program("helm")).filter(|path| path.is_file())
+}
+
 /// Makes the image of a file system with the programs.
 pub fn image_of_programs(runtime: Runtime, scratch: &Path) -> Result<PathBuf> {
     let tree = scratch.join("kubernetes");
     fs::create_dir_all(&tree).with_context(|| format!("creating {}", tree.display()))?;
     let mut bytes = 0;
-    for from in programs(runtime)? {
+    for from in programs(runtime)?.into_iter().chain(helm()) {
         let to = tree.join(from.file_name().unwrap_or_default());
         bytes += fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
     }

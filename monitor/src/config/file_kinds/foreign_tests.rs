@@ -99,6 +99,32 @@ fn the_answer_of_configz_is_read() {
 }
 
 #[test]
+fn the_flags_in_a_configuration_of_k3s_are_read() {
+    for (text, expected) in [
+        ("kubelet-arg:\n- eviction-hard=memory.available<200Mi\n", "memory.available<200Mi"),
+        ("server: x\nkubelet-arg: --eviction-hard=memory.available<200Mi\n", "memory.available<200Mi"),
+        ("kubelet-arg+:\n- fail-swap-on\n- eviction-hard=memory.available<1Gi\n", "memory.available<1Gi"),
+        ("kubelet-arg: [max-pods=50]\n", "imagefs.available<5% nodefs.available<5%"),
+    ] {
+        assert_eq!(read(text), (FileKind::KubeletFlags, expected.to_owned()), "{text}");
+    }
+    let found = refused("node-name: a\nkubelet-arg:\n- eviction-hard=memory.available<200mb\n");
+    assert!(found.starts_with("f:3: kubelet-arg.eviction-hard"), "{found}");
+    let loaded = MonitorConfig::parse("f", "kubelet-arg: [max-pods=50]\n").unwrap();
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings.iter().any(|it| it.contains("k3s and RKE2 start the kubelet with their own")), "{warnings:?}");
+}
+
+#[test]
+fn the_fields_in_the_resource_of_openshift_4_are_read() {
+    let inner: String = INNER.lines().skip(2).map(|line| format!("    {line}\n")).collect();
+    let text = format!("kind: KubeletConfig\nspec:\n  kubeletConfig:\n{inner}");
+    assert_eq!(read(&text), (FileKind::Kubelet, "memory.available<500Mi".to_owned()));
+    let found = refused(&text.replace("500Mi", "500mb"));
+    assert!(found.starts_with("f:5: spec.kubeletConfig.evictionHard.memory.available"), "{found}");
+}
+
+#[test]
 fn the_agents_own_fields_in_a_kubelets_file_are_errors() {
     let found = refused(&format!("{INNER}mode: enforce\nprotected: []\ncgroupRoot: /\n"));
     let expected = [

@@ -37,8 +37,8 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     read_fields(walk, &fields)
 }
 
-/// Reads the kubelet's answer to `/configz`, which does not state its kind.
-pub fn read_configz(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
+/// Reads fields without a kind: the kubelet's answer to `/configz`, or `spec.kubeletConfig` of OpenShift 4's resource.
+pub fn read_without_kind(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let fields = walk.known_fields(document, FIELDS);
     read_fields(walk, &fields)
 }

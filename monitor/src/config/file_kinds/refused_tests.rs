@@ -26,7 +26,7 @@ fn files_of_other_kinds_are_refused_by_name() {
         ),
         (
             "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig",
-            r#"f:2: kind: "KubeletConfig": a resource of OpenShift's operators, not the kubelet's configuration; name the file"#,
+            r#"f:2: kind: "KubeletConfig": a resource of OpenShift's operators without fields of the kubelet; name the file"#,
         ),
         ("kind: [x]", "f:1: apiVersion: missing; add"),
         (

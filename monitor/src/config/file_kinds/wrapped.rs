@@ -1,4 +1,5 @@
-//! Configurations inside other documents: in a `ConfigMap`, and in the kubelet's answer to `/configz`.
+//! Configurations inside other documents: in a `ConfigMap`, in the kubelet's answer to `/configz`, in the configuration of k3s and RKE2,
+//! and in a resource of OpenShift 4.
 
 use super::kind_of;
 use crate::config::config_error::ConfigError;
@@ -8,6 +9,20 @@ use crate::config::yaml::{Node, Value, parse_document};
 pub const CONFIGZ: &str = "kubeletconfig";
 /// Where a ConfigMap has its texts.
 const DATA: &str = "data";
+
+/// The kubelet's flags in `/etc/rancher/k3s/config.yaml` and `/etc/rancher/rke2/config.yaml`.
+pub const K3S_ARGUMENTS: &str = "kubelet-arg";
+/// The same in a file of `config.yaml.d`, where the flags are appended to those of other files.
+const K3S_APPENDED: &str = "kubelet-arg+";
+/// The thresholds that k3s and RKE2 set where the flags do not (docs.k3s.io, `k3s agent`).
+const K3S_DEFAULTS: [(&str, &str); 2] = [
+    ("eviction-hard", "imagefs.available<5%,nodefs.available<5%"),
+    ("eviction-minimum-reclaim", "imagefs.available=10%,nodefs.available=10%"),
+];
+
+pub const OPERATOR_KIND: &str = "KubeletConfig";
+/// Where that resource of `machineconfiguration.openshift.io` has the kubelet's fields.
+pub const OPERATOR_FIELDS: [&str; 2] = ["spec", "kubeletConfig"];
 
 /// A configuration and its path in the document.
 #[derive(Debug)]
@@ -42,6 +57,53 @@ pub fn of_config_map(text: &str, document: &Node) -> Result<Option<Wrapped>, Box
         Some(Wrapped { path: format!("{DATA}.{key}"), node })
     });
     Ok(found.next().filter(|_| found.next().is_none()))
+}
+
+/// Returns the kubelet's flags in the configuration of k3s or RKE2, as a map from their names to lists of values, and those flags among
+/// them that are defaults.
+pub fn of_k3s(document: &Node) -> Option<(Node, Vec<String>)> {
+    let given = document.field(K3S_ARGUMENTS).or_else(|| document.field(K3S_APPENDED))?;
+    let items = match &given.value {
+        Value::Sequence(items) => items.as_slice(),
+        _ => std::slice::from_ref(given),
+    };
+    let mut flags: Vec<(String, Vec<Node>)> = Vec::new();
+    for item in items {
+        let Some(flag) = item.text() else { continue };
+        let flag = flag.trim_start_matches("--");
+        // A flag without a value is a switch.
+        let (name, value) = flag.split_once('=').unwrap_or((flag, "true"));
+        let value = scalar(item, value);
+        match flags.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) => values.push(value),
+            None => flags.push((name.to_owned(), vec![value])),
+        }
+    }
+    let mut defaults = Vec::new();
+    for (name, value) in K3S_DEFAULTS {
+        if !flags.iter().any(|(known, _)| known == name) {
+            flags.push((name.to_owned(), vec![scalar(given, value)]));
+            defaults.push(format!("--{name}={value}"));
+        }
+    }
+    let at = |node: &Node, value| Node { line: node.line, column: node.column, value };
+    let lists = flags.into_iter().map(|(name, values)| {
+        let first = values.first().unwrap_or(given).clone();
+        (scalar(&first, &name), at(&first, Value::Sequence(values)))
+    });
+    Some((at(given, Value::Mapping(lists.collect())), defaults))
+}
+
+/// Returns a text at the place of `node`.
+fn scalar(node: &Node, text: &str) -> Node {
+    Node { line: node.line, column: node.column, value: Value::Scalar { text: text.to_owned(), quoted: true } }
+}
+
+/// Returns the kubelet's fields in OpenShift 4's resource `KubeletConfig`, if it has some.
+pub fn of_operator_resource(document: &Node) -> Option<&Node> {
+    document.field("kind").filter(|kind| kind.text() == Some(OPERATOR_KIND))?;
+    let fields = OPERATOR_FIELDS.iter().try_fold(document, |node, name| node.field(name))?;
+    matches!(fields.value, Value::Mapping(_)).then_some(fields)
 }
 
 /// The place of a text within another one.

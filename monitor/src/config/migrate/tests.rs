@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::Policy;
 
-const FILES: [(&str, &str); 21] = [
+const FILES: [(&str, &str); 24] = [
     ("kubeadm", include_str!("../../../../tests/fixtures/kubelets/kubeadm.yaml")),
     ("kubeadm's ConfigMap", include_str!("../../../../tests/fixtures/kubelets/kubeadm-config-map.yaml")),
     ("kind", include_str!("../../../../tests/fixtures/kubelets/kind.yaml")),
@@ -23,6 +23,9 @@ const FILES: [(&str, &str); 21] = [
     ("the chapter's soft thresholds", include_str!("../../../../tests/fixtures/chapter/soft.yaml")),
     ("the chapter's reservation", include_str!("../../../../tests/fixtures/chapter/reserved.yaml")),
     ("the chapter's period", include_str!("../../../../tests/fixtures/chapter/transition.yaml")),
+    ("k3s's own file", include_str!("../../../../tests/fixtures/kubelets/k3s-config.yaml")),
+    ("k3s's own file without thresholds", "node-name: edge-2\nkubelet-arg: max-pods=50\n"),
+    ("OpenShift 4's resource", include_str!("../../../../tests/fixtures/kubelets/openshift4-resource.yaml")),
 ];
 
 fn migrated(text: &str, semantics: Semantics) -> String {

@@ -24,6 +24,11 @@ pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
     stage.note(format!("after kubectl delete -k: condition {:?}, taint {}", left.0, left.1));
     stage.check(left.0.is_some() && left.1, || "nothing was left for the Job to remove".to_owned());
     clean_up(stage, &cluster)?;
+    nothing_is_left(stage, &cluster)
+}
+
+/// Asserts that neither the node nor the cluster has anything of the agent.
+pub fn nothing_is_left(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let node = cluster.admin.node()?;
     for list in ["/status/conditions", "/spec/taints"] {
         let left = node.pointer(list).map_or_else(String::new, Value::to_string);
@@ -40,7 +45,7 @@ pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 /// Does what config/README.md says under Removal.
-fn clean_up(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+pub fn clean_up(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let directory = format!("{MANIFESTS}/removal");
     let job = format!("job/{NAME}-removal");
     cluster.kubectl(&["apply", "-k", &directory])?;
