@@ -12,7 +12,7 @@ use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::{Order, Ranked};
 use crate::incidents::model::RawJson;
 use crate::runtime::Names;
-use crate::units::{CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{PodUid, WorkloadUsage};
 
 /// Candidates named in the log record.
@@ -70,7 +70,14 @@ impl BenefitReport {
         ranking: &[Ranked<WorkloadUsage>],
         names: &Names,
     ) -> Self {
-        let words = |place| decider.worth_at(place).map(Worth::words);
+        let growth = |place: usize| {
+            let growth = ranking.get(place)?.candidate.outlook.growth;
+            u64::try_from(growth).ok().filter(|growth| *growth > 0).map(Bytes)
+        };
+        let words = |place| match (decider.worth_at(place)?, growth(place)) {
+            (Worth::Leaks, Some(growth)) => Some(format!("leaks: it grows by {growth} a second")),
+            (worth, _) => Some(worth.words()),
+        };
         let before = ranking.iter().take(place).enumerate();
         let named =
             before.filter_map(|(place, ranked)| Some(format!("{} {}", shown_name(ranked, names), words(place)?)));

@@ -1,4 +1,4 @@
-//! `node-pressure-monitor check-config`: explains a configuration file, lists all its errors, or mends those that leave no doubt.
+//! `node-pressure-monitor check-config`: explains a configuration file, lists all its errors, or mends those that have one likely meaning.
 
 mod config_json;
 mod config_table;
@@ -20,11 +20,12 @@ use super::output::{self, TableOrJson};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// Configuration file: a KubeletConfiguration (also in a ConfigMap, or as answered by /configz), a kubelet's flags, OpenShift 3
-    /// kubeletArguments, or a MonitorConfiguration; - is standard input
+    /// Configuration file: a KubeletConfiguration (also in a ConfigMap, in OpenShift 4's KubeletConfig, or as answered by /configz), a
+    /// kubelet's flags (also kubelet-arg of k3s and RKE2), OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input
     #[arg(value_name = "FILE", required_unless_present = "schema")]
     file: Option<PathBuf>,
-    /// Print the file with its mistakes mended where that leaves no doubt; standard error names each change, and what is left to do
+    /// Print the file with the mistakes mended that have one likely meaning; standard error names each change, what it assumes, and what
+    /// is left to do
     #[arg(long, conflicts_with_all = ["output", "capacity", "pool"])]
     fix: bool,
     /// Print the JSON Schema of a MonitorConfiguration, for editors

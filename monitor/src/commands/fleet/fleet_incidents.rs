@@ -11,7 +11,18 @@ use crate::commands::input::CommandError;
 use crate::commands::output::{self, TextOrJson, aligned, printable};
 use crate::incidents::incident_filter::IncidentFilter;
 
+const HELP: &str = r#"fleet incidents asks the agents whose Leases count incidents in that time, each through `kubectl port-forward`, as `fleet --help` describes.
+
+--output json prints one object a line, oldest first:
+
+  {"node", "id", "kind": "oom-kill"|"eviction", "time", "summary", "mode", "pod", "outcome", "repeated"}
+
+Fields without a value are left out. `node-pressure-monitor incidents ID` on that node prints the whole incident.
+
+Exit status: 0 answered, also without an incident; 1 the API server or an agent cannot be asked, or there is no Lease of an agent; 2 wrong usage."#;
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
 pub(super) struct Options {
     /// List incidents of all namespaces, and of victims that are no pods; this is the default
     #[arg(long, short = 'A', conflicts_with = "namespace")]

@@ -53,7 +53,7 @@ pub(super) struct ClusterOptions {
     /// File with the certificate that the agents' metrics.tls has, in PEM: agents are asked by TLS
     #[arg(long, value_name = "FILE", global = true)]
     pub certificate: Option<PathBuf>,
-    /// kubectl, for what agents are asked
+    /// Program that is run as kubectl, to reach the agents
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl", global = true)]
     pub kubectl: PathBuf,
 }
@@ -75,6 +75,7 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP_TOP)]
 struct NodeOptions {
     /// The node
     #[arg(value_name = "NODE")]
@@ -107,6 +108,11 @@ has it in a secret:
   kubectl get secret -n node-pressure-monitor node-pressure-monitor-tls -o 'jsonpath={.data.tls\.crt}' | base64 -d > agent.crt
 
 Exit status: 0 answered; 1 the API server or an agent cannot be asked, or there is no Lease of an agent; 2 wrong usage."#;
+
+const HELP_TOP: &str = r#"fleet top asks the agent through `kubectl port-forward`, as `fleet --help` describes.
+
+Exit status: 0 the view was ended; 1 the API server or the agent cannot be asked, or the node has no agent; 2 wrong usage, or standard output is
+no terminal and --once is not given."#;
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let runtime = input::event_loop()?;

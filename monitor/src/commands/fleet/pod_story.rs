@@ -16,7 +16,13 @@ use crate::incidents::incident_filter::IncidentFilter;
 /// Incidents of one pod that each agent lists.
 const MOST: usize = 100;
 
+const HELP: &str = r#"fleet why asks the agent of the pod's node through `kubectl port-forward`, as `fleet --help` describes. Where the API server has no such pod,
+it asks all agents whose Leases count incidents.
+
+Exit status: 0 answered; 1 the API server or an agent cannot be asked, or neither the API server nor an agent knows the pod; 2 wrong usage."#;
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
 pub(super) struct Options {
     /// The pod: namespace/name, or a name in the namespace of --namespace
     #[arg(value_name = "POD")]

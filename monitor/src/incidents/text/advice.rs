@@ -201,6 +201,18 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
     } else {
         points.push(format!("{of} used no more than its request: the requests on this node exceed its memory. Reserve more for the system (systemReserved, kubeReserved)."));
     }
+    if eviction.benefit.as_deref().is_some_and(|benefit| benefit.starts_with("leaks")) {
+        points.push(format!(
+            "If {of} does not need that much, it leaks memory. With a memory limit of its own the kernel kills it alone, before the node is short."
+        ));
+    }
+    let owner = eviction.name.as_ref().and_then(|name| name.owner.as_deref());
+    if let Some(owner) = owner.filter(|_| matches!(eviction.outcome, Outcome::Gone | Outcome::Underway)) {
+        let unless = if owner.starts_with("Job/") { ", unless its backoffLimit is reached" } else { "" };
+        points.push(format!(
+            "{owner} starts a replacement{unless}. If that grows in the same way, it will be evicted too."
+        ));
+    }
     let used = eviction.working_set_bytes.and_then(|used| i64::try_from(used).ok());
     if eviction.outcome == Outcome::Gone
         && let Some((used, freed)) = used.zip(eviction.freed_bytes)
