@@ -123,10 +123,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_hostile_map_is_read_in_linear_time() {
+    /// Reads a pod with so many annotations and requests, and returns how long that took.
+    fn read_pod_of(entries: usize) -> Duration {
         let (mut annotations, mut requests) = (String::new(), String::new());
-        for index in 0..100_000 {
+        for index in 0..entries {
             write!(annotations, "\"a{index}\":\"\",").unwrap();
             write!(requests, "\"r{index}\":1,").unwrap();
         }
@@ -136,9 +136,17 @@ mod tests {
         );
         let start = Instant::now();
         let pod: Pod = serde_json::from_str(&json).unwrap();
+        let took = start.elapsed();
         assert!(pod.is_critical());
-        assert_eq!(pod.metadata.annotations.len(), 100_001);
-        assert_eq!(pod.spec.containers[0].resources.requests.0.len(), 100_001);
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert_eq!(pod.metadata.annotations.len(), entries + 1);
+        assert_eq!(pod.spec.containers[0].resources.requests.0.len(), entries + 1);
+        took
+    }
+
+    #[test]
+    fn a_hostile_map_is_read_in_linear_time() {
+        // Linear time is ten times as long, quadratic a hundred times. The machine may be busy.
+        let (few, many) = (0..3).map(|_| (read_pod_of(10_000), read_pod_of(100_000))).min_by_key(|it| it.1).unwrap();
+        assert!(many < few * 40, "{few:?} {many:?}");
     }
 }
