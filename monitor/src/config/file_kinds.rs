@@ -133,11 +133,14 @@ impl Source {
         if let Some(node) = document.field(wrapped::CONFIGZ).cloned() {
             return Ok(Self { path: wrapped::CONFIGZ.to_owned(), node, form: Form::Fields, notice: None });
         }
-        if let Some((node, defaults)) = wrapped::of_k3s(&document) {
-            let reason = format!("not set, so k3s and RKE2 start the kubelet with their own: {}", defaults.join(" "));
+        if let Some(wrapped::K3sFlags { path, node, defaults }) = wrapped::of_k3s(&document) {
+            let reason = format!(
+                "not set in this file; unless another file or the command line sets them, k3s and RKE2 start the kubelet with {}",
+                defaults.join(" ")
+            );
             let advice = "set eviction-hard and eviction-minimum-reclaim here to replace them";
             let notice = (!defaults.is_empty()).then_some((reason, advice));
-            return Ok(Self { path: wrapped::K3S_ARGUMENTS.to_owned(), node, form: Form::Flags, notice });
+            return Ok(Self { path: path.to_owned(), node, form: Form::Flags, notice });
         }
         if let Some(node) = wrapped::of_operator_resource(&document) {
             let reason = "the machine config operator merges these fields into its own, which may reserve more and set other thresholds";

@@ -146,11 +146,9 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
             let resource = met.threshold.signal.resource();
             let stays = largest.map(|(_, stays)| stays);
             let reason = match stays {
-                Some(stays) => format!("of the workload that holds most: {}", stays.why),
-                None if is_pods_only => {
-                    "only pods are candidates (evictions.candidates), and no pod may be evicted".to_owned()
-                }
-                None => "no workload may be evicted".to_owned(),
+                Some(stays) => format!("the largest candidate is not evicted: {}", stays.why),
+                None if is_pods_only => "no pod is a candidate, and evictions.candidates admits only pods".to_owned(),
+                None => "no workload is a candidate".to_owned(),
             };
             let memory = stays.filter(|stays| stays.fall.is_some());
             log_named!(

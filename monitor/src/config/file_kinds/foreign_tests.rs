@@ -104,15 +104,28 @@ fn the_flags_in_a_configuration_of_k3s_are_read() {
         ("kubelet-arg:\n- eviction-hard=memory.available<200Mi\n", "memory.available<200Mi"),
         ("server: x\nkubelet-arg: --eviction-hard=memory.available<200Mi\n", "memory.available<200Mi"),
         ("kubelet-arg+:\n- fail-swap-on\n- eviction-hard=memory.available<1Gi\n", "memory.available<1Gi"),
+        (
+            "kubelet-arg: [eviction-hard+=memory.available<200Mi]\n",
+            "imagefs.available<5% memory.available<200Mi nodefs.available<5%",
+        ),
         ("kubelet-arg: [max-pods=50]\n", "imagefs.available<5% nodefs.available<5%"),
     ] {
         assert_eq!(read(text), (FileKind::KubeletFlags, expected.to_owned()), "{text}");
     }
     let found = refused("node-name: a\nkubelet-arg:\n- eviction-hard=memory.available<200mb\n");
     assert!(found.starts_with("f:3: kubelet-arg.eviction-hard"), "{found}");
+    for malformed in ["kubelet-arg: {eviction-hard: x}\n", "kubelet-arg:\n- eviction-hard: memory.available<1Gi\n"] {
+        assert!(refused(malformed).contains("eviction-hard"), "{malformed}");
+    }
+    // A stated kind counts more than a stray field.
+    assert_eq!(read(&format!("{INNER}kubelet-arg: [max-pods=50]\n")).0, FileKind::Kubelet);
+    assert!(refused("kind: MonitorConfiguration\nkubelet-arg: [max-pods=50]\n").contains("kubelet-arg"));
     let loaded = MonitorConfig::parse("f", "kubelet-arg: [max-pods=50]\n").unwrap();
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
-    assert!(warnings.iter().any(|it| it.contains("k3s and RKE2 start the kubelet with their own")), "{warnings:?}");
+    assert!(
+        warnings.iter().any(|it| it.contains("k3s and RKE2 start the kubelet with --eviction-hard=")),
+        "{warnings:?}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! and in a resource of OpenShift 4.
 
 use super::kind_of;
+use super::openshift3::ARGUMENTS;
 use crate::config::config_error::ConfigError;
 use crate::config::yaml::{Node, Value, parse_document};
 
@@ -11,7 +12,7 @@ pub const CONFIGZ: &str = "kubeletconfig";
 const DATA: &str = "data";
 
 /// The kubelet's flags in `/etc/rancher/k3s/config.yaml` and `/etc/rancher/rke2/config.yaml`.
-pub const K3S_ARGUMENTS: &str = "kubelet-arg";
+const K3S_ARGUMENTS: &str = "kubelet-arg";
 /// The same in a file of `config.yaml.d`, where the flags are appended to those of other files.
 const K3S_APPENDED: &str = "kubelet-arg+";
 /// The thresholds that k3s and RKE2 set where the flags do not (docs.k3s.io, `k3s agent`).
@@ -59,24 +60,44 @@ pub fn of_config_map(text: &str, document: &Node) -> Result<Option<Wrapped>, Box
     Ok(found.next().filter(|_| found.next().is_none()))
 }
 
-/// Returns the kubelet's flags in the configuration of k3s or RKE2, as a map from their names to lists of values, and those flags among
-/// them that are defaults.
-pub fn of_k3s(document: &Node) -> Option<(Node, Vec<String>)> {
-    let given = document.field(K3S_ARGUMENTS).or_else(|| document.field(K3S_APPENDED))?;
+/// The kubelet's flags in the configuration of k3s or RKE2.
+#[derive(Debug)]
+pub struct K3sFlags {
+    /// The field that has them.
+    pub path: &'static str,
+    /// A map from the names of flags to lists of values.
+    pub node: Node,
+    /// The flags that the file leaves at the default of k3s.
+    pub defaults: Vec<String>,
+}
+
+/// Returns the kubelet's flags in the configuration of k3s or RKE2, or `None` for any other document. That file states no kind.
+pub fn of_k3s(document: &Node) -> Option<K3sFlags> {
+    if ["apiVersion", "kind", ARGUMENTS].iter().any(|name| document.field(name).is_some()) {
+        return None;
+    }
+    let (path, given) = [K3S_ARGUMENTS, K3S_APPENDED].iter().find_map(|path| Some((*path, document.field(path)?)))?;
     let items = match &given.value {
         Value::Sequence(items) => items.as_slice(),
         _ => std::slice::from_ref(given),
     };
     let mut flags: Vec<(String, Vec<Node>)> = Vec::new();
     for item in items {
-        let Some(flag) = item.text() else { continue };
-        let flag = flag.trim_start_matches("--");
+        // The parser of flags refuses what is no text.
+        let text = item.text().unwrap_or("eviction-hard").trim_start_matches("--");
         // A flag without a value is a switch.
-        let (name, value) = flag.split_once('=').unwrap_or((flag, "true"));
-        let value = scalar(item, value);
+        let (name, value) = text.split_once('=').unwrap_or((text, "true"));
+        let name = name.trim_end_matches(['+', '-']);
+        let value = if item.text().is_some() { scalar(item, value) } else { item.clone() };
+        // `name+=value` and `name-=value` add to the values before, which may be k3s's own.
+        let is_added = text.split_once('=').is_some_and(|(name, _)| name.ends_with(['+', '-']));
+        let of_k3s = K3S_DEFAULTS.iter().find(|(known, _)| is_added && *known == name);
         match flags.iter_mut().find(|(known, _)| known == name) {
             Some((_, values)) => values.push(value),
-            None => flags.push((name.to_owned(), vec![value])),
+            None => {
+                let before = of_k3s.map(|(_, default)| scalar(given, default));
+                flags.push((name.to_owned(), before.into_iter().chain([value]).collect()));
+            }
         }
     }
     let mut defaults = Vec::new();
@@ -91,7 +112,7 @@ pub fn of_k3s(document: &Node) -> Option<(Node, Vec<String>)> {
         let first = values.first().unwrap_or(given).clone();
         (scalar(&first, &name), at(&first, Value::Sequence(values)))
     });
-    Some((at(given, Value::Mapping(lists.collect())), defaults))
+    Some(K3sFlags { path, node: at(given, Value::Mapping(lists.collect())), defaults })
 }
 
 /// Returns a text at the place of `node`.

@@ -338,16 +338,34 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// Returns the candidate whose end would give back most, and why it is not evicted.
+    /// Returns the candidate whose end would give back most, and why it is not evicted. Of equal ones it is the first of the ranking.
     fn largest_that_stays(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Option<Stays> {
-        let gain = |candidate: &C| candidate.outlook().gain.map(Amount::from).or(candidate.facts().usage);
-        let passed_over = self.passed_over(rules, snapshot);
-        let ranked = self.turn.ranking.iter().map(|ranked| &ranked.candidate).zip(passed_over);
-        let (candidate, why) = ranked.max_by_key(|(candidate, _)| gain(candidate))?;
-        let memory = self.acted_on().filter(|met| Self::weighs_memory(rules, met.threshold.signal));
-        let fall = memory.and_then(|met| self.memory.fall(met.value, snapshot.clock())).map(FallNow::assumed);
-        let why = why.unwrap_or(PassedOver::Tried);
+        let met = self.acted_on()?;
+        let weighs_memory = Self::weighs_memory(rules, met.threshold.signal);
+        let gain = |candidate: &C| {
+            let memory = candidate.outlook().gain.filter(|_| weighs_memory);
+            memory.map(Amount::from).or(candidate.facts().usage)
+        };
+        let ranked = self.turn.ranking.iter().map(|ranked| &ranked.candidate).zip(self.passed_over(rules, snapshot));
+        let (candidate, why) = ranked.rev().max_by_key(|(candidate, _)| gain(candidate))?;
+        let why = why.unwrap_or_else(|| self.why_refused(rules, snapshot, candidate, met));
+        let fall = self.memory.fall(met.value, snapshot.clock()).filter(|_| weighs_memory).map(FallNow::assumed);
         Some(Stays { id: candidate.cgroup(), why, growth: candidate.outlook().growth, fall })
+    }
+
+    /// Returns why a candidate that would help is not evicted: in the order of `can_be_evicted`.
+    fn why_refused(&self, rules: Rules<'_>, snapshot: &Snapshot, candidate: &C, met: &MetThreshold) -> PassedOver {
+        let (signal, hard, outlook) = (met.threshold.signal, met.is_hard(), candidate.outlook());
+        if outlook.is_daemon && !(hard && signal.resource() == Resource::Memory) {
+            PassedOver::Daemon
+        } else if outlook.only_as_leaker && !Self::weighs_memory(rules, signal) {
+            PassedOver::NotALeaker
+        } else if self.is_candidate(snapshot, candidate.cgroup(), hard) {
+            // Its standing, which is read last, did not allow it.
+            PassedOver::Exempt
+        } else {
+            PassedOver::Tried
+        }
     }
 
     /// Ends the turn when no candidate is left. In enforce mode it leaves out the cool-down and the note if a candidate was put off,

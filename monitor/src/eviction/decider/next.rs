@@ -213,6 +213,8 @@ pub enum PassedOver {
     WouldBuy(Duration),
     /// The candidate may be evicted only if it leaks.
     NotALeaker,
+    /// The candidate is a pod of a DaemonSet, and is evicted only for a hard threshold on memory.
+    Daemon,
     /// An eviction of the candidate failed, was refused, or is under way.
     Tried,
 }
@@ -225,6 +227,9 @@ impl fmt::Display for PassedOver {
             Self::TooLittle => formatter.write_str("it would give back too little"),
             Self::WouldBuy(time) => write!(formatter, "it would buy {:.1} s", time.as_secs_f64()),
             Self::NotALeaker => formatter.write_str("it may be evicted only if it leaks"),
+            Self::Daemon => {
+                formatter.write_str("it is a pod of a DaemonSet, evicted only for a hard threshold on memory")
+            }
             Self::Tried => formatter.write_str("an eviction of it failed lately, or is under way"),
         }
     }

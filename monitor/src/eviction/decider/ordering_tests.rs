@@ -50,6 +50,8 @@ struct Scene {
     second_dying: Vec<DyingMemory>,
     /// The second sample. `None` repeats the first.
     second: Option<Vec<(Signal, i64)>>,
+    /// The largest candidate of the last turn in which no candidate was left.
+    stays: Option<Stays>,
 }
 
 fn threshold(signal: Signal, at: u64, grace: u64) -> Threshold {
@@ -101,6 +103,7 @@ impl Scene {
             is_reclaim_refused: false,
             second_dying: Vec::new(),
             second: None,
+            stays: None,
         }
     }
 
@@ -171,7 +174,12 @@ impl Scene {
                 Next::Wait { .. } => {
                     self.snapshot.ended.clear();
                     self.snapshot.collected = None;
-                    done.extend(self.decider.notes().map(|note| note_name(note).to_owned()));
+                    for note in self.decider.notes() {
+                        if let Note::Exhausted { largest, .. } = note {
+                            self.stays = largest;
+                        }
+                        done.push(note_name(note).to_owned());
+                    }
                     return done;
                 }
                 Next::Measure(Measure::Signals) => {

@@ -203,14 +203,16 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
     }
     if eviction.benefit.as_deref().is_some_and(|benefit| benefit.starts_with("leaks")) {
         points.push(format!(
-            "If {of} does not need that much, it leaks memory. With a memory limit of its own the kernel kills it alone, before the node is short."
+            "If {of} does not need that much, it leaks memory. A memory limit of its own lets the kernel kill it alone, before the node is short."
         ));
     }
     let owner = eviction.name.as_ref().and_then(|name| name.owner.as_deref());
-    if let Some(owner) = owner.filter(|_| matches!(eviction.outcome, Outcome::Gone | Outcome::Underway)) {
-        let unless = if owner.starts_with("Job/") { ", unless its backoffLimit is reached" } else { "" };
+    let recreates =
+        |owner: &&str| ["ReplicaSet/", "StatefulSet/", "DaemonSet/", "Job/"].iter().any(|kind| owner.starts_with(kind));
+    if let Some(owner) = owner.filter(recreates).filter(|_| eviction.outcome == Outcome::Gone) {
+        let unless = if owner.starts_with("Job/") { "its backoffLimit is reached" } else { "it was scaled down" };
         points.push(format!(
-            "{owner} starts a replacement{unless}. If that grows in the same way, it will be evicted too."
+            "{owner} starts a replacement, unless {unless}. A replacement that grows in the same way may be evicted too."
         ));
     }
     let used = eviction.working_set_bytes.and_then(|used| i64::try_from(used).ok());

@@ -127,3 +127,29 @@ fn refaults_evict_only_the_workload_that_causes_them() {
     scene.snapshot.refaults = Refaults { correction: Bytes(60), largest: None };
     assert!(scene.at(0).turn().iter().any(|step| step.contains("evict large for pid.available")));
 }
+
+#[test]
+fn the_note_names_the_largest_candidate_and_why_it_stays() {
+    let critical: fn(&str) -> Standing = |_| Standing { is_critical: true, ..Standing::default() };
+    let with = |signal, change: &dyn Fn(&mut Scene)| {
+        let mut scene = Scene::with(vec![threshold(signal, 100, 0)], &[(signal, 50)]);
+        change(&mut scene);
+        assert!(scene.at(0).turn().contains(&"exhausted".to_owned()));
+        scene.stays.map(|stays| (stays.id, stays.why))
+    };
+    let of_large = |why| Some((CgroupId(2), why));
+    for (name, signal, change, expected) in [
+        (
+            "critical",
+            MEMORY,
+            &(|scene: &mut Scene| scene.standing = critical) as &dyn Fn(&mut Scene),
+            PassedOver::Exempt,
+        ),
+        ("failed", MEMORY, &|scene: &mut Scene| scene.attempt = |_| Attempt::Failed, PassedOver::Tried),
+        ("services", MEMORY, &|scene: &mut Scene| scene.is_service = |_| true, PassedOver::NotALeaker),
+        ("daemons", PIDS, &|scene: &mut Scene| scene.is_daemon = |_| true, PassedOver::Daemon),
+    ] {
+        assert_eq!(with(signal, change), of_large(expected), "{name}");
+    }
+    assert_eq!(with(MEMORY, &|scene| scene.candidates.clear()), None);
+}
