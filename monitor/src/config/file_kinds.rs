@@ -106,7 +106,7 @@ pub struct Source {
     pub path: String,
     pub node: Node,
     form: Form,
-    /// What a reader has to know about this form: a reason, and the advice.
+    /// A warning about this form: the reason, and the advice.
     notice: Option<(String, &'static str)>,
 }
 

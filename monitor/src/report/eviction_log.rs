@@ -3,7 +3,7 @@
 use node_pressure_state::Name;
 
 use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
-use super::record::{MetFigures, Record};
+use super::record::{CandidatesLeft, MetFigures, Record};
 use super::workload_log::log_named;
 use crate::actions::Action;
 use crate::actions::{Ended, Outcome};
@@ -141,7 +141,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                  nothing is evicted"
             );
         }
-        Record::CandidatesExhausted { met, candidates, largest, is_pods_only } => {
+        Record::CandidatesExhausted { met, left: CandidatesLeft { number, largest, is_pods_only } } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             let resource = met.threshold.signal.resource();
             let stays = largest.map(|(_, stays)| stays);
@@ -160,7 +160,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                 threshold_bytes,
                 available,
                 threshold_value,
-                candidates,
+                candidates = number,
                 reason,
                 growth_bytes_per_second = memory.map(|stays| stays.growth),
                 fall_bytes_per_second = memory.and_then(|stays| stays.fall).map(f64::round),

@@ -6,7 +6,7 @@ use crate::eviction::decider::{Note, Unarmed};
 use crate::eviction::{Armed, MetThreshold, Observation};
 use crate::units::Monotonic;
 
-use super::record::{ReclaimRecord, Record};
+use super::record::{CandidatesLeft, ReclaimRecord, Record};
 use super::{LoopState, Reporter};
 
 /// Name of the capability that every threshold evicts.
@@ -95,7 +95,8 @@ impl Reporter {
                 let workload = largest.map(|stays| state.sensors.workloads.owner(stays.id));
                 let largest = workload.as_deref().zip(largest);
                 let is_pods_only = state.sensors.workloads.tree().candidacy().is_pods_only();
-                self.report(&Record::CandidatesExhausted { met, candidates, largest, is_pods_only }, now);
+                let left = CandidatesLeft { number: candidates, largest, is_pods_only };
+                self.report(&Record::CandidatesExhausted { met, left }, now);
             }
             Note::ReclaimFutile { why, .. } => {
                 self.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile: why }), now);

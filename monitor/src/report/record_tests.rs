@@ -193,12 +193,19 @@ fn log_and_metric_of_each_record_agree() {
         (
             Record::CandidatesExhausted {
                 met: &met,
-                candidates: 2,
-                largest: Some((
-                    "web.service",
-                    Stays { id: crate::units::CgroupId(1), why: PassedOver::NotALeaker, growth: 5, fall: Some(7.0) },
-                )),
-                is_pods_only: false,
+                left: CandidatesLeft {
+                    number: 2,
+                    largest: Some((
+                        "web.service",
+                        Stays {
+                            id: crate::units::CgroupId(1),
+                            why: PassedOver::NotALeaker,
+                            growth: 5,
+                            fall: Some(7.0),
+                        },
+                    )),
+                    is_pods_only: false,
+                },
             },
             "candidates_exhausted",
             ("growth_bytes_per_second", "5"),

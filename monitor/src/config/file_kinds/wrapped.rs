@@ -87,10 +87,9 @@ pub fn of_k3s(document: &Node) -> Option<K3sFlags> {
         let text = item.text().unwrap_or("eviction-hard").trim_start_matches("--");
         // A flag without a value is a switch.
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
-        let name = name.trim_end_matches(['+', '-']);
-        let value = if item.text().is_some() { scalar(item, value) } else { item.clone() };
         // `name+=value` and `name-=value` add to the values before, which may be k3s's own.
-        let is_added = text.split_once('=').is_some_and(|(name, _)| name.ends_with(['+', '-']));
+        let (is_added, name) = (name.ends_with(['+', '-']), name.trim_end_matches(['+', '-']));
+        let value = if item.text().is_some() { scalar(item, value) } else { item.clone() };
         let of_k3s = K3S_DEFAULTS.iter().find(|(known, _)| is_added && *known == name);
         match flags.iter_mut().find(|(known, _)| known == name) {
             Some((_, values)) => values.push(value),
