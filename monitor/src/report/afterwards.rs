@@ -59,12 +59,12 @@ fn amend(incident: &mut Incident, words: &str) {
 fn words(verdict: &Verdict) -> Option<String> {
     match verdict {
         Verdict::Restarted => Some(
-            "Before the API server knew of the eviction the kubelet had restarted the pod. It runs, and was left alone."
+            "Before the kubelet learned of the eviction it had restarted the pod. The pod runs, and was left alone."
                 .to_owned(),
         ),
-        Verdict::GivenUp(reason) => Some(format!(
-            "The pod could not be removed at the API server ({reason}), so the kubelet starts it again."
-        )),
+        Verdict::GivenUp(reason) => {
+            Some(format!("The pod could not be removed at the API server ({reason}), so the kubelet starts it again."))
+        }
         Verdict::Refused(reason) => Some(format!("The API server refused to remove the pod: {reason}.")),
         Verdict::Delayed(reason) => Some(format!("The eviction was reported late to the API server: {reason}.")),
         Verdict::NoAnswer(reason) => Some(format!("The API server did not answer in time: {reason}.")),

@@ -249,7 +249,7 @@ fn settled(pod_uid: &str, verdict: &Verdict, names: &Names) {
             "eviction_restarted",
             name(),
             pod_uid,
-            "the kubelet has restarted this pod before the API server knew of the eviction: it runs, and stays"
+            "the kubelet has restarted this pod before it learned of the eviction: the pod runs, and stays"
         ),
         Verdict::Accepted | Verdict::Gone | Verdict::NoAnswer(_) | Verdict::Done(None) => {}
     }

@@ -1,41 +1,55 @@
-//! A stand-in for the kubelet: stops the terminating pods of its node, then deletes their objects.
+//! A stand-in for the kubelet's part in the end of a pod.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions, WatchEvent, WatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt as _};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 /// Time between two attempts to reach the server.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Stops a pod; may block until the pod's processes have exited.
-pub type Stop = Arc<dyn Fn(&Pod) + Send + Sync>;
-
-/// The kubelet's part in deletions, until it is dropped.
+/// The kubelet of a node, until it is dropped.
 #[derive(Debug)]
 pub struct Kubelet(JoinHandle<()>);
 
 impl Kubelet {
-    /// Starts with pods that take this long to stop, at most their grace period.
+    /// Stops the terminating pods of the node, which takes this long, at most their grace period. Then it deletes their objects.
     #[must_use]
     pub fn start(client: Client, node: &str, pods_take: Duration) -> Self {
-        Self::with(client, node, pods_take, Arc::new(|_| {}))
+        Self::doing(client, node, move |client, pod| {
+            let is_meant = pod.metadata.deletion_timestamp.is_some();
+            if is_meant {
+                tokio::spawn(end(client.clone(), pod, pods_take));
+            }
+            is_meant
+        })
     }
 
-    /// Starts with a `stop` that kills the pod after this time.
+    /// Notes in the status of the node's failed pods that it knows of their phase, as the kubelet does. Stops no pod.
     #[must_use]
-    pub fn with(client: Client, node: &str, pods_take: Duration, stop: Stop) -> Self {
+    pub fn only_noting_failed(client: Client, node: &str) -> Self {
+        Self::doing(client, node, |client, pod| {
+            let is_meant = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+            if is_meant {
+                tokio::spawn(note_failed(client.clone(), pod));
+            }
+            is_meant
+        })
+    }
+
+    /// Calls `act` for every pod of the node that changes, until it has acted.
+    fn doing(client: Client, node: &str, act: impl Fn(&Client, Pod) -> bool + Send + Sync + 'static) -> Self {
         let own = format!("spec.nodeName={node}");
         Self(tokio::spawn(async move {
-            let mut seen = BTreeSet::new();
+            let mut done = BTreeSet::new();
             loop {
                 // An error ends one connection; the loop connects again.
-                let _away = follow(&client, &own, pods_take, &stop, &mut seen).await;
+                let _away = follow(&client, &own, &act, &mut done).await;
                 tokio::time::sleep(PAUSE).await;
             }
         }))
@@ -51,53 +65,52 @@ impl Drop for Kubelet {
 async fn follow(
     client: &Client,
     own: &str,
-    pods_take: Duration,
-    stop: &Stop,
-    seen: &mut BTreeSet<String>,
+    act: &impl Fn(&Client, Pod) -> bool,
+    done: &mut BTreeSet<String>,
 ) -> kube::Result<()> {
     let pods: Api<Pod> = Api::all(client.clone());
     let list = pods.list(&ListParams::default().fields(own)).await?;
     let version = list.metadata.resource_version.clone().unwrap_or_default();
-    for pod in list {
-        consider(client, pod, pods_take, stop, seen);
-    }
+    let mut consider = |pod: Pod| {
+        let uid = pod.uid().unwrap_or_default();
+        if !done.contains(&uid) && act(client, pod) {
+            done.insert(uid);
+        }
+    };
+    list.into_iter().for_each(&mut consider);
     let watch = pods.watch(&WatchParams::default().fields(own), &version).await?;
     pin_mut!(watch);
     while let Some(event) = watch.next().await {
         match event? {
-            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => consider(client, pod, pods_take, stop, seen),
-            WatchEvent::Deleted(pod) => {
-                seen.remove(&pod.uid().unwrap_or_default());
-            }
-            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => consider(pod),
+            WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(_) => return Ok(()),
         }
     }
     Ok(())
 }
 
-fn consider(client: &Client, pod: Pod, pods_take: Duration, stop: &Stop, seen: &mut BTreeSet<String>) {
-    let uid = pod.uid().unwrap_or_default();
-    if pod.metadata.deletion_timestamp.is_none() || !seen.insert(uid) {
-        return;
-    }
+async fn end(client: Client, pod: Pod, pods_take: Duration) {
     let grace = pod.metadata.deletion_grace_period_seconds.and_then(|grace| u64::try_from(grace).ok());
-    let time = pods_take.min(Duration::from_secs(grace.unwrap_or_default()));
-    tokio::spawn(end(client.clone(), pod, time, Arc::clone(stop)));
+    tokio::time::sleep(pods_take.min(Duration::from_secs(grace.unwrap_or_default()))).await;
+    let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
+    let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
+    let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+    while is_unanswered(&pods.delete(&pod.name_any(), &now).await) {
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
-async fn end(client: Client, pod: Pod, time: Duration, stop: Stop) {
-    tokio::time::sleep(time).await;
-    let (namespace, name, uid) = (pod.namespace().unwrap_or_default(), pod.name_any(), pod.uid());
-    let Ok(()) = tokio::task::spawn_blocking(move || stop(&pod)).await else { return };
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let preconditions = Some(Preconditions { uid, resource_version: None });
-    let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
-    loop {
-        match pods.delete(&name, &now).await {
-            // The server refused: the pod is deleted, or another pod has its name.
-            Ok(_) | Err(kube::Error::Api(_)) => return,
-            Err(_) => tokio::time::sleep(PAUSE).await,
-        }
+async fn note_failed(client: Client, pod: Pod) {
+    let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
+    let ready = json!({"type": "Ready", "status": "False", "reason": "PodFailed"});
+    let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [ready]}}));
+    while is_unanswered(&pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await) {
+        tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// A server that refuses has answered: the pod is deleted, or another has its name.
+fn is_unanswered<T>(result: &kube::Result<T>) -> bool {
+    !matches!(result, Ok(_) | Err(kube::Error::Api(_)))
 }

@@ -74,6 +74,9 @@ fn describe(pod: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut story = format!("{}/{}", text(&status["phase"]), text(&status["reason"]));
     for condition in status["conditions"].as_array().into_iter().flatten() {
+        if condition["reason"] == "PodFailed" && condition["type"] == "Ready" {
+            story.push_str(" Ready=PodFailed");
+        }
         if condition["type"] == "DisruptionTarget" {
             let _ = write!(story, " DisruptionTarget={}", text(&condition["reason"]));
         }

@@ -121,7 +121,7 @@ impl Kept {
             // The kubelet ends a pod whose phase another client has set, and keeps the phase.
             Some(object) if object["status"]["phase"] == "Failed" => {
                 self.end(object["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30))?;
-                admin.merge(&format!("{path}/status"), &stopped(self.restarts))
+                admin.merge(&format!("{path}/status"), &failed(&object, self.restarts))
             }
             Some(object) if object["metadata"]["deletionTimestamp"].is_null() => self.keep_running(admin, &path),
             Some(object) => {
@@ -166,11 +166,18 @@ fn object(name: &str, resources: &Value) -> Value {
     })
 }
 
-fn stopped(restarts: u32) -> Value {
-    json!({"status": {"containerStatuses": [{
-        "name": CONTAINER, "ready": false, "restartCount": restarts, "image": "localhost/busybox:1", "imageID": "sha256:0",
-        "state": {"terminated": {"exitCode": 137, "reason": "Error"}},
-    }]}})
+/// The status of a pod whose phase is Failed, with the kubelet's own reason that it is not ready.
+fn failed(object: &Value, restarts: u32) -> Value {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let others = conditions.filter(|condition| condition["type"] != "Ready").cloned();
+    let ready = json!({"type": "Ready", "status": "False", "reason": "PodFailed"});
+    json!({"status": {
+        "conditions": others.chain([ready]).collect::<Vec<_>>(),
+        "containerStatuses": [{
+            "name": CONTAINER, "ready": false, "restartCount": restarts, "image": "localhost/busybox:1", "imageID": "sha256:0",
+            "state": {"terminated": {"exitCode": 137, "reason": "Error"}},
+        }],
+    }})
 }
 
 fn running(id: &str, restarts: u32) -> Value {

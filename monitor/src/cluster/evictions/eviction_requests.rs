@@ -169,6 +169,9 @@ fn found(intent: &Intent, body: &[u8]) -> Answer {
     }
 }
 
+/// The reason that the kubelet itself gives for the condition Ready of a pod whose phase is Failed.
+const POD_FAILED: &str = "PodFailed";
+
 /// Returns what a pod's status says of its containers since `decided`. The kubelet writes the start of a container in whole seconds.
 fn life(status: &Value, decided: Timestamp) -> Life {
     let containers = status["containerStatuses"].as_array().into_iter().flatten();
@@ -176,13 +179,20 @@ fn life(status: &Value, decided: Timestamp) -> Life {
     let started: Vec<Option<Timestamp>> =
         running.map(|running| running.get("startedAt")?.as_str()?.parse().ok()).collect();
     match (status["phase"].as_str(), status["reason"].as_str()) {
-        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: started.is_empty() },
+        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: started.is_empty() && is_known(status) },
         (Some("Failed"), _) => Life::Ended,
         (Some("Succeeded"), _) => Life::Succeeded,
         _ if started.iter().flatten().any(|at| at.as_second() >= decided.as_second()) => Life::Restarted,
         _ if started.is_empty() => Life::Stopped,
         _ => Life::AsBefore,
     }
+}
+
+/// Returns whether the kubelet has seen that the pod has failed. Until then it may start a container of it, and write the phase Running
+/// over Failed.
+fn is_known(status: &Value) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["reason"] == POD_FAILED)
 }
 
 fn reason_text(code: StatusCode, status: &Value) -> String {

@@ -61,10 +61,21 @@ fn the_status_tells_what_became_of_the_containers() {
         ("Succeeded", "", vec![&stopped], Life::Succeeded),
         ("Running", "", vec![&same], Life::Restarted),
         ("Failed", "Evicted", vec![&before], Life::Evicted { is_over: false }),
-        ("Failed", "Evicted", vec![&stopped], Life::Evicted { is_over: true }),
+        ("Failed", "Evicted", vec![&stopped], Life::Evicted { is_over: false }),
     ] {
         let status = json!({"phase": phase, "reason": reason, "containerStatuses": containers});
         assert_eq!(life(&status, decided), expected, "{status}");
+    }
+}
+
+#[test]
+fn an_eviction_is_over_when_the_kubelet_knows_of_it() {
+    let stopped = json!({"state": {"terminated": {"exitCode": 137}}});
+    for (ready, expected) in [("ContainersNotReady", false), ("PodFailed", true)] {
+        let conditions = json!([{"type": "PodScheduled"}, {"type": "Ready", "status": "False", "reason": ready}]);
+        let status =
+            json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [stopped], "conditions": conditions});
+        assert_eq!(life(&status, Timestamp::UNIX_EPOCH), Life::Evicted { is_over: expected }, "{ready}");
     }
 }
 

@@ -58,7 +58,7 @@ pub enum Life {
     Ended,
     /// The phase is Failed, and the reason is `Evicted`.
     Evicted {
-        /// No container runs any more.
+        /// No container runs any more, and the kubelet has written that the pod has failed: from then on it starts none.
         is_over: bool,
     },
 }
@@ -78,7 +78,7 @@ pub enum Verdict {
     Done(Option<String>),
     /// The eviction failed for this reason and is not retried.
     GivenUp(String),
-    /// The kubelet has restarted the pod before the API server knew of the eviction. It runs, and stays.
+    /// The kubelet has restarted the pod before it learned of the eviction. The pod runs, and stays.
     Restarted,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The kubelet ends the pod because of it, and writes the status a few times meanwhile: once with an empty reason, and with the phase
 //! Running if it was about to restart a container (seen with kubelet 1.36). Therefore the status is read until it lasts, and written
-//! again while it is not the agent's.
+//! again while it is not the agent's. A status lasts only once the kubelet itself has written that the pod has failed: a kubelet that was
+//! about to restart a container has not seen it, and may write over it many seconds later.
 
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(super) enum Next {
     Over,
     /// The status is not the agent's in the end.
     Lost,
+    /// The kubelet has restarted a container, and has written over the status. It does not learn of the eviction any more.
+    Restarted,
 }
 
 impl FailedStatus {
@@ -50,12 +53,12 @@ impl FailedStatus {
                 if is_late { Next::Over } else { Next::Look }
             }
             Life::Succeeded => Next::Over,
-            // The kubelet ends this container too, as soon as it looks at the phase, and its last status has no reason.
+            // The kubelet may end this container too: it looks at the phase when a container starts or ends, and once a minute.
             Life::Restarted if !is_late => {
                 (self.calm, self.lost) = (0, 0);
                 Next::Look
             }
-            Life::Restarted => Next::Lost,
+            Life::Restarted => Next::Restarted,
             Life::AsBefore | Life::Stopped | Life::Ended => {
                 (self.calm, self.lost) = (0, self.lost + 1);
                 if is_late || self.repeats >= REPEATS {
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_look_ends_after_a_minute() {
-        for (life, expected) in [(ENDING, Next::Over), (Life::Restarted, Next::Lost), (Life::Ended, Next::Lost)] {
+        for (life, expected) in [(ENDING, Next::Over), (Life::Restarted, Next::Restarted), (Life::Ended, Next::Lost)] {
             let take = |age| FailedStatus::default().take(life, Duration::from_secs(age), Duration::from_secs(30));
             assert_eq!(take(89), Next::Look, "{life:?}");
             assert_eq!(take(90), expected, "{life:?}");

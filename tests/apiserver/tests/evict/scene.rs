@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::stage::{condition, uid};
-use node_pressure_apiserver::{Record, Stage};
+use node_pressure_apiserver::{Kubelet, Record, Stage};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, Intent, Ledger, Verdict};
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
@@ -52,6 +52,7 @@ pub struct Scene {
     pub stage: Stage,
     pub uid: String,
     pub kubeconfig: PathBuf,
+    _kubelet: Kubelet,
 }
 
 impl Scene {
@@ -63,7 +64,8 @@ impl Scene {
         let stage = Stage::new().await.unwrap();
         let pod = stage.running_pod(POD, metadata, Value::Null).await.unwrap();
         let kubeconfig = stage.kubeconfig_file().unwrap();
-        Self { stage, uid: uid(&pod), kubeconfig }
+        let kubelet = Kubelet::only_noting_failed(stage.admin(), &stage.node);
+        Self { stage, uid: uid(&pod), kubeconfig, _kubelet: kubelet }
     }
 
     pub fn lock(&self) -> PathBuf {

@@ -119,7 +119,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(came, || format!("the next agent has not finished the eviction: {}", next.tail(10).join(" / ")));
     stage.pause(LASTS);
     if finished("eviction_restarted") {
-        stage.note("the kubelet had restarted the pod before the next agent was there");
+        stage.note("the kubelet had restarted the pod before it learned of the eviction");
         let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
     } else {
@@ -130,9 +130,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     }
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
-    for chapter in story.chapters() {
-        stage.note(chapter.text);
-    }
+    tell_story(stage, &agent, &worker, &story)?;
     tidy(stage, &cluster)
 }
 

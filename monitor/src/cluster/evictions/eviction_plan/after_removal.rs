@@ -50,6 +50,7 @@ impl Plan {
                     Next::Look => {}
                     Next::WriteAgain => return self.go(At::WriteAgain, None),
                     Next::Over => return self.finish(),
+                    Next::Restarted => return self.end(Verdict::Restarted),
                     Next::Lost => return self.lost("its status is not Failed with the reason Evicted"),
                 }
             }
