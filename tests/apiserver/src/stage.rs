@@ -13,6 +13,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 
 use crate::access::ADMIN_TOKEN;
 use crate::front::FaultId;
@@ -28,6 +29,8 @@ pub fn lease_path(node: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases/{node}")
 }
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// How long controllers may take for a node's taint, or to count the pods of a budget.
+const CONTROLLED_WITHIN: Duration = Duration::from_secs(30);
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -44,8 +47,15 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts the server and makes namespace and node.
+    /// Starts the server and makes namespace and node. Only the test changes the node.
     pub async fn new() -> Result<Self> {
+        let stage = Self::with_new_node().await?;
+        stage.settle_node().await?;
+        Ok(stage)
+    }
+
+    /// Starts the server and makes namespace and node. Controllers, where there are any, may still change the node.
+    pub async fn with_new_node() -> Result<Self> {
         let server = TestServer::of_environment().await?;
         let id = &new_uid()[..8];
         let directory = tempfile::tempdir().context("making a directory for the test's files")?;
@@ -54,6 +64,20 @@ impl Stage {
         stage.make_agents_namespace().await?;
         stage.create("/api/v1/nodes", json!({"metadata": {"name": stage.node}})).await?;
         Ok(stage)
+    }
+
+    /// Beside controllers, makes the node ready, and waits until they have set its annotation and taken their taint off.
+    pub async fn settle_node(&self) -> Result<()> {
+        if !self.has_controllers().await? {
+            return Ok(());
+        }
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        self.patch(&format!("{}/status", self.node_path()), ready).await?;
+        let is_settled = |node: Option<&Value>| {
+            let ttl = node.and_then(|node| node.pointer("/metadata/annotations/node.alpha.kubernetes.io~1ttl"));
+            ttl.is_some() && node.is_some_and(|node| node["spec"]["taints"].is_null())
+        };
+        self.until(&self.node_path(), CONTROLLED_WITHIN, is_settled).await.map(drop)
     }
 
     /// Makes the test's namespace again, for a server that has lost its store.
@@ -212,13 +236,42 @@ impl Stage {
         Ok(format!("{path}/{name}"))
     }
 
-    /// Sets a budget's status, as a controller would: it allows this many disruptions.
+    /// Sets a budget's status, as a controller would: it allows this many disruptions. Beside a controller it waits until that has counted
+    /// one healthy pod more than these.
     pub async fn allow(&self, budget: &str, disruptions: u32) -> Result<()> {
+        if self.has_controllers().await? {
+            let is_counted = |budget: Option<&Value>| {
+                let status = budget.map(|budget| &budget["status"]).unwrap_or(&Value::Null);
+                status["disruptionsAllowed"] == disruptions && status["currentHealthy"] == 1 + disruptions
+            };
+            return self.until(budget, CONTROLLED_WITHIN, is_counted).await.map(drop);
+        }
         let status = json!({"status": {
             "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1 + disruptions,
             "desiredHealthy": 1, "expectedPods": 1 + disruptions,
         }});
         self.patch(&format!("{budget}/status"), status).await.map(drop)
+    }
+
+    /// Returns whether a controller manager runs beside a real server: it publishes the root certificate in each namespace.
+    pub async fn has_controllers(&self) -> Result<bool> {
+        const PUBLISHES_WITHIN: Duration = Duration::from_secs(5);
+        static FOUND: OnceCell<bool> = OnceCell::const_new();
+        if !self.server.is_real() {
+            return Ok(false);
+        }
+        let look = async || {
+            let path = format!("/api/v1/namespaces/{}/configmaps/kube-root-ca.crt", self.namespace);
+            let start = Instant::now();
+            while start.elapsed() < PUBLISHES_WITHIN {
+                if self.get(&path).await?.is_some() {
+                    return Ok(true);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok(false)
+        };
+        FOUND.get_or_try_init(look).await.copied()
     }
 
     fn accounts(&self) -> String {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::answer::{Body, Reply, whole};
 
 /// Maps whose keys belong to the user: a new key there would be an entry, not an unknown field.
-const MAPS: [&str; 16] = [
+const MAPS: [&str; 17] = [
     "labels",
     "annotations",
     "requests",
@@ -28,6 +28,7 @@ const MAPS: [&str; 16] = [
     "allocatedResources",
     "volumeAttributes",
     "options",
+    "extra",
 ];
 
 /// Adds unknown fields to an answer.

@@ -16,9 +16,9 @@ use http::Method;
 use node_pressure_apiserver::Stage;
 use serde_json::Value;
 
-/// Returns a new stage.
+/// Returns a new stage, whose node is as the server makes it.
 async fn stage() -> Stage {
-    Stage::new().await.unwrap()
+    Stage::with_new_node().await.unwrap()
 }
 
 /// Sends a request as administrator; returns status and answer.

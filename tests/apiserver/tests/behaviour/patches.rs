@@ -61,6 +61,7 @@ async fn conditions_are_merged_by_their_type() {
 #[tokio::test]
 async fn taints_are_replaced_with_conflicts() {
     let stage = stage().await;
+    stage.settle_node().await.unwrap();
     let version = stage.get(&stage.node_path()).await.unwrap().unwrap()["metadata"]["resourceVersion"].clone();
     let taints = json!([{"key": "example.org/a", "value": "1", "effect": "NoSchedule"}]);
     let conditional = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
