@@ -146,7 +146,7 @@ impl<C: Candidate> Decider<C> {
             let buffer = self.turn.memory_benefit.take().map(MemoryBenefit::into_buffer).unwrap_or_default();
             let benefit = self.memory_benefit(rules, snapshot, buffer, |place, candidate| {
                 !self.turn.tried.contains(&place)
-                    && self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_observing)
+                    && self.refusal(rules, snapshot, candidate, (signal, hard), is_observing).is_none()
             });
             let pick = benefit.pick();
             self.turn.buys = pick.and_then(|place| benefit.buys_at(place));
@@ -157,34 +157,42 @@ impl<C: Candidate> Decider<C> {
             // A fork bomb that could not be killed is still the largest: smaller workloads do not help instead.
             let is_excluded_counted = signal.resource() == Resource::Pids;
             self.benefit(rules, signal, |candidate| {
-                self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_excluded_counted)
+                self.refusal(rules, snapshot, candidate, (signal, hard), is_excluded_counted).is_none()
             })
         });
         self.turn.benefit = Some(benefit);
         let mut ranking = self.turn.ranking.iter().map(|ranked| &ranked.candidate).enumerate();
         let pick = ranking.find(|(place, candidate)| {
             !self.turn.tried.contains(place)
-                && self.can_be_evicted(rules, snapshot, candidate, (signal, hard), is_observing)
+                && self.refusal(rules, snapshot, candidate, (signal, hard), is_observing).is_none()
                 && benefit.admits(candidate.facts().usage)
         });
         pick.map(|(place, _)| place)
     }
 
-    /// Returns whether a candidate may be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
+    /// Returns why a candidate may not be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
     /// named again and again.
-    fn can_be_evicted(
+    fn refusal(
         &self,
         rules: Rules<'_>,
         snapshot: &Snapshot,
         candidate: &C,
         (signal, hard): (Signal, bool),
         is_observing: bool,
-    ) -> bool {
+    ) -> Option<PassedOver> {
         let outlook = candidate.outlook();
-        let is_exempt = candidate.standing().is_some_and(|standing| standing.is_critical)
-            || outlook.is_daemon && !(hard && signal.resource() == Resource::Memory)
-            || outlook.only_as_leaker && !Self::weighs_memory(rules, signal) && !self.is_fork_bomb(signal, candidate);
-        !is_exempt && (is_observing || self.is_candidate(snapshot, candidate.cgroup(), hard))
+        if candidate.standing().is_some_and(|standing| standing.is_critical) {
+            Some(PassedOver::Exempt)
+        } else if outlook.is_daemon && !(hard && signal.resource() == Resource::Memory) {
+            Some(PassedOver::Daemon)
+        } else if outlook.only_as_leaker && !Self::weighs_memory(rules, signal) && !self.is_fork_bomb(signal, candidate)
+        {
+            Some(PassedOver::NotALeaker)
+        } else if !is_observing && !self.is_candidate(snapshot, candidate.cgroup(), hard) {
+            Some(PassedOver::Tried)
+        } else {
+            None
+        }
     }
 
     /// Returns whether the candidate has at least half of the processes of all candidates.
@@ -348,24 +356,11 @@ impl<C: Candidate> Decider<C> {
         };
         let ranked = self.turn.ranking.iter().map(|ranked| &ranked.candidate).zip(self.passed_over(rules, snapshot));
         let (candidate, why) = ranked.rev().max_by_key(|(candidate, _)| gain(candidate))?;
-        let why = why.unwrap_or_else(|| self.why_refused(rules, snapshot, candidate, met));
+        // One that may be evicted and would help was tried last: its standing, which is read then, did not allow it.
+        let refusal = || self.refusal(rules, snapshot, candidate, (met.threshold.signal, met.is_hard()), false);
+        let why = why.or_else(refusal).unwrap_or(PassedOver::Exempt);
         let fall = self.memory.fall(met.value, snapshot.clock()).filter(|_| weighs_memory).map(FallNow::assumed);
         Some(Stays { id: candidate.cgroup(), why, growth: candidate.outlook().growth, fall })
-    }
-
-    /// Returns why a candidate that would help is not evicted: in the order of `can_be_evicted`.
-    fn why_refused(&self, rules: Rules<'_>, snapshot: &Snapshot, candidate: &C, met: &MetThreshold) -> PassedOver {
-        let (signal, hard, outlook) = (met.threshold.signal, met.is_hard(), candidate.outlook());
-        if outlook.is_daemon && !(hard && signal.resource() == Resource::Memory) {
-            PassedOver::Daemon
-        } else if outlook.only_as_leaker && !Self::weighs_memory(rules, signal) {
-            PassedOver::NotALeaker
-        } else if self.is_candidate(snapshot, candidate.cgroup(), hard) {
-            // Its standing, which is read last, did not allow it.
-            PassedOver::Exempt
-        } else {
-            PassedOver::Tried
-        }
     }
 
     /// Ends the turn when no candidate is left. In enforce mode it leaves out the cool-down and the note if a candidate was put off,
