@@ -1,9 +1,11 @@
 //! `cargo xtask build-ebpf` and `cargo xtask build`.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::arch::Arch;
 use crate::bpf;
@@ -13,6 +15,9 @@ use crate::setup::{self, cross};
 
 /// The agent, and the init process of the test VM.
 pub const BINARIES: [&str; 2] = ["node-pressure-monitor", "vm-guest"];
+
+/// The largest agent that is packed, in bytes: every node of a cluster downloads it.
+const LARGEST_PACKED: u64 = 15_000_000;
 
 /// Compiles the eBPF programs and says where the object file is.
 #[derive(Debug, clap::Args)]
@@ -60,6 +65,23 @@ pub fn release_for(workspace: &Workspace, arch: Arch, binaries: &[&str]) -> Resu
     cross::configure(&mut build, &workspace.cache(), arch)?;
     build.args(["build", "--release"]).args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     cmd::run(&mut build)
+}
+
+/// Builds the agent as packages and images have it, in the profile `dist`, and returns its path. Fails if it is larger than promised.
+pub fn packed(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
+    let name = BINARIES[0];
+    println!("building the agent for {arch}, for size: some minutes");
+    let mut build = cmd::cargo_for_release(arch);
+    if !arch.is_host() {
+        cross::configure(&mut build, &workspace.cache(), arch)?;
+    }
+    cmd::run(build.args(["build", "--profile", "dist", "--bin", name]))?;
+    let path = workspace.target.join(arch.target()).join("dist").join(name);
+    let bytes = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?.len();
+    if bytes > LARGEST_PACKED {
+        bail!("{} has {bytes} bytes, and at most {LARGEST_PACKED} are promised", path.display());
+    }
+    Ok(path)
 }
 
 /// Builds the agent in the profile `quick`, which compiles in less than half of the time of `release`.

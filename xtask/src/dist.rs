@@ -96,10 +96,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
             }
             Some(agent) => agent.clone(),
             None => {
-                println!("building the agent for {arch}");
                 setup::ensure(workspace, &setup::to_build(*arch))?;
-                build::release_for(workspace, *arch, &[NAME])?;
-                workspace.release_for(*arch, NAME)
+                build::packed(workspace, *arch)?
             }
         };
         agents.push((*arch, agent));

@@ -231,8 +231,12 @@ impl Boot<'_> {
     fn initramfs(&self, scratch: &Path, with_viewers: bool) -> Result<Initramfs> {
         let mut root = Initramfs::default();
         let arch = self.plan.arch;
-        for (path, name) in [("/init", "vm-guest"), ("/bin/node-pressure-monitor", "node-pressure-monitor")] {
-            root.files.own_program(path, (&self.workspace.release_for(arch, name), arch), scratch)?;
+        let release = self.workspace.release_for(arch, "node-pressure-monitor");
+        let agent = self.plan.agent.as_ref().unwrap_or(&release);
+        for (path, program) in
+            [("/init", &self.workspace.release_for(arch, "vm-guest")), ("/bin/node-pressure-monitor", agent)]
+        {
+            root.files.own_program(path, (program, arch), scratch)?;
         }
         if arch.is_host() {
             let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
@@ -248,15 +252,13 @@ impl Boot<'_> {
         root.modules(modules);
         if self.plan.guest != Guest::Plain {
             let own = scratch.join(OWN_IMAGE);
-            let agent = self.workspace.release("node-pressure-monitor");
-            image::write(self.workspace, &[(arch, agent)], image::DEFAULT_REFERENCE, &own)?;
+            image::write(self.workspace, &[(arch, agent.clone())], image::DEFAULT_REFERENCE, &own)?;
             for archive in images::make(scratch)?.into_iter().chain([own]) {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.files.file(&format!("/archives/{name}"), &archive)?;
             }
             if self.plan.requests.iter().any(|request| request.entry.name.starts_with(OF_PACKAGES)) {
-                let agent = self.workspace.release("node-pressure-monitor");
-                for package in dist::for_guest(self.workspace, arch, &agent, scratch)? {
+                for package in dist::for_guest(self.workspace, arch, agent, scratch)? {
                     let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
                     root.files.file(&format!("/packages/{name}"), &package)?;
                 }

@@ -61,6 +61,9 @@ pub struct Options {
     /// Container runtime of the guest with a cluster. CRI-O's programs, crio and pinns, come from the directory that CRIO_BIN names.
     #[arg(long, value_enum, default_value_t = Runtime::Containerd)]
     runtime: Runtime,
+    /// Run the agent as packages and images have it, compiled for size.
+    #[arg(long)]
+    packed: bool,
     /// Memory of the guest. Default: 1024, and 3072 with a cluster.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65536))]
     memory: Option<u32>,
@@ -209,6 +212,8 @@ pub struct Plan {
     pub cgroup: Cgroup,
     pub guest: Guest,
     pub runtime: Runtime,
+    /// The agent; without it that of the release build.
+    pub agent: Option<PathBuf>,
     pub memory_mib: u32,
     /// Whether a concurrent boot has priority on the CPUs.
     pub yields: bool,
@@ -233,6 +238,7 @@ impl Plan {
             cgroup,
             guest: boot.guest(),
             runtime,
+            agent: None,
             memory_mib: memory_mib(boot.guest()),
             yields: false,
             time_limit: boot_limit(&requests, chaos),
@@ -253,7 +259,10 @@ impl Plan {
     }
 
     pub fn label(&self) -> String {
-        let label = label(&self.kernel, self.guest, self.runtime, self.cgroup);
+        let mut label = label(&self.kernel, self.guest, self.runtime, self.cgroup);
+        if self.agent.is_some() {
+            label.insert_str(0, "packed ");
+        }
         if self.arch.is_host() { label } else { format!("{label} {}", self.arch) }
     }
 
@@ -303,12 +312,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         bail!("only scenarios with a cluster run with CRI-O: `cargo xtask vm --list` names them");
     }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
-    let plan = Plan {
+    let mut plan = Plan {
         kernel: options.kernel.clone(),
         arch: options.arch,
         cgroup: options.cgroup,
         guest,
         runtime: options.runtime,
+        agent: None,
         memory_mib: options.memory.unwrap_or(memory_mib(guest)),
         yields: false,
         requests,
@@ -319,6 +329,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         silence_limit: Duration::from_secs(options.silence_limit),
     };
     let lab = Lab::open(workspace, plan.arch, &plan.parts())?;
+    plan.agent = options.packed.then(|| build::packed(workspace, plan.arch)).transpose()?;
     let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
