@@ -21,7 +21,7 @@ impl Kubelet {
     /// Stops the terminating pods of the node, which takes this long, at most their grace period. Then it deletes their objects.
     #[must_use]
     pub fn start(client: Client, node: &str, pods_take: Duration) -> Self {
-        Self::doing(client, node, move |client, pod| {
+        Self::doing(client, Some(node), move |client, pod| {
             let is_meant = pod.metadata.deletion_timestamp.is_some();
             if is_meant {
                 tokio::spawn(end(client.clone(), pod, pods_take));
@@ -30,9 +30,9 @@ impl Kubelet {
         })
     }
 
-    /// Notes in the status of the node's failed pods that it knows of their phase, as the kubelet does. Stops no pod.
+    /// Notes in the status of failed pods that it knows of their phase, as the kubelet does. Stops no pod. Without a node it does so for all.
     #[must_use]
-    pub fn only_noting_failed(client: Client, node: &str) -> Self {
+    pub fn only_noting_failed(client: Client, node: Option<&str>) -> Self {
         Self::doing(client, node, |client, pod| {
             let is_meant = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
             if is_meant {
@@ -42,14 +42,14 @@ impl Kubelet {
         })
     }
 
-    /// Calls `act` for every pod of the node that changes, until it has acted.
-    fn doing(client: Client, node: &str, act: impl Fn(&Client, Pod) -> bool + Send + Sync + 'static) -> Self {
-        let own = format!("spec.nodeName={node}");
+    /// Calls `act` for every pod of the node, or of all nodes, that changes, until it has acted.
+    fn doing(client: Client, node: Option<&str>, act: impl Fn(&Client, Pod) -> bool + Send + Sync + 'static) -> Self {
+        let own = node.map(|node| format!("spec.nodeName={node}"));
         Self(tokio::spawn(async move {
             let mut done = BTreeSet::new();
             loop {
                 // An error ends one connection; the loop connects again.
-                let _away = follow(&client, &own, &act, &mut done).await;
+                let _away = follow(&client, own.as_deref(), &act, &mut done).await;
                 tokio::time::sleep(PAUSE).await;
             }
         }))
@@ -64,12 +64,14 @@ impl Drop for Kubelet {
 
 async fn follow(
     client: &Client,
-    own: &str,
+    own: Option<&str>,
     act: &impl Fn(&Client, Pod) -> bool,
     done: &mut BTreeSet<String>,
 ) -> kube::Result<()> {
     let pods: Api<Pod> = Api::all(client.clone());
-    let list = pods.list(&ListParams::default().fields(own)).await?;
+    let selector = own.map(str::to_owned);
+    let wanted = ListParams { field_selector: selector.clone(), ..ListParams::default() };
+    let list = pods.list(&wanted).await?;
     let version = list.metadata.resource_version.clone().unwrap_or_default();
     let mut consider = |pod: Pod| {
         let uid = pod.uid().unwrap_or_default();
@@ -78,7 +80,8 @@ async fn follow(
         }
     };
     list.into_iter().for_each(&mut consider);
-    let watch = pods.watch(&WatchParams::default().fields(own), &version).await?;
+    let wanted = WatchParams { field_selector: selector, ..WatchParams::default() };
+    let watch = pods.watch(&wanted, &version).await?;
     pin_mut!(watch);
     while let Some(event) = watch.next().await {
         match event? {

@@ -11,6 +11,9 @@ use super::exchange::Life;
 
 /// Time between two looks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same, once the pod's grace period is over by this time: the kubelet is slow, or away.
+const LATER_LOOK_EVERY: Duration = Duration::from_secs(5);
+const LATER_AFTER: Duration = Duration::from_secs(10);
 /// How long the status is looked at, after the pod's grace period.
 const LOOKED_AT_FOR: Duration = Duration::from_secs(60);
 /// Looks in a row that must find the pod ended with the agent's reason.
@@ -72,6 +75,11 @@ impl FailedStatus {
             }
         }
     }
+}
+
+/// Returns the time until the next look, `age` after the decision to give the pod `grace`.
+pub(super) fn until_next_look(age: Duration, grace: Duration) -> Duration {
+    if age < grace.saturating_add(LATER_AFTER) { LOOK_EVERY } else { LATER_LOOK_EVERY }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod traffic;
 use std::time::Duration;
 
 use anyhow::Result;
-use node_pressure_apiserver::{Stage, bench};
+use node_pressure_apiserver::{Kubelet, Stage, bench};
 use tokio::time::{sleep, sleep_until};
 
 use agents::Agents;
@@ -54,6 +54,7 @@ async fn measure() -> Result<()> {
     let idle_time = Duration::from_secs(bench::variable("FLEET_SECONDS", IDLE_SECONDS)?.into());
     agents::raise_open_files(count)?;
     let stage = Stage::new().await?;
+    let _kubelets = Kubelet::only_noting_failed(stage.admin(), None);
     let nodes = nodes::create(&stage, count).await?;
     let server = if stage.server.is_real() { "the API server of KUBECONFIG" } else { "the test API server in memory" };
     println!(

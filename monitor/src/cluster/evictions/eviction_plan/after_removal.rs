@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::evictions::exchange::{Answer, Outcome, Verdict, Wait};
-use crate::cluster::evictions::failed_status::{LOOK_EVERY, Next};
+use crate::cluster::evictions::failed_status::{LOOK_EVERY, Next, until_next_look};
 use crate::config::kubernetes_options::EvictionMethod;
 
 use super::{At, LATE_MARKS, Plan, retry};
@@ -61,7 +61,7 @@ impl Plan {
             _ => return retry(&answer),
         }
         self.attempts = 0;
-        Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
+        Outcome { wait: Wait::Pause(until_next_look(age, self.grace)), verdict: None }
     }
 
     pub(super) fn take_repeat(&mut self, answer: Answer) -> Outcome {
