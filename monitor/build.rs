@@ -17,7 +17,7 @@ fn main() {
     if links_by_lld() {
         // Generic code is compiled many times over to the same: the agent keeps in memory what it has used of each copy.
         println!("cargo::rustc-link-arg-bin=node-pressure-monitor=-Wl,--icf=all");
-        if glibc().is_some_and(|version| version >= RELOCATES_PACKED) {
+        if is_static() && glibc().is_some_and(|version| version >= RELOCATES_PACKED) {
             println!("cargo::rustc-link-arg-bin=node-pressure-monitor=-Wl,-z,pack-relative-relocs");
         }
     }
@@ -55,6 +55,11 @@ fn links_by_lld() -> bool {
 
 /// The first glibc whose start of a static program understands packed relocations, which take a thirtieth of the room.
 const RELOCATES_PACKED: (u32, u32) = (2, 36);
+
+fn is_static() -> bool {
+    env::var("CARGO_CFG_TARGET_FEATURE")
+        .is_ok_and(|features| features.split(',').any(|feature| feature == "crt-static"))
+}
 
 /// Returns the version of this machine's glibc, which is linked.
 fn glibc() -> Option<(u32, u32)> {

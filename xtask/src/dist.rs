@@ -201,8 +201,9 @@ impl Work<'_> {
 /// Writes the check sums of all files of the directory.
 fn checksums(directory: &Path) -> Result<()> {
     let entries = fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
+    let files = entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
     let names: BTreeSet<String> =
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).filter(|name| name != SUMS).collect();
+        files.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name != SUMS).collect();
     let sums = cmd::output(Command::new("sha256sum").args(&names).current_dir(directory))?;
     let path = directory.join(SUMS);
     fs::write(&path, sums).with_context(|| format!("writing {}", path.display()))

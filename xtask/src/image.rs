@@ -39,7 +39,7 @@ const DIRECTORIES: [&str; 9] = [
     "/var/lib/node-pressure-monitor",
 ];
 
-/// Builds the agent (profile `dist`) and packs it into an OCI image: one file, no network, equal bytes for equal input.
+/// Builds the agent (profile `packed`) and packs it into an OCI image: one file, no network, equal bytes for equal input.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ctr -n k8s.io images import FILE\n  skopeo copy oci-archive:FILE docker://registry.example/node-pressure-monitor:0.1.0\n  podman load -i FILE"

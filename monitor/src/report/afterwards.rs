@@ -6,7 +6,8 @@ use crate::cluster::Verdict;
 use crate::incidents::Incident;
 
 /// Ended evictions whose requests to the API server may be unfinished. The oldest beyond this number is not amended.
-const KEPT: usize = 4;
+/// Their number is that of the evictions in the ledger.
+const KEPT: usize = 64;
 
 /// Incidents of evictions that have ended on the node.
 #[derive(Debug, Default)]
@@ -59,7 +60,7 @@ fn amend(incident: &mut Incident, words: &str) {
 fn words(verdict: &Verdict) -> Option<String> {
     match verdict {
         Verdict::Restarted => Some(
-            "Before the kubelet learned of the eviction it had restarted the pod. The pod runs, and was left alone."
+            "Before the kubelet learned of the eviction it had restarted the pod. The pod runs, and is not evicted again for this shortage."
                 .to_owned(),
         ),
         Verdict::GivenUp(reason) => {

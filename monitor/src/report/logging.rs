@@ -1,6 +1,7 @@
 //! Log records on stderr or in the journal: as JSON lines, as text, for people at a terminal, or as entries of systemd-journald.
 
 use std::io::{IsTerminal as _, Write, stderr};
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -100,8 +101,21 @@ pub fn init(format: LogFormat) -> Result<Writer, LoggingError> {
         .thread_name("log")
         .finish(format.writer(colours));
     let dropped = writer.error_counter();
+    if cfg!(panic = "abort") {
+        write_before_abort();
+    }
     subscriber(format, filter, colours, writer).try_init().map_err(|error| LoggingError::Taken(error.to_string()))?;
     Ok(Writer { _thread: thread, dropped })
+}
+
+/// An abort drops nothing: before it, the log thread gets time for the queued lines.
+fn write_before_abort() {
+    const WRITTEN_WITHIN: Duration = Duration::from_millis(200);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        std::thread::sleep(WRITTEN_WITHIN);
+    }));
 }
 
 /// Parses a filter. An empty value selects the default.

@@ -21,7 +21,8 @@ impl Kubelet {
     /// Stops the terminating pods of the node, which takes this long, at most their grace period. Then it deletes their objects.
     #[must_use]
     pub fn start(client: Client, node: &str, pods_take: Duration) -> Self {
-        Self::doing(client, Some(node), move |client, pod| {
+        let of_node = Some(format!("spec.nodeName={node}"));
+        Self::doing(Api::all(client.clone()), of_node, client, move |client, pod| {
             let is_meant = pod.metadata.deletion_timestamp.is_some();
             if is_meant {
                 tokio::spawn(end(client.clone(), pod, pods_take));
@@ -30,10 +31,10 @@ impl Kubelet {
         })
     }
 
-    /// Notes in the status of failed pods that it knows of their phase, as the kubelet does. Stops no pod. Without a node it does so for all.
+    /// Notes in the status of a namespace's failed pods that it knows of their phase, as the kubelet does. Stops no pod.
     #[must_use]
-    pub fn only_noting_failed(client: Client, node: Option<&str>) -> Self {
-        Self::doing(client, node, |client, pod| {
+    pub fn only_noting_failed(client: Client, namespace: &str) -> Self {
+        Self::doing(Api::namespaced(client.clone(), namespace), None, client, |client, pod| {
             let is_meant = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
             if is_meant {
                 tokio::spawn(note_failed(client.clone(), pod));
@@ -42,14 +43,18 @@ impl Kubelet {
         })
     }
 
-    /// Calls `act` for every pod of the node, or of all nodes, that changes, until it has acted.
-    fn doing(client: Client, node: Option<&str>, act: impl Fn(&Client, Pod) -> bool + Send + Sync + 'static) -> Self {
-        let own = node.map(|node| format!("spec.nodeName={node}"));
+    /// Calls `act` for every selected pod that changes, until it has acted.
+    fn doing(
+        pods: Api<Pod>,
+        selector: Option<String>,
+        client: Client,
+        act: impl Fn(&Client, Pod) -> bool + Send + Sync + 'static,
+    ) -> Self {
         Self(tokio::spawn(async move {
             let mut done = BTreeSet::new();
             loop {
                 // An error ends one connection; the loop connects again.
-                let _away = follow(&client, own.as_deref(), &act, &mut done).await;
+                let _away = follow(&client, (&pods, selector.as_ref()), &act, &mut done).await;
                 tokio::time::sleep(PAUSE).await;
             }
         }))
@@ -64,13 +69,11 @@ impl Drop for Kubelet {
 
 async fn follow(
     client: &Client,
-    own: Option<&str>,
+    (pods, selector): (&Api<Pod>, Option<&String>),
     act: &impl Fn(&Client, Pod) -> bool,
     done: &mut BTreeSet<String>,
 ) -> kube::Result<()> {
-    let pods: Api<Pod> = Api::all(client.clone());
-    let selector = own.map(str::to_owned);
-    let wanted = ListParams { field_selector: selector.clone(), ..ListParams::default() };
+    let wanted = ListParams { field_selector: selector.cloned(), ..ListParams::default() };
     let list = pods.list(&wanted).await?;
     let version = list.metadata.resource_version.clone().unwrap_or_default();
     let mut consider = |pod: Pod| {
@@ -80,7 +83,7 @@ async fn follow(
         }
     };
     list.into_iter().for_each(&mut consider);
-    let wanted = WatchParams { field_selector: selector, ..WatchParams::default() };
+    let wanted = WatchParams { field_selector: selector.cloned(), ..WatchParams::default() };
     let watch = pods.watch(&wanted, &version).await?;
     pin_mut!(watch);
     while let Some(event) = watch.next().await {

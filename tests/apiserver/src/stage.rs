@@ -47,7 +47,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts the server and makes namespace and node. Only the test changes the node.
+    /// Starts the server and makes namespace and node. For 40 s only the test changes the node; then a
+    /// controller that misses heartbeats may.
     pub async fn new() -> Result<Self> {
         let stage = Self::with_new_node().await?;
         stage.settle_node().await?;

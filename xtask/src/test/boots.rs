@@ -1,5 +1,7 @@
 //! The boots of the suite, their order, and what they add to its outcome.
 
+use std::iter::once_with;
+
 use anyhow::{Context as _, Result};
 
 use super::Tally;
@@ -107,15 +109,18 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
     let outcomes = boots.iter().zip(outcomes).map(|((lane, wanted), verdict)| {
         (wanted.label(), verdict.map(|verdict| once_more(&lab, *lane, wanted.plan(is_long), verdict)))
     });
-    let packed = is_long.then(|| ("packed".to_owned(), packed(workspace, &lab)));
+    let packed = once_with(|| ("packed".to_owned(), packed(workspace, &lab, supplies))).take(usize::from(is_long));
     count(outcomes.chain(packed), tally)
 }
 
 /// Does the first boot with the agent that packages and images have: compiled for size, it keeps the same promises.
-fn packed(workspace: &Workspace, lab: &Lab<'_>) -> Result<Verdict> {
+fn packed(workspace: &Workspace, lab: &Lab<'_>, supplies: &Supplies) -> Result<Verdict> {
     let (lane, wanted) = BOOTS[0];
     let mut plan = wanted.plan(false)?;
-    plan.agent = Some(build::packed(workspace, plan.arch)?);
+    supplies.check(&plan.parts()).context("setting it up")?;
+    let agent = build::packed(workspace, plan.arch)?;
+    build::check_size(&agent)?;
+    plan.agent = Some(agent);
     let verdict = lab.boot(&plan, &Console::alone())?;
     Ok(once_more(lab, lane, Ok(plan), verdict))
 }

@@ -273,6 +273,23 @@ fn a_failed_status_has_the_mark_in_it_and_is_watched() {
     assert_eq!(steps, [Step::SendEvent, Step::Get, Step::Get]);
 }
 
+#[test]
+fn a_watch_ends_and_says_how() {
+    let late = Duration::from_secs(150);
+    let unknown_to_kubelet = found(Life::Evicted { is_over: false });
+    for (answer, expected) in [
+        (found(Life::Restarted), "Restarted"),
+        (unknown_to_kubelet, "Done(Some(\"it may not be seen as evicted: the kubelet has not said that it knows"),
+    ] {
+        let mut plan = failing();
+        let (_, verdicts) = run(&mut plan, &soon(&[Answer::Done, Answer::Done]));
+        assert_eq!(verdicts, [Verdict::Accepted]);
+        assert_eq!(plan.take(answer.clone(), SOON).wait, Wait::Pause(LOOK_EVERY));
+        let verdict = format!("{:?}", plan.take(answer, late).verdict.unwrap());
+        assert!(verdict.starts_with(expected), "{verdict}");
+    }
+}
+
 /// Asks for the next step at this age of the decision.
 fn at(plan: &mut Plan, age: Duration) -> Option<Step> {
     assert_eq!(plan.expire(age), None);

@@ -11,11 +11,12 @@ use super::exchange::Life;
 
 /// Time between two looks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same, once the pod's grace period is over by this time: the kubelet is slow, or away.
+/// The same from [`LATER_AFTER`] on: the kubelet is slow, or away.
 const LATER_LOOK_EVERY: Duration = Duration::from_secs(5);
+/// After the pod's grace period.
 const LATER_AFTER: Duration = Duration::from_secs(10);
-/// How long the status is looked at, after the pod's grace period.
-const LOOKED_AT_FOR: Duration = Duration::from_secs(60);
+/// How long the status is looked at, after the pod's grace period: the kubelet looks at each pod every 60 to 90 s.
+const LOOKED_AT_FOR: Duration = Duration::from_secs(100);
 /// Looks in a row that must find the pod ended with the agent's reason.
 const CALM_LOOKS: u32 = 3;
 /// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
@@ -36,6 +37,8 @@ pub(super) enum Next {
     WriteAgain,
     /// The status lasts.
     Over,
+    /// The kubelet does not say that it knows of the eviction: it is away, or older than 1.25.
+    Unknown,
     /// The status is not the agent's in the end.
     Lost,
     /// The kubelet has restarted a container, and has written over the status. It does not learn of the eviction any more.
@@ -53,10 +56,10 @@ impl FailedStatus {
             }
             Life::Evicted { is_over: false } => {
                 (self.calm, self.lost) = (0, 0);
-                if is_late { Next::Over } else { Next::Look }
+                if is_late { Next::Unknown } else { Next::Look }
             }
             Life::Succeeded => Next::Over,
-            // The kubelet may end this container too: it looks at the phase when a container starts or ends, and once a minute.
+            // The kubelet may end this container too: it looks at the phase when a container starts or ends, and every 60 to 90 s.
             Life::Restarted if !is_late => {
                 (self.calm, self.lost) = (0, 0);
                 Next::Look
@@ -108,11 +111,16 @@ mod tests {
     }
 
     #[test]
-    fn a_look_ends_after_a_minute() {
-        for (life, expected) in [(ENDING, Next::Over), (Life::Restarted, Next::Restarted), (Life::Ended, Next::Lost)] {
-            let take = |age| FailedStatus::default().take(life, Duration::from_secs(age), Duration::from_secs(30));
-            assert_eq!(take(89), Next::Look, "{life:?}");
-            assert_eq!(take(90), expected, "{life:?}");
+    fn the_looks_become_rarer_and_end() {
+        let grace = Duration::from_secs(30);
+        for (age, expected) in [(5, 1), (39, 1), (40, 5)] {
+            assert_eq!(until_next_look(Duration::from_secs(age), grace), Duration::from_secs(expected));
+        }
+        for (life, expected) in [(ENDING, Next::Unknown), (Life::Restarted, Next::Restarted), (Life::Ended, Next::Lost)]
+        {
+            let take = |age| FailedStatus::default().take(life, Duration::from_secs(age), grace);
+            assert_eq!(take(129), Next::Look, "{life:?}");
+            assert_eq!(take(130), expected, "{life:?}");
         }
     }
 }

@@ -64,7 +64,7 @@ impl Scene {
         let stage = Stage::new().await.unwrap();
         let pod = stage.running_pod(POD, metadata, Value::Null).await.unwrap();
         let kubeconfig = stage.kubeconfig_file().unwrap();
-        let kubelet = Kubelet::only_noting_failed(stage.admin(), Some(&stage.node));
+        let kubelet = Kubelet::only_noting_failed(stage.admin(), &stage.namespace);
         Self { stage, uid: uid(&pod), kubeconfig, _kubelet: kubelet }
     }
 
