@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -61,27 +61,31 @@ pub fn release_for(workspace: &Workspace, arch: Arch, binaries: &[&str]) -> Resu
     if arch.is_host() {
         return release(binaries);
     }
-    let mut build = cmd::cargo_for_release(arch);
-    cross::configure(&mut build, &workspace.cache(), arch)?;
+    let mut build = cargo_for(workspace, arch)?;
     build.args(["build", "--release"]).args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     cmd::run(&mut build)
 }
 
-/// Builds the agent as packages and images have it, in the profile `packed`, and returns its path.
+/// Returns cargo for static programs of this architecture.
+fn cargo_for(workspace: &Workspace, arch: Arch) -> Result<Command> {
+    let mut cargo = cmd::cargo_for_release(arch);
+    if !arch.is_host() {
+        cross::configure(&mut cargo, &workspace.cache(), arch)?;
+    }
+    Ok(cargo)
+}
+
+/// Builds the agent as packages and images have it, in the profile `packed`, and returns its path. Installs what that needs.
 pub fn packed(workspace: &Workspace, arch: Arch) -> Result<PathBuf> {
     let name = BINARIES[0];
+    setup::ensure(workspace, &setup::to_build(arch))?;
     println!("building the agent for {arch}, for size: some minutes");
-    let mut build = cmd::cargo_for_release(arch);
-    if !arch.is_host() {
-        cross::configure(&mut build, &workspace.cache(), arch)?;
-    }
-    cmd::run(build.args(["build", "--profile", "packed", "--bin", name]))?;
+    cmd::run(cargo_for(workspace, arch)?.args(["build", "--profile", "packed", "--bin", name]))?;
     let path = workspace.target.join(arch.target()).join("packed").join(name);
-    let bytes = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?.len();
-    if bytes > LARGEST_PACKED {
+    if let Err(error) = check_size(&path) {
         println!(
-            "the program has {bytes} bytes, more than the {LARGEST_PACKED} of PROMISES.md; on amd64 it is smallest with Rust's own linker (the \
-             default of a toolchain of rustup, without RUSTFLAGS that name a linker) and glibc 2.36 or later"
+            "{error}; on amd64 it is smallest with Rust's own linker (the default of a toolchain of rustup, without RUSTFLAGS that name a \
+             linker) and glibc 2.36 or later"
         );
     }
     Ok(path)

@@ -18,7 +18,6 @@ use crate::cmd::{self, Steps};
 use crate::console::Console;
 use crate::image;
 use crate::paths::{Workspace, find_program};
-use crate::setup;
 use content::Content;
 use package::{Packaging, Release};
 
@@ -95,10 +94,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
                 bail!("--agent is one file, for one architecture: leave --agent out, or name one --arch")
             }
             Some(agent) => agent.clone(),
-            None => {
-                setup::ensure(workspace, &setup::to_build(*arch))?;
-                build::packed(workspace, *arch)?
-            }
+            None => build::packed(workspace, *arch)?,
         };
         agents.push((*arch, agent));
     }

@@ -15,7 +15,6 @@ use crate::arch::Arch;
 use crate::build;
 use crate::files::Files;
 use crate::paths::Workspace;
-use crate::setup;
 
 /// Path of the agent in the image.
 pub const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
@@ -96,7 +95,6 @@ fn agent(options: &Options, workspace: &Workspace, arch: Arch) -> Result<PathBuf
         }
         return Ok(agent.clone());
     }
-    setup::ensure(workspace, &setup::to_build(arch))?;
     build::packed(workspace, arch)
 }
 

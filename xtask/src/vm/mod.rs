@@ -312,13 +312,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         bail!("only scenarios with a cluster run with CRI-O: `cargo xtask vm --list` names them");
     }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
-    let mut plan = Plan {
+    let plan = Plan {
         kernel: options.kernel.clone(),
         arch: options.arch,
         cgroup: options.cgroup,
         guest,
         runtime: options.runtime,
-        agent: None,
+        agent: options.packed.then(|| build::packed(workspace, options.arch)).transpose()?,
         memory_mib: options.memory.unwrap_or(memory_mib(guest)),
         yields: false,
         requests,
@@ -329,7 +329,6 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         silence_limit: Duration::from_secs(options.silence_limit),
     };
     let lab = Lab::open(workspace, plan.arch, &plan.parts())?;
-    plan.agent = options.packed.then(|| build::packed(workspace, plan.arch)).transpose()?;
     let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
