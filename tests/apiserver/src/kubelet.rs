@@ -22,7 +22,7 @@ impl Kubelet {
     #[must_use]
     pub fn start(client: Client, node: &str, pods_take: Duration) -> Self {
         let of_node = Some(format!("spec.nodeName={node}"));
-        Self::doing(Api::all(client.clone()), of_node, client, move |client, pod| {
+        Self::doing(Api::all(client.clone()), of_node, move |pod| {
             let is_meant = pod.metadata.deletion_timestamp.is_some();
             if is_meant {
                 tokio::spawn(end(client.clone(), pod, pods_take));
@@ -34,7 +34,7 @@ impl Kubelet {
     /// Notes in the status of a namespace's failed pods that it knows of their phase, as the kubelet does. Stops no pod.
     #[must_use]
     pub fn only_noting_failed(client: Client, namespace: &str) -> Self {
-        Self::doing(Api::namespaced(client.clone(), namespace), None, client, |client, pod| {
+        Self::doing(Api::namespaced(client.clone(), namespace), None, move |pod| {
             let is_meant = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
             if is_meant {
                 tokio::spawn(note_failed(client.clone(), pod));
@@ -44,17 +44,12 @@ impl Kubelet {
     }
 
     /// Calls `act` for every selected pod that changes, until it has acted.
-    fn doing(
-        pods: Api<Pod>,
-        selector: Option<String>,
-        client: Client,
-        act: impl Fn(&Client, Pod) -> bool + Send + Sync + 'static,
-    ) -> Self {
+    fn doing(pods: Api<Pod>, selector: Option<String>, act: impl Fn(Pod) -> bool + Send + Sync + 'static) -> Self {
         Self(tokio::spawn(async move {
             let mut done = BTreeSet::new();
             loop {
                 // An error ends one connection; the loop connects again.
-                let _away = follow(&client, (&pods, selector.as_ref()), &act, &mut done).await;
+                let _away = follow(&pods, selector.as_ref(), &act, &mut done).await;
                 tokio::time::sleep(PAUSE).await;
             }
         }))
@@ -68,9 +63,9 @@ impl Drop for Kubelet {
 }
 
 async fn follow(
-    client: &Client,
-    (pods, selector): (&Api<Pod>, Option<&String>),
-    act: &impl Fn(&Client, Pod) -> bool,
+    pods: &Api<Pod>,
+    selector: Option<&String>,
+    act: &impl Fn(Pod) -> bool,
     done: &mut BTreeSet<String>,
 ) -> kube::Result<()> {
     let wanted = ListParams { field_selector: selector.cloned(), ..ListParams::default() };
@@ -78,7 +73,7 @@ async fn follow(
     let version = list.metadata.resource_version.clone().unwrap_or_default();
     let mut consider = |pod: Pod| {
         let uid = pod.uid().unwrap_or_default();
-        if !done.contains(&uid) && act(client, pod) {
+        if !done.contains(&uid) && act(pod) {
             done.insert(uid);
         }
     };

@@ -191,8 +191,8 @@ fn life(status: &Value, decided: Timestamp) -> Life {
 /// Returns whether the kubelet has seen that the pod has failed. Until then it may start a container of it, and write the phase Running
 /// over Failed.
 fn is_known(status: &Value) -> bool {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["reason"] == POD_FAILED)
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["reason"] == POD_FAILED)
 }
 
 fn reason_text(code: StatusCode, status: &Value) -> String {
