@@ -104,7 +104,7 @@ fn the_runtime_stops_a_pod_and_frees_its_disk() {
     stage.kill_by_the_runtime();
     stop.answer.give(Ok(()));
     let remove = stage.order();
-    assert_eq!(remove.what, OrderKind::Remove);
+    assert_eq!(remove.what, OrderKind::Remove { patience: Duration::ZERO });
     assert!(!stage.may_start(FULL, true), "the disk space is not free yet");
     assert!(stage.may_start(Signal::PidAvailable, true));
     remove.answer.give(Ok(()));
@@ -142,7 +142,7 @@ fn when_the_runtime_is_down_the_agent_keeps_the_grace_period() {
     let ended = {
         // The real runtime removes the pod after it is back. The test answers at once.
         let order = stage.order();
-        assert_eq!(order.what, OrderKind::Remove);
+        assert_eq!(order.what, OrderKind::Remove { patience: Duration::ZERO });
         order.answer.give(Ok(()));
         stage.ended()
     };
@@ -169,7 +169,7 @@ fn when_the_runtime_is_late_the_cgroup_is_killed() {
     // The test takes the order and never answers it.
     let stop = stage.order();
     let remove = stage.order();
-    assert_eq!(remove.what, OrderKind::Remove);
+    assert_eq!(remove.what, OrderKind::Remove { patience: Duration::ZERO });
     drop(stop);
     remove.answer.give(Ok(()));
     let ended = stage.ended();
@@ -202,6 +202,28 @@ fn a_pod_that_the_runtime_calls_static_is_not_touched() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(stage.cgroups.ended(), 0);
     assert_eq!(ended.end, EvictionEnd::Failed, "the agent does not retry the pod for a while");
+}
+
+#[test]
+fn a_kubelet_that_knows_of_the_eviction_removes_the_pod_first() {
+    let Some(mut cgroups) = Cgroups::make("kubelet") else { return };
+    let pod = cgroups.workload("kubepods-pod00002222.slice", 2);
+    let (target, queue) = (cgroups.target(&pod), OrderQueue::default());
+    let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
+    let uid = (PodUid("00002222".to_owned()), true);
+    let signalled = evictor.end_reported_pod(target, uid, FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
+    assert_eq!(signalled, 2);
+    wait_until("its end", || cgroups.ended() == 2);
+    let mut orders = Vec::new();
+    wait_until("an order", || {
+        assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
+        orders.extend(queue.take());
+        !orders.is_empty()
+    });
+    let OrderKind::Remove { patience } = orders[0].what else { panic!("the kubelet stops the pod: {:?}", orders[0]) };
+    assert!(patience >= Duration::from_secs(10), "{patience:?}");
+    orders.pop().unwrap().answer.give(Ok(()));
+    assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now())[0].outcome, Outcome::Gone);
 }
 
 #[test]

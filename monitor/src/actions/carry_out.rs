@@ -1,6 +1,6 @@
 //! Carries out one eviction: through the runtime, by signals, or through the API server.
 
-use crate::cluster::Intent;
+use crate::cluster::{Intent, State};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{Choice, Decider, Place, Route};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
@@ -81,15 +81,15 @@ impl Actions {
         let target = Target::new(tracked, hierarchy, &config.proc_root)?.recorded_in(record);
         let intent = || intent(pod.as_ref()?, choice, order.reason?, sensors, config);
         let processes = match choice.route {
-            Route::Local => self.end_processes(target, pod, choice, sensors)?,
+            Route::Local => self.end_processes(target, pod, (choice, TearDown::Runtime), sensors)?,
             Route::Unlisted => {
                 let noted = pod.as_ref().map(|uid| ActionNote::PodUnknown { pod_uid: uid.0.clone() });
                 self.notes.extend(noted);
-                self.end_processes(target, pod, choice, sensors)?
+                self.end_processes(target, pod, (choice, TearDown::Runtime), sensors)?
             }
             Route::Reported => match intent() {
                 Some(intent) => self.end_and_report(target, pod, choice, intent, sensors)?,
-                None => self.end_processes(target, pod, choice, sensors)?,
+                None => self.end_processes(target, pod, (choice, TearDown::Runtime), sensors)?,
             },
             Route::Requested { .. } => match intent() {
                 Some(intent) => self.request_eviction(target, pod, choice, &intent, sensors)?,
@@ -110,7 +110,9 @@ impl Actions {
         sensors: &Sensors,
     ) -> Result<usize, ActionError> {
         let is_noted = self.note_intent(&intent);
-        let ended = self.end_processes(target, pod, choice, sensors);
+        let is_up = sensors.platform.cluster.view().state == State::Up;
+        let by = if is_noted && is_up { TearDown::Kubelet } else { TearDown::Runtime };
+        let ended = self.end_processes(target, pod, (choice, by), sensors);
         match &ended {
             Ok(_) if is_noted => {
                 self.hand_over(intent);
@@ -138,12 +140,12 @@ impl Actions {
         Ok(self.evictor.ask(target, pod, (asked, intent.is_certain), choice.cause, choice.grace, now))
     }
 
-    /// Ends the processes through the runtime if the eviction is for a disk, else by signals.
+    /// Ends the processes by signals. For a disk the runtime does it, unless the kubelet learns of the eviction.
     fn end_processes(
         &mut self,
         target: Target,
         pod: Option<PodUid>,
-        choice: &Choice,
+        (choice, by): (&Choice, TearDown),
         sensors: &Sensors,
     ) -> Result<usize, ActionError> {
         let (cause, now) = (choice.cause, Monotonic::now());
@@ -153,10 +155,22 @@ impl Actions {
         // A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
         let grace = if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace };
         let workload = target.name.clone();
-        let count = self.evictor.stop_pod(target, (uid.clone(), choice.is_hard), cause, grace, now)?;
+        let stopped = (uid.clone(), choice.is_hard);
+        let count = match by {
+            TearDown::Kubelet => self.evictor.end_reported_pod(target, stopped, cause, grace, now)?,
+            TearDown::Runtime => self.evictor.stop_pod(target, stopped, cause, grace, now)?,
+        };
         self.pending.expect(&uid, &workload, sensors, now);
         Ok(count)
     }
+}
+
+/// Who tears down a pod that is evicted for a disk.
+#[derive(Debug, Clone, Copy)]
+enum TearDown {
+    /// The API server is told, and the kubelet learns of the eviction from it.
+    Kubelet,
+    Runtime,
 }
 
 /// Returns whether a failure is worth a report of its own. The decider reports what is put off for a threshold.

@@ -70,6 +70,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Time limit for the API server's answer if its consent is required. The request itself times out earlier.
 const CONSENT_LIMIT: Duration = Duration::from_secs(20);
 
+/// How long a kubelet that knows of an eviction may take to remove the pod's containers. One that is up needs some seconds.
+const KUBELET_REMOVES_WITHIN: Duration = Duration::from_secs(15);
+
 impl Evictor {
     pub fn new(releaser: Releaser) -> Self {
         Self { running: Vec::new(), releaser, stopper: None }
@@ -136,7 +139,7 @@ impl Evictor {
         let (uid, urgent) = pod;
         let Some(stopper) = &self.stopper else { return self.signal(target, cause, grace, None, None, now) };
         let asked = stopper.stop(&uid, grace);
-        let pod = Some(StoppedPod { uid, urgent });
+        let pod = Some(StoppedPod { uid, patience: Duration::ZERO, urgent });
         match asked {
             Ok(asked) => {
                 let count = target.processes().map_or(0, |pids| pids.len());
@@ -145,6 +148,24 @@ impl Evictor {
             }
             Err(reason) => self.signal(target, cause, grace, pod, Some(not_by_the_runtime(&reason)), now),
         }
+    }
+
+    /// Starts to evict a pod for a disk whose end is reported to the API server: its processes are signalled, and the kubelet tears it down.
+    /// Two that tear down one sandbox fail on each other. The runtime removes what the kubelet has left. Returns the number of signalled
+    /// processes.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn end_reported_pod(
+        &mut self,
+        target: Target,
+        (uid, urgent): (PodUid, bool),
+        cause: impl Into<Cause>,
+        grace: Duration,
+        now: Monotonic,
+    ) -> Result<usize, ActionError> {
+        let pod = StoppedPod { uid, patience: KUBELET_REMOVES_WITHIN, urgent };
+        self.signal(target, cause.into(), grace, Some(pod), None, now)
     }
 
     /// Starts to evict a pod through the API server, which was `asked`. Once the API server grants it, the kubelet
@@ -163,7 +184,8 @@ impl Evictor {
         let count = target.processes().map_or(0, |pids| pids.len());
         let until = now.after(if insists { ANSWER_LIMIT } else { CONSENT_LIMIT });
         // The kubelet cleans up the disk of a pod that is evicted for memory.
-        let pod = pod.filter(|_| cause.is_for_disk()).map(|uid| StoppedPod { uid, urgent: false });
+        let pod = pod.filter(|_| cause.is_for_disk());
+        let pod = pod.map(|uid| StoppedPod { uid, patience: KUBELET_REMOVES_WITHIN, urgent: false });
         self.run(target, cause, Stage::Asking { asked, until, grace, insists }, pod, None, now);
         count
     }

@@ -52,10 +52,9 @@ impl PendingRemovals {
             return;
         };
         for left in &mut self.left {
-            let is_there = |pod: Option<&PodUid>| pod.is_some_and(|pod| *pod == left.pod);
-            let has_it = snapshot.sandboxes.iter().any(|sandbox| is_there(Some(&sandbox.pod.uid)))
-                || snapshot.containers.iter().any(|container| is_there(container.pod.as_ref().map(|pod| &pod.uid)));
-            let is_removed = !has_it && snapshot.at > left.since;
+            // The kubelet keeps the empty sandbox for some time.
+            let mut pods = snapshot.containers.iter().filter_map(|container| container.pod.as_ref());
+            let is_removed = !pods.any(|pod| pod.uid == left.pod) && snapshot.at > left.since;
             let until = now.after(if is_removed { SHOWN_WITHIN } else { LONGEST });
             left.until = Some(left.until.map_or(until, |known| known.min(until)));
         }
@@ -97,7 +96,7 @@ impl PendingRemovals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::{PodRef, Sandbox, Stores};
+    use crate::runtime::{Container, ContainerState, PodRef, Stores};
     use crate::units::Bytes;
 
     const SECOND: u64 = 1_000_000_000;
@@ -114,21 +113,24 @@ mod tests {
     }
 
     fn snapshot(at: u64, pods: &[&str]) -> Snapshot {
-        let sandbox = |uid: &&str| Sandbox {
-            id: format!("sandbox-{uid}"),
-            pod: PodRef { uid: PodUid((*uid).to_owned()), name: "n".to_owned(), namespace: "ns".to_owned() },
-            labels: std::sync::Arc::default(),
+        let container = |uid: &&str| Container {
+            id: format!("container-{uid}"),
+            sandbox: format!("sandbox-{uid}"),
+            pod: Some(PodRef { uid: PodUid((*uid).to_owned()), name: "n".to_owned(), namespace: "ns".to_owned() }),
+            name: "main".to_owned(),
             attempt: 0,
-            is_ready: false,
+            state: ContainerState::Exited,
             created: None,
-            is_static: false,
+            grace: None,
+            images: Vec::new(),
             dead_since: None,
+            details: None,
         };
         Snapshot {
             at: Monotonic(at * SECOND),
             runtime: "fake 1".to_owned(),
-            sandboxes: pods.iter().map(sandbox).collect(),
-            containers: Vec::new(),
+            sandboxes: Vec::new(),
+            containers: pods.iter().map(container).collect(),
             images: Vec::new(),
             stores: Stores::default(),
         }

@@ -20,11 +20,13 @@ use super::stop::{NotDone, Order, OrderKind};
 impl Actions {
     pub fn hand_orders(&mut self) {
         for Order { pod, what, answer } in self.orders.queue.take() {
-            let (grace, remove) = match what {
-                OrderKind::Stop { grace } => (grace, false),
-                OrderKind::Remove => (Duration::ZERO, true),
+            let order = StopOrder { uid: pod.clone(), grace: Duration::ZERO, patience: Duration::ZERO, remove: false };
+            let order = match what {
+                OrderKind::Stop { grace } => StopOrder { grace, ..order },
+                OrderKind::Remove { patience } => StopOrder { patience, remove: true, ..order },
             };
-            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), grace, remove }) {
+            let remove = order.remove;
+            match self.runtime.stop_pod(order) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
             }

@@ -17,11 +17,11 @@ pub trait PodStopper: fmt::Debug + Send {
     /// The reason why the request is impossible now.
     fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String>;
 
-    /// Requests to remove an ended pod, which frees its disk usage.
+    /// Requests to remove an ended pod, which frees its disk usage. The kubelet gets `patience` to do that first.
     ///
     /// # Errors
     /// The reason why the request is impossible now.
-    fn remove(&self, pod: &PodUid) -> Result<Asked, String>;
+    fn remove(&self, pod: &PodUid, patience: Duration) -> Result<Asked, String>;
 }
 
 /// Why a request was not fulfilled.
@@ -82,7 +82,10 @@ pub enum OrderKind {
         /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    Remove,
+    Remove {
+        /// Time that the kubelet has to remove the pod's containers itself.
+        patience: Duration,
+    },
 }
 
 /// Queue of orders; decouples `runtime` from evictions.
@@ -108,8 +111,8 @@ impl PodStopper for OrderQueue {
         Ok(self.put(pod, OrderKind::Stop { grace }))
     }
 
-    fn remove(&self, pod: &PodUid) -> Result<Asked, String> {
-        Ok(self.put(pod, OrderKind::Remove))
+    fn remove(&self, pod: &PodUid, patience: Duration) -> Result<Asked, String> {
+        Ok(self.put(pod, OrderKind::Remove { patience }))
     }
 }
 
@@ -140,10 +143,10 @@ mod tests {
         let queue = OrderQueue::default();
         let pod = PodUid("u".to_owned());
         let grace = Duration::from_secs(1);
-        let asked = [queue.stop(&pod, grace).unwrap(), queue.remove(&pod).unwrap()];
+        let asked = [queue.stop(&pod, grace).unwrap(), queue.remove(&pod, grace).unwrap()];
         let orders = queue.clone().take();
         let what: Vec<OrderKind> = orders.iter().map(|order| order.what).collect();
-        assert_eq!(what, [OrderKind::Stop { grace }, OrderKind::Remove]);
+        assert_eq!(what, [OrderKind::Stop { grace }, OrderKind::Remove { patience: grace }]);
         assert!(queue.take().is_empty());
         orders.into_iter().for_each(|order| order.answer.give(Ok(())));
         assert_eq!(asked.map(|asked| asked.answer()), [Some(Ok(())), Some(Ok(()))]);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::cri_client::{CallError, Client};
 use super::find::Found;
@@ -12,6 +13,9 @@ use super::runtime_snapshot::{self as snapshot, Sandbox};
 use super::{cri, logs};
 use crate::units::Monotonic;
 use crate::workloads::cgroup_path::PodUid;
+
+/// Time between two looks at a pod that the kubelet removes.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct StopTask {
@@ -38,6 +42,10 @@ async fn try_stop(
     touched: &mut Vec<String>,
 ) -> Result<usize, StopError> {
     let client = &found.client;
+    if order.remove && is_removed_within(client, &order.uid, order.patience).await? {
+        found.free_removed().await?;
+        return Ok(0);
+    }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
     if order.remove {
         sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
@@ -53,6 +61,20 @@ async fn try_stop(
         found.free_removed().await?;
     }
     Ok(stopped)
+}
+
+/// Waits until the kubelet has removed the pod's containers. An empty sandbox has no writable layer.
+async fn is_removed_within(client: &Client, uid: &PodUid, patience: Duration) -> Result<bool, StopError> {
+    let begun = Monotonic::now();
+    while Monotonic::now().since(begun) < patience {
+        match sandboxes_of(client, uid).await {
+            Ok(sandboxes) if containers_in(client, &sandboxes).await?.is_empty() => return Ok(true),
+            Err(StopError::Unknown) => return Ok(true),
+            found => drop(found?),
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(false)
 }
 
 /// Lists the pod's sandboxes again, because an earlier snapshot may be outdated.

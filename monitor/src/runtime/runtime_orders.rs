@@ -125,6 +125,8 @@ pub struct StopOrder {
     pub uid: PodUid,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
+    /// The time that the kubelet has to remove the pod's containers before a removal does.
+    pub patience: Duration,
     /// Whether to remove its sandboxes with their writable layers and logs as well: those that do not run, and those that the pod
     /// had when it was last ordered to stop. Sandboxes that the kubelet has created since are kept. While the runtime is down the
     /// removal is pending; another [`Stopped`] follows when it is done.

@@ -93,7 +93,7 @@ fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
 }
 
 fn order(uid: &str, grace: u64, remove: bool) -> StopOrder {
-    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), remove }
+    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), patience: Duration::ZERO, remove }
 }
 
 fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {

@@ -130,7 +130,7 @@ impl Evictor {
     /// Handles the exit of the last process. The removal of the pod's disk usage takes longer.
     fn remove_rest(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
         let (Some(pod), Some(stopper)) = (&running.pod, &self.stopper) else { return Some(Outcome::Gone) };
-        match stopper.remove(&pod.uid) {
+        match stopper.remove(&pod.uid, pod.patience) {
             Ok(asked) => {
                 running.stage = Stage::Removing { asked, since: now };
                 None

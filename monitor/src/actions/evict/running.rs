@@ -23,16 +23,18 @@ pub(super) struct Running {
     pub(super) killed: Option<Monotonic>,
     /// When SIGKILL was last repeated.
     pub(super) again: Option<Monotonic>,
-    /// The pod, if the eviction is for a disk and the runtime ends the pod.
+    /// The pod, if the eviction is for a disk.
     pub(super) pod: Option<StoppedPod>,
     /// A problem during the eviction.
     pub(super) note: Option<String>,
 }
 
-/// A pod that the runtime ends.
+/// A pod that is ended for a disk.
 #[derive(Debug)]
 pub(super) struct StoppedPod {
     pub(super) uid: PodUid,
+    /// Time that the kubelet has to remove what the pod leaves: none if it does not know of the eviction.
+    pub(super) patience: Duration,
     /// The cause is a hard threshold or a limit: no other pod may be evicted for the disk meanwhile.
     pub(super) urgent: bool,
 }

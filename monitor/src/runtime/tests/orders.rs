@@ -217,6 +217,28 @@ fn a_new_sandbox_of_the_kubelet_is_not_removed() {
 }
 
 #[test]
+fn a_removal_gives_the_kubelet_its_time() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    let patient = |seconds| StopOrder { patience: Duration::from_secs(seconds), ..order("job", 0, true) };
+    // The kubelet is late: the sandbox that does not run is removed for it.
+    stopped(&mut runtime, patient(1)).result.unwrap();
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-job"));
+    let before = fake.done().len();
+    snapshot(&runtime);
+    runtime.stop_pod(StopOrder { uid: PodUid("web".to_owned()), ..patient(60) }).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    fake.has().containers.retain(|container| container.pod_sandbox_id != "sandbox-web");
+    let done = until("a pod to stop", || match runtime.try_event() {
+        Some(Event::Stopped(stopped)) => Some(stopped),
+        _ => None,
+    });
+    assert_eq!(done.result.unwrap(), 0);
+    assert_eq!(fake.done().len(), before, "{:?}", fake.done());
+}
+
+#[test]
 fn a_sandbox_with_killed_processes_is_removed() {
     let place = Place::new();
     let mut has = node();
