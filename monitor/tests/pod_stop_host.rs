@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{NotDone, Order, OrderKind, OrderQueue};
-use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
+use node_pressure_monitor::actions::{Ended, Evictor, Outcome, StoppedPod};
 use node_pressure_monitor::config::EvictionLimits;
 use node_pressure_monitor::eviction::decider::{EvictionEnd, blocks};
 use node_pressure_monitor::eviction::evicted::Cause;
+use node_pressure_monitor::runtime::TearDown;
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::units::Signal;
 use node_pressure_monitor::workloads::PodUid;
@@ -49,7 +50,9 @@ impl Stage {
         let queue = OrderQueue::default();
         let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
         let started = Monotonic::now();
-        let processes = evictor.stop_pod(target, (PodUid(uid), urgent), FULL, grace, started).unwrap();
+        let processes = evictor
+            .stop_pod(target, StoppedPod { uid: PodUid(uid), by: TearDown::Runtime, urgent }, FULL, grace, started)
+            .unwrap();
         assert_eq!(processes, 2);
         let limits = EvictionLimits { cool_down: Duration::ZERO, ..EvictionLimits::default() };
         Some(Self { cgroups, evictor, queue, orders: VecDeque::new(), limits, started })
@@ -104,7 +107,7 @@ fn the_runtime_stops_a_pod_and_frees_its_disk() {
     stage.kill_by_the_runtime();
     stop.answer.give(Ok(()));
     let remove = stage.order();
-    assert_eq!(remove.what, OrderKind::Remove { patience: Duration::ZERO });
+    assert_eq!(remove.what, OrderKind::Remove);
     assert!(!stage.may_start(FULL, true), "the disk space is not free yet");
     assert!(stage.may_start(Signal::PidAvailable, true));
     remove.answer.give(Ok(()));
@@ -142,7 +145,7 @@ fn when_the_runtime_is_down_the_agent_keeps_the_grace_period() {
     let ended = {
         // The real runtime removes the pod after it is back. The test answers at once.
         let order = stage.order();
-        assert_eq!(order.what, OrderKind::Remove { patience: Duration::ZERO });
+        assert_eq!(order.what, OrderKind::Remove);
         order.answer.give(Ok(()));
         stage.ended()
     };
@@ -169,7 +172,7 @@ fn when_the_runtime_is_late_the_cgroup_is_killed() {
     // The test takes the order and never answers it.
     let stop = stage.order();
     let remove = stage.order();
-    assert_eq!(remove.what, OrderKind::Remove { patience: Duration::ZERO });
+    assert_eq!(remove.what, OrderKind::Remove);
     drop(stop);
     remove.answer.give(Ok(()));
     let ended = stage.ended();
@@ -205,25 +208,24 @@ fn a_pod_that_the_runtime_calls_static_is_not_touched() {
 }
 
 #[test]
-fn a_kubelet_that_knows_of_the_eviction_removes_the_pod_first() {
+fn a_sandbox_is_left_to_a_kubelet_that_knows_of_the_eviction() {
     let Some(mut cgroups) = Cgroups::make("kubelet") else { return };
     let pod = cgroups.workload("kubepods-pod00002222.slice", 2);
     let (target, queue) = (cgroups.target(&pod), OrderQueue::default());
     let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
-    let uid = (PodUid("00002222".to_owned()), true);
-    let signalled = evictor.end_reported_pod(target, uid, FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
-    assert_eq!(signalled, 2);
-    wait_until("its end", || cgroups.ended() == 2);
-    let mut orders = Vec::new();
-    wait_until("an order", || {
+    let stopped = StoppedPod { uid: PodUid("00002222".to_owned()), by: TearDown::Kubelet, urgent: true };
+    evictor.stop_pod(target, stopped, FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
+    let mut next = || {
         assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
-        orders.extend(queue.take());
-        !orders.is_empty()
-    });
-    let OrderKind::Remove { patience } = orders[0].what else { panic!("the kubelet stops the pod: {:?}", orders[0]) };
-    assert!(patience >= Duration::from_secs(10), "{patience:?}");
-    orders.pop().unwrap().answer.give(Ok(()));
+        let order = queue.take().pop().unwrap();
+        assert_eq!(order.by, TearDown::Kubelet);
+        order.answer.give(Ok(()));
+        order.what
+    };
+    // The processes stand for the sandbox, which is there until the kubelet or the runtime has removed it.
+    assert_eq!([next(), next()], [OrderKind::Stop { grace: Duration::from_secs(60) }, OrderKind::Remove]);
     assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now())[0].outcome, Outcome::Gone);
+    assert_eq!(cgroups.ended(), 0, "no process is signalled");
 }
 
 #[test]
@@ -233,7 +235,15 @@ fn without_a_runtime_a_pod_is_sent_sigterm() {
     let target = cgroups.target(&pod);
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let uid = PodUid("00001111".to_owned());
-    let signalled = evictor.stop_pod(target, (uid, true), FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
+    let signalled = evictor
+        .stop_pod(
+            target,
+            StoppedPod { uid, by: TearDown::Runtime, urgent: true },
+            FULL,
+            Duration::from_secs(60),
+            Monotonic::now(),
+        )
+        .unwrap();
     assert_eq!(signalled, 2);
     wait_until("its end", || cgroups.ended() == 2);
     let ended = evictor.poll(&EvictionLimits::default(), Monotonic::now());

@@ -4,6 +4,7 @@ use crate::cluster::{Intent, State};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{Choice, Decider, Place, Route};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
+use crate::runtime::TearDown;
 use crate::sensors::Sensors;
 use crate::sensors::decider_facts::cgroup_at;
 use crate::sensors::local_storage_limits::Above;
@@ -12,7 +13,7 @@ use crate::workloads::{PodUid, Workload, WorkloadUsage};
 
 use super::api_evictions::intent;
 use super::carried_out::{EvictionOrder, Reason};
-use super::{Action, ActionError, ActionNote, Actions, FreezeRecord, Started, Target};
+use super::{Action, ActionError, ActionNote, Actions, FreezeRecord, Started, StoppedPod, Target};
 
 impl Actions {
     /// Starts the chosen eviction; in observe mode only records it. `above` are the pods above a limit of their own.
@@ -111,6 +112,7 @@ impl Actions {
     ) -> Result<usize, ActionError> {
         let is_noted = self.note_intent(&intent);
         let is_up = sensors.platform.cluster.view().state == State::Up;
+        // The kubelet learns of the eviction from the API server.
         let by = if is_noted && is_up { TearDown::Kubelet } else { TearDown::Runtime };
         let ended = self.end_processes(target, pod, (choice, by), sensors);
         match &ended {
@@ -135,12 +137,12 @@ impl Actions {
         let asked = self.ask_api_server(intent).map_err(ActionError::PutOff)?;
         let now = Monotonic::now();
         if let Some(uid) = pod.as_ref().filter(|_| choice.cause.is_for_disk()) {
-            self.pending.expect(uid, &target.name, sensors, now);
+            self.pending.expect((uid, TearDown::Kubelet), &target.name, sensors, now);
         }
         Ok(self.evictor.ask(target, pod, (asked, intent.is_certain), choice.cause, choice.grace, now))
     }
 
-    /// Ends the processes by signals. For a disk the runtime does it, unless the kubelet learns of the eviction.
+    /// Ends the processes: through the runtime if the eviction is for a disk, else by signals.
     fn end_processes(
         &mut self,
         target: Target,
@@ -155,22 +157,11 @@ impl Actions {
         // A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
         let grace = if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace };
         let workload = target.name.clone();
-        let stopped = (uid.clone(), choice.is_hard);
-        let count = match by {
-            TearDown::Kubelet => self.evictor.end_reported_pod(target, stopped, cause, grace, now)?,
-            TearDown::Runtime => self.evictor.stop_pod(target, stopped, cause, grace, now)?,
-        };
-        self.pending.expect(&uid, &workload, sensors, now);
+        let stopped = StoppedPod { uid: uid.clone(), by, urgent: choice.is_hard };
+        let count = self.evictor.stop_pod(target, stopped, cause, grace, now)?;
+        self.pending.expect((&uid, by), &workload, sensors, now);
         Ok(count)
     }
-}
-
-/// Who tears down a pod that is evicted for a disk.
-#[derive(Debug, Clone, Copy)]
-enum TearDown {
-    /// The API server is told, and the kubelet learns of the eviction from it.
-    Kubelet,
-    Runtime,
 }
 
 /// Returns whether a failure is worth a report of its own. The decider reports what is put off for a threshold.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::config::EvictionLimits;
 use crate::eviction::decider::{EvictionEnd, EvictionStage, UnderWay};
 use crate::eviction::evicted::Cause;
+use crate::runtime::TearDown;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::PodUid;
 
@@ -17,7 +18,8 @@ use super::kill::Target;
 use super::release::Releaser;
 use super::stop::{Asked, PodStopper};
 
-use self::running::{Progress, Running, Stage, StoppedPod, not_by_the_runtime};
+pub use self::running::StoppedPod;
+use self::running::{Progress, Running, Stage, not_by_the_runtime};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
@@ -70,9 +72,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Time limit for the API server's answer if its consent is required. The request itself times out earlier.
 const CONSENT_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a kubelet that knows of an eviction may take to remove the pod's containers. One that is up needs some seconds.
-const KUBELET_REMOVES_WITHIN: Duration = Duration::from_secs(15);
-
 impl Evictor {
     pub fn new(releaser: Releaser) -> Self {
         Self { running: Vec::new(), releaser, stopper: None }
@@ -122,7 +121,7 @@ impl Evictor {
         self.signal(target, cause.into(), grace, None, None, now)
     }
 
-    /// Starts to evict a pod for a disk: the runtime kills the pod after its grace period and removes it. Falls back to
+    /// Starts to evict a pod for a disk: the runtime kills it after its grace period, and it is removed. Falls back to
     /// [`Self::start`] if the runtime cannot be asked. Returns the number of its processes.
     ///
     /// # Errors
@@ -130,16 +129,15 @@ impl Evictor {
     pub fn stop_pod(
         &mut self,
         target: Target,
-        pod: (PodUid, bool),
+        pod: StoppedPod,
         cause: impl Into<Cause>,
         grace: Duration,
         now: Monotonic,
     ) -> Result<usize, ActionError> {
         let cause = cause.into();
-        let (uid, urgent) = pod;
         let Some(stopper) = &self.stopper else { return self.signal(target, cause, grace, None, None, now) };
-        let asked = stopper.stop(&uid, grace);
-        let pod = Some(StoppedPod { uid, patience: Duration::ZERO, urgent });
+        let asked = stopper.stop(&pod.uid, grace, pod.by);
+        let pod = Some(pod);
         match asked {
             Ok(asked) => {
                 let count = target.processes().map_or(0, |pids| pids.len());
@@ -148,24 +146,6 @@ impl Evictor {
             }
             Err(reason) => self.signal(target, cause, grace, pod, Some(not_by_the_runtime(&reason)), now),
         }
-    }
-
-    /// Starts to evict a pod for a disk whose end is reported to the API server: its processes are signalled, and the kubelet tears it down.
-    /// Two that tear down one sandbox fail on each other. The runtime removes what the kubelet has left. Returns the number of signalled
-    /// processes.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn end_reported_pod(
-        &mut self,
-        target: Target,
-        (uid, urgent): (PodUid, bool),
-        cause: impl Into<Cause>,
-        grace: Duration,
-        now: Monotonic,
-    ) -> Result<usize, ActionError> {
-        let pod = StoppedPod { uid, patience: KUBELET_REMOVES_WITHIN, urgent };
-        self.signal(target, cause.into(), grace, Some(pod), None, now)
     }
 
     /// Starts to evict a pod through the API server, which was `asked`. Once the API server grants it, the kubelet
@@ -185,7 +165,7 @@ impl Evictor {
         let until = now.after(if insists { ANSWER_LIMIT } else { CONSENT_LIMIT });
         // The kubelet cleans up the disk of a pod that is evicted for memory.
         let pod = pod.filter(|_| cause.is_for_disk());
-        let pod = pod.map(|uid| StoppedPod { uid, patience: KUBELET_REMOVES_WITHIN, urgent: false });
+        let pod = pod.map(|uid| StoppedPod { uid, by: TearDown::Kubelet, urgent: false });
         self.run(target, cause, Stage::Asking { asked, until, grace, insists }, pod, None, now);
         count
     }

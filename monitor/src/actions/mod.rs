@@ -40,7 +40,7 @@ use waiters::{ApiEvictions, RuntimeOrders};
 pub use action_error::ActionError;
 pub use audits::Audits;
 pub use carried_out::{Action, ActionNote, Started};
-pub use evict::{Ended, Evictor, Outcome};
+pub use evict::{Ended, Evictor, Outcome, StoppedPod};
 pub use frozen::FreezeRecord;
 pub use kept_state::KeptState;
 pub use kill::Target;

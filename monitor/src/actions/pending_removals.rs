@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::eviction::decider::DISK_COOL_DOWN;
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, Layout};
-use crate::runtime::Snapshot;
+use crate::runtime::{Snapshot, TearDown};
 use crate::sensors::Sensors;
 use crate::units::{Amount, Monotonic, Signal};
 use crate::workloads::PodUid;
@@ -33,10 +33,11 @@ struct Left {
 }
 
 impl PendingRemovals {
-    /// Adds a pod whose removal is expected from its runtime. The runtime does not remove its volumes.
-    fn add(&mut self, pod: PodUid, workload: &str, has: DiskUsage, now: Monotonic) {
+    /// Adds a pod whose removal is expected. Only the kubelet removes its volumes too.
+    fn add(&mut self, (pod, by): (PodUid, TearDown), workload: &str, has: DiskUsage, now: Monotonic) {
         self.left.retain(|left| left.pod != pod);
-        let (workload, has) = (workload.to_owned(), DiskUsage { volumes: Taken::default(), ..has });
+        let volumes = if by == TearDown::Kubelet { has.volumes } else { Taken::default() };
+        let (workload, has) = (workload.to_owned(), DiskUsage { volumes, ..has });
         self.left.push(Left { pod, workload, has, since: now, until: None });
     }
 
@@ -62,11 +63,11 @@ impl PendingRemovals {
     }
 
     /// Notes the disk usage of a pod that is being evicted. Without a runtime the pod is not removed.
-    pub(super) fn expect(&mut self, pod: &PodUid, workload: &str, sensors: &Sensors, now: Monotonic) {
+    pub(super) fn expect(&mut self, (pod, by): (&PodUid, TearDown), workload: &str, sensors: &Sensors, now: Monotonic) {
         if sensors.platform.runtime.view().state.is_there()
             && let Some(usage) = sensors.disk.usage(workload)
         {
-            self.add(pod.clone(), workload, usage, now);
+            self.add((pod.clone(), by), workload, usage, now);
         }
     }
 
@@ -108,7 +109,7 @@ mod tests {
 
     fn pending() -> PendingRemovals {
         let mut pending = PendingRemovals::default();
-        pending.add(PodUid("a".to_owned()), "pods/a", usage(), Monotonic(SECOND));
+        pending.add((PodUid("a".to_owned()), TearDown::Runtime), "pods/a", usage(), Monotonic(SECOND));
         pending
     }
 

@@ -19,14 +19,12 @@ use super::stop::{NotDone, Order, OrderKind};
 
 impl Actions {
     pub fn hand_orders(&mut self) {
-        for Order { pod, what, answer } in self.orders.queue.take() {
-            let order = StopOrder { uid: pod.clone(), grace: Duration::ZERO, patience: Duration::ZERO, remove: false };
-            let order = match what {
-                OrderKind::Stop { grace } => StopOrder { grace, ..order },
-                OrderKind::Remove { patience } => StopOrder { patience, remove: true, ..order },
+        for Order { pod, by, what, answer } in self.orders.queue.take() {
+            let (grace, remove) = match what {
+                OrderKind::Stop { grace } => (grace, false),
+                OrderKind::Remove => (Duration::ZERO, true),
             };
-            let remove = order.remove;
-            match self.runtime.stop_pod(order) {
+            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), by, grace, remove }) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
             }

@@ -6,22 +6,24 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::runtime::TearDown;
 use crate::units::lock;
 use crate::workloads::PodUid;
 
 /// The container runtime as evictions use it. Each request returns at once; the answer arrives later.
 pub trait PodStopper: fmt::Debug + Send {
-    /// Requests to stop all containers of a pod and its sandbox: SIGTERM, the grace period, SIGKILL.
+    /// Requests to stop all containers of a pod: SIGTERM, the grace period, SIGKILL. Its sandbox is stopped too, unless the kubelet does
+    /// that.
     ///
     /// # Errors
     /// The reason why the request is impossible now.
-    fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String>;
+    fn stop(&self, pod: &PodUid, grace: Duration, by: TearDown) -> Result<Asked, String>;
 
-    /// Requests to remove an ended pod, which frees its disk usage. The kubelet gets `patience` to do that first.
+    /// Requests to remove an ended pod, which frees its disk usage. A kubelet that tears it down is waited for.
     ///
     /// # Errors
     /// The reason why the request is impossible now.
-    fn remove(&self, pod: &PodUid, patience: Duration) -> Result<Asked, String>;
+    fn remove(&self, pod: &PodUid, by: TearDown) -> Result<Asked, String>;
 }
 
 /// Why a request was not fulfilled.
@@ -71,6 +73,7 @@ impl Asked {
 #[derive(Debug)]
 pub struct Order {
     pub pod: PodUid,
+    pub by: TearDown,
     pub what: OrderKind,
     /// Receives the outcome.
     pub answer: Answer,
@@ -82,10 +85,7 @@ pub enum OrderKind {
         /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    Remove {
-        /// Time that the kubelet has to remove the pod's containers itself.
-        patience: Duration,
-    },
+    Remove,
 }
 
 /// Queue of orders; decouples `runtime` from evictions.
@@ -98,21 +98,21 @@ impl OrderQueue {
         std::mem::take(&mut *lock(&self.0))
     }
 
-    fn put(&self, pod: &PodUid, what: OrderKind) -> Asked {
+    fn put(&self, pod: &PodUid, by: TearDown, what: OrderKind) -> Asked {
         let (answer, asked) = question();
-        let order = Order { pod: pod.clone(), what, answer };
+        let order = Order { pod: pod.clone(), by, what, answer };
         lock(&self.0).push(order);
         asked
     }
 }
 
 impl PodStopper for OrderQueue {
-    fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String> {
-        Ok(self.put(pod, OrderKind::Stop { grace }))
+    fn stop(&self, pod: &PodUid, grace: Duration, by: TearDown) -> Result<Asked, String> {
+        Ok(self.put(pod, by, OrderKind::Stop { grace }))
     }
 
-    fn remove(&self, pod: &PodUid, patience: Duration) -> Result<Asked, String> {
-        Ok(self.put(pod, OrderKind::Remove { patience }))
+    fn remove(&self, pod: &PodUid, by: TearDown) -> Result<Asked, String> {
+        Ok(self.put(pod, by, OrderKind::Remove))
     }
 }
 
@@ -143,10 +143,11 @@ mod tests {
         let queue = OrderQueue::default();
         let pod = PodUid("u".to_owned());
         let grace = Duration::from_secs(1);
-        let asked = [queue.stop(&pod, grace).unwrap(), queue.remove(&pod, grace).unwrap()];
+        let asked =
+            [queue.stop(&pod, grace, TearDown::Runtime).unwrap(), queue.remove(&pod, TearDown::Kubelet).unwrap()];
         let orders = queue.clone().take();
-        let what: Vec<OrderKind> = orders.iter().map(|order| order.what).collect();
-        assert_eq!(what, [OrderKind::Stop { grace }, OrderKind::Remove { patience: grace }]);
+        let what: Vec<_> = orders.iter().map(|order| (order.what, order.by)).collect();
+        assert_eq!(what, [(OrderKind::Stop { grace }, TearDown::Runtime), (OrderKind::Remove, TearDown::Kubelet)]);
         assert!(queue.take().is_empty());
         orders.into_iter().for_each(|order| order.answer.give(Ok(())));
         assert_eq!(asked.map(|asked| asked.answer()), [Some(Ok(())), Some(Ok(()))]);

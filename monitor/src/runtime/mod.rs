@@ -12,6 +12,7 @@ mod find;
 mod garbage_collection;
 mod garbage_plan;
 mod image_use;
+mod kubelet_tear_down;
 mod logs;
 mod names;
 mod observer;
@@ -37,7 +38,9 @@ pub use cri_client::CallError;
 pub use find::{Identity, identify};
 pub use garbage_plan::{Ages, Garbage, Step, Target, plan};
 pub use names::Names;
-pub use runtime_orders::{CollectEnd, CollectOrder, Collected, Counts, Event, IsEnough, StopError, StopOrder, Stopped};
+pub use runtime_orders::{
+    CollectEnd, CollectOrder, Collected, Counts, Event, IsEnough, StopError, StopOrder, Stopped, TearDown,
+};
 pub use runtime_snapshot::{
     Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos,
 };
@@ -142,8 +145,8 @@ impl Runtime {
         self.send(Order::Collect(order))
     }
 
-    /// Orders the thread to stop a pod. [`Event::Stopped`] follows at most about 30 s after the grace period. Static pods are
-    /// refused.
+    /// Orders the thread to stop a pod. [`Event::Stopped`] follows at most about 30 s after the grace period, or after the time that the
+    /// kubelet has. Static pods are refused.
     pub fn stop_pod(&self, order: StopOrder) -> Result<(), NotTaken> {
         self.send(Order::Stop(order))
     }

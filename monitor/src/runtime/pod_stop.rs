@@ -1,21 +1,17 @@
 //! Stops a pod: all containers at once with their grace period, then the sandboxes. Removes the objects if the order asks for it.
 
-use std::time::Duration;
+use std::path::PathBuf;
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::cri_client::{CallError, Client};
 use super::find::Found;
 use super::logs::Root;
-use super::runtime_orders::{StopError, StopOrder, Stopped};
+use super::runtime_orders::{StopError, StopOrder, Stopped, TearDown};
 use super::runtime_snapshot::{self as snapshot, Sandbox};
-use super::{cri, logs};
+use super::{cri, kubelet_tear_down, logs};
 use crate::units::Monotonic;
 use crate::workloads::cgroup_path::PodUid;
-
-/// Time between two looks at a pod that the kubelet removes.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct StopTask {
@@ -42,16 +38,19 @@ async fn try_stop(
     touched: &mut Vec<String>,
 ) -> Result<usize, StopError> {
     let client = &found.client;
-    if order.remove && is_removed_within(client, &order.uid, order.patience).await? {
-        found.free_removed().await?;
-        return Ok(0);
+    let leaves_sandbox = order.by == TearDown::Kubelet;
+    if order.remove && leaves_sandbox {
+        kubelet_tear_down::wait(client, &order.uid).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
     if order.remove {
         sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
+        if leaves_sandbox {
+            kubelet_tear_down::spare_restarted(client, &mut sandboxes, logs).await?;
+        }
     }
     touched.extend(sandboxes.iter().map(|sandbox| sandbox.id.clone()));
-    let stopped = match stop_all(client, &sandboxes, order.grace).await {
+    let stopped = match stop_all(client, &sandboxes, order).await {
         // The runtime cannot stop a container that was killed meanwhile (`ttrpc: closed`), but removes it with its sandbox.
         Err(StopError::Failed(error)) if order.remove && error.is_refusal() => 0,
         stopped => stopped?,
@@ -63,22 +62,8 @@ async fn try_stop(
     Ok(stopped)
 }
 
-/// Waits until the kubelet has removed the pod's containers. An empty sandbox has no writable layer.
-async fn is_removed_within(client: &Client, uid: &PodUid, patience: Duration) -> Result<bool, StopError> {
-    let begun = Monotonic::now();
-    while Monotonic::now().since(begun) < patience {
-        match sandboxes_of(client, uid).await {
-            Ok(sandboxes) if containers_in(client, &sandboxes).await?.is_empty() => return Ok(true),
-            Err(StopError::Unknown) => return Ok(true),
-            found => drop(found?),
-        }
-        sleep(LOOK_EVERY).await;
-    }
-    Ok(false)
-}
-
 /// Lists the pod's sandboxes again, because an earlier snapshot may be outdated.
-async fn sandboxes_of(client: &Client, uid: &PodUid) -> Result<Vec<Sandbox>, StopError> {
+pub(super) async fn sandboxes_of(client: &Client, uid: &PodUid) -> Result<Vec<Sandbox>, StopError> {
     let sandboxes = client.sandboxes().await?.into_iter().filter_map(snapshot::sandbox);
     let sandboxes: Vec<Sandbox> = sandboxes.filter(|sandbox| sandbox.pod.uid == *uid).collect();
     if sandboxes.is_empty() {
@@ -90,13 +75,14 @@ async fn sandboxes_of(client: &Client, uid: &PodUid) -> Result<Vec<Sandbox>, Sto
     Ok(sandboxes)
 }
 
-async fn containers_in(client: &Client, sandboxes: &[Sandbox]) -> Result<Vec<cri::Container>, CallError> {
+pub(super) async fn containers_in(client: &Client, sandboxes: &[Sandbox]) -> Result<Vec<cri::Container>, CallError> {
     let mut containers = client.containers(None).await?;
     containers.retain(|container| sandboxes.iter().any(|sandbox| sandbox.id == container.pod_sandbox_id));
     Ok(containers)
 }
 
-async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Result<usize, StopError> {
+async fn stop_all(client: &Client, sandboxes: &[Sandbox], order: &StopOrder) -> Result<usize, StopError> {
+    let grace = order.grace;
     let mut stopping = JoinSet::new();
     for container in containers_in(client, sandboxes).await? {
         if container.state == cri::CONTAINER_RUNNING {
@@ -118,7 +104,9 @@ async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Re
     if let Some(error) = failed {
         return Err(error.into());
     }
-    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready) {
+    // The kubelet stops the sandbox itself, and fails on one that it finds stopped.
+    let is_kubelets = order.by == TearDown::Kubelet && !order.remove;
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready && !is_kubelets) {
         ignore_missing(client.stop_sandbox(&sandbox.id).await)?;
     }
     Ok(stopped)
@@ -127,23 +115,32 @@ async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Re
 async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Root) -> Result<(), StopError> {
     let mut left = Vec::new();
     for container in containers_in(client, sandboxes).await? {
-        match client.container(&container.id).await {
-            Ok(status) => left.extend(status.and_then(|status| snapshot::details(status).log)),
-            Err(error) if error.is_refusal() => {}
-            Err(error) => return Err(error.into()),
-        }
+        left.extend(log_of(client, &container.id).await?);
     }
     for sandbox in sandboxes {
         ignore_missing(client.remove_sandbox(&sandbox.id).await)?;
     }
+    remove_logs(left, log_root);
+    Ok(())
+}
+
+/// Returns the log of a container that is about to be removed.
+pub(super) async fn log_of(client: &Client, container: &str) -> Result<Option<PathBuf>, CallError> {
+    match client.container(container).await {
+        Ok(status) => Ok(status.and_then(|status| snapshot::details(status).log)),
+        Err(error) if error.is_refusal() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn remove_logs(left: Vec<PathBuf>, log_root: &Root) {
     for log in left {
         if let Err(error) = logs::remove(log_root, &log) {
             tracing::debug!(%error, log = %log.display(), "the log of a removed container cannot be removed");
         }
     }
-    Ok(())
 }
 
-fn ignore_missing(result: Result<(), CallError>) -> Result<(), CallError> {
+pub(super) fn ignore_missing(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| if error.is_missing() { Ok(()) } else { Err(error) })
 }

@@ -120,13 +120,31 @@ impl Collected {
     }
 }
 
+/// Who tears down a pod that ends. Two that tear down one sandbox fail on each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TearDown {
+    /// The kubelet, which learns of the end from the API server. Only the containers are stopped for it, and what it has left is
+    /// removed once it is through, or late.
+    Kubelet,
+    Runtime,
+}
+
+impl TearDown {
+    /// How long the kubelet may take until what the pod has left is removed for it. A kubelet that is up needs some seconds.
+    pub const fn patience(self) -> Duration {
+        match self {
+            Self::Kubelet => Duration::from_secs(15),
+            Self::Runtime => Duration::ZERO,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopOrder {
     pub uid: PodUid,
+    pub by: TearDown,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
-    /// The time that the kubelet has to remove the pod's containers before a removal does.
-    pub patience: Duration,
     /// Whether to remove its sandboxes with their writable layers and logs as well: those that do not run, and those that the pod
     /// had when it was last ordered to stop. Sandboxes that the kubelet has created since are kept. While the runtime is down the
     /// removal is pending; another [`Stopped`] follows when it is done.

@@ -113,7 +113,12 @@ mod tests {
         for number in 0..MOST + 10 {
             pods.stopping(&uid(number));
             pods.had(&uid(number), vec!["s".to_owned()]);
-            let order = StopOrder { uid: uid(number), grace: Duration::ZERO, patience: Duration::ZERO, remove: true };
+            let order = StopOrder {
+                uid: uid(number),
+                grace: Duration::ZERO,
+                by: crate::runtime::TearDown::Runtime,
+                remove: true,
+            };
             assert!(pods.postpone(PendingRemoval { order: order.clone(), attempts: 0, due: None }));
             assert!(pods.retry(order.clone(), 0));
             assert!(!pods.retry(order, ATTEMPTS));

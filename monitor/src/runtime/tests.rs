@@ -13,7 +13,7 @@ use super::fake::{Fake, Has};
 use super::*;
 use crate::workloads::cgroup_path::PodUid;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The directory of a socket and of logs.
 struct Place(tempfile::TempDir);
@@ -93,12 +93,16 @@ fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
 }
 
 fn order(uid: &str, grace: u64, remove: bool) -> StopOrder {
-    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), patience: Duration::ZERO, remove }
+    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), by: TearDown::Runtime, remove }
 }
 
 fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {
     snapshot(runtime);
     runtime.stop_pod(order).unwrap();
+    next_stopped(runtime)
+}
+
+fn next_stopped(runtime: &mut Runtime) -> Stopped {
     until("a pod to stop", || match runtime.try_event() {
         Some(Event::Stopped(stopped)) => Some(stopped),
         _ => None,

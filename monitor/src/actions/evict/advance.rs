@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::EvictionLimits;
+use crate::runtime::TearDown;
 use crate::units::Monotonic;
 
 use super::running::{Progress, Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
@@ -20,7 +21,8 @@ impl Evictor {
     /// Performs the next stage of the eviction if it is due. Returns the outcome once the eviction has ended.
     pub(super) fn advance(&self, running: &mut Running, limits: &EvictionLimits, now: Monotonic) -> Option<Outcome> {
         if let Stage::Removing { asked, since } = &running.stage {
-            let left = removal(asked.answer(), now.since(*since))?;
+            let by = running.pod.as_ref().map_or(TearDown::Runtime, |pod| pod.by);
+            let left = removal(asked.answer(), now.since(*since), by)?;
             running.note = running.note.take().or(left);
             return Some(Outcome::Gone);
         }
@@ -44,6 +46,10 @@ impl Evictor {
                         _ => no_answer(ANSWER_LIMIT),
                     };
                     running.note = Some(format!("{reason}; its processes were signalled instead"));
+                    // The kubelet may know of no eviction.
+                    if let Some(pod) = &mut running.pod {
+                        pod.by = TearDown::Runtime;
+                    }
                     self.terminate_instead(running, now.after(grace), now)
                 }
             },
@@ -63,6 +69,10 @@ impl Evictor {
                 Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => {
                     running.note = Some(not_by_the_runtime(&reason));
                     self.terminate_instead(running, until, now)
+                }
+                // What is left is the sandbox, which the kubelet stops.
+                Some(Ok(())) if running.pod.as_ref().is_some_and(|pod| pod.by == TearDown::Kubelet) => {
+                    self.remove_rest(running, now)
                 }
                 // Stopped processes take a moment to exit. Processes that start meanwhile are killed.
                 Some(Ok(())) => {
@@ -130,7 +140,7 @@ impl Evictor {
     /// Handles the exit of the last process. The removal of the pod's disk usage takes longer.
     fn remove_rest(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
         let (Some(pod), Some(stopper)) = (&running.pod, &self.stopper) else { return Some(Outcome::Gone) };
-        match stopper.remove(&pod.uid, pod.patience) {
+        match stopper.remove(&pod.uid, pod.by) {
             Ok(asked) => {
                 running.stage = Stage::Removing { asked, since: now };
                 None

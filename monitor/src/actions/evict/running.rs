@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::eviction::evicted::Cause;
+use crate::runtime::TearDown;
 use crate::units::Monotonic;
 use crate::workloads::PodUid;
 
@@ -31,12 +32,11 @@ pub(super) struct Running {
 
 /// A pod that is ended for a disk.
 #[derive(Debug)]
-pub(super) struct StoppedPod {
-    pub(super) uid: PodUid,
-    /// Time that the kubelet has to remove what the pod leaves: none if it does not know of the eviction.
-    pub(super) patience: Duration,
+pub struct StoppedPod {
+    pub uid: PodUid,
+    pub by: TearDown,
     /// The cause is a hard threshold or a limit: no other pod may be evicted for the disk meanwhile.
-    pub(super) urgent: bool,
+    pub urgent: bool,
 }
 
 #[derive(Debug)]
@@ -85,12 +85,12 @@ impl Progress {
 }
 
 /// Returns the note of a removal once the removal is over: `Some(None)` if it succeeded.
-pub(super) fn removal(answer: Option<Result<(), NotDone>>, waited: Duration) -> Option<Option<String>> {
+pub(super) fn removal(answer: Option<Result<(), NotDone>>, waited: Duration, by: TearDown) -> Option<Option<String>> {
     match answer {
         Some(Ok(())) => Some(None),
         Some(Err(NotDone::Critical)) => Some(Some(not_removed("the runtime says that it is a static pod"))),
         Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => Some(Some(not_removed(&reason))),
-        None if waited >= REMOVAL_LIMIT => {
+        None if waited >= REMOVAL_LIMIT.saturating_add(by.patience()) => {
             Some(Some(not_removed(&format!("the runtime is at it for {} s", waited.as_secs()))))
         }
         None => None,

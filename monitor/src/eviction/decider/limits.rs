@@ -59,7 +59,7 @@ impl<C: Candidate> Decider<C> {
             !it.is_stale && (!is_enforcing || may_be_evicted())
         };
         let Some(place) = exceeded.into_iter().position(|it| may_go(&it)) else { return self.wait() };
-        if is_enforcing && self.may_start(agent, snapshot, Class::Limit, true).is_err() {
+        if is_enforcing && self.may_start(agent, snapshot, Class::Limit, (true, false)).is_err() {
             self.memory.limits_due = Some(snapshot.clock().after(AGAIN));
             return self.wait();
         }

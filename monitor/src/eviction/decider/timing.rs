@@ -42,7 +42,9 @@ impl<C: Candidate> Decider<C> {
         {
             return false;
         }
-        if let Err(refusal) = self.may_start(agent, snapshot, Class::of(signal, hard), is_on_disk) {
+        let is_pressing = is_on_disk && hard && self.presses_before_removal(snapshot, met);
+        let class = Class::of(signal, hard);
+        if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing)) {
             let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
             self.retry_at(now.after(left));
             if let Refusal::Spent(left) = refusal {
@@ -64,14 +66,16 @@ impl<C: Candidate> Decider<C> {
         !(is_on_disk && self.expected_suffices(rules, snapshot, met))
     }
 
+    /// Checks the evictions under way and the budget. An eviction for a disk that is pressing does not wait for a removal.
     pub(super) fn may_start(
         &self,
         agent: AgentRules,
         snapshot: &Snapshot,
         class: Class,
-        is_on_disk: bool,
+        (is_on_disk, is_pressing): (bool, bool),
     ) -> Result<(), Refusal> {
         let under_way = snapshot.under_way.iter().copied();
+        let under_way = under_way.filter(|it| !is_pressing || it.stage != EvictionStage::Removing);
         // For memory the rule of pending memory decides how long processes that were killed are waited for.
         let under_way = under_way.filter(|it| class != Class::HardMemory || it.stage != EvictionStage::Dying);
         if blocks(under_way, is_on_disk, class != Class::Soft) {
@@ -86,14 +90,21 @@ impl<C: Candidate> Decider<C> {
         self.turn.retry = Some(self.turn.retry.map_or(at, |retry| retry.min(at)));
     }
 
+    /// Returns whether a disk fills up while an evicted pod is being removed: less than half of what was available at first is left.
+    fn presses_before_removal(&mut self, snapshot: &Snapshot, met: &MetThreshold) -> bool {
+        if snapshot.under_way.iter().any(|it| it.stage == EvictionStage::Removing) {
+            return !self.is_worth_waiting(met.threshold.signal, met.value.available);
+        }
+        if snapshot.expected.is_empty() {
+            self.memory.expected_since.clear();
+        }
+        false
+    }
+
     /// Returns whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
     /// available at first is left.
     fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let signal = met.threshold.signal;
-        if snapshot.expected.is_empty() {
-            self.memory.expected_since.clear();
-            return false;
-        }
         let amount = snapshot.expected.iter().find(|(of, _)| *of == signal).map_or(Amount::ZERO, |(_, amount)| *amount);
         let suffices = amount > Amount::ZERO
             && Amount::from_units(met.value.available) + amount >= met.wanted(rules.policy.quirks)

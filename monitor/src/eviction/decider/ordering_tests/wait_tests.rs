@@ -90,6 +90,17 @@ fn a_hard_threshold_does_not_wait_behind_a_grace_period() {
 }
 
 #[test]
+fn a_disk_that_fills_up_does_not_wait_for_a_removal() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 60)]);
+    scene.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage: EvictionStage::Removing, is_urgent: true }];
+    assert!(scene.at(0).turn().is_empty());
+    scene.see(&[(DISK, 30)]);
+    assert!(scene.at(5_000).turn().is_empty());
+    scene.see(&[(DISK, 29)]);
+    assert_eq!(scene.at(5_100).turn(), ["evict large for nodefs.available"]);
+}
+
+#[test]
 fn maintenance_defers_soft_thresholds_alone() {
     let mut scene =
         Scene::with(vec![threshold(MEMORY, 200, 1), threshold(PIDS, 100, 0)], &[(MEMORY, 150), (PIDS, 500)]);

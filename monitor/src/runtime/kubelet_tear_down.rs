@@ -1,0 +1,66 @@
+//! What a pod leaves that the kubelet tears down: waits for the kubelet, and spares what it has started again.
+//!
+//! A kubelet that finds a pod's phase Failed stops the sandbox, and keeps it with the newest container of each name until the pod is
+//! deleted (`kuberuntime_gc.go`, 1.36). Their writable layers stay on the disk.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::cri;
+use super::cri_client::{CallError, Client};
+use super::logs::Root;
+use super::pod_stop::{containers_in, ignore_missing, log_of, remove_logs, sandboxes_of};
+use super::runtime_orders::{StopError, TearDown};
+use super::runtime_snapshot::Sandbox;
+use crate::workloads::cgroup_path::PodUid;
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long the sandboxes have been stopped when the kubelet has read how the containers ended.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Waits until the kubelet has stopped the pod's sandboxes, or is late. A runtime that does not answer is asked again.
+pub(super) async fn wait(client: &Client, uid: &PodUid) {
+    let deadline = Instant::now() + TearDown::Kubelet.patience();
+    let mut stopped_since = None;
+    while Instant::now() < deadline {
+        match sandboxes_of(client, uid).await {
+            Ok(sandboxes) if sandboxes.iter().all(|sandbox| !sandbox.is_ready) => {
+                if stopped_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED {
+                    return;
+                }
+            }
+            Err(StopError::Unknown | StopError::Static) => return,
+            Ok(_) | Err(_) => stopped_since = None,
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Takes sandboxes in which a container runs again out of `sandboxes`: the kubelet did not know of the eviction in time. Only the exited
+/// containers in them are removed.
+pub(super) async fn spare_restarted(
+    client: &Client,
+    sandboxes: &mut Vec<Sandbox>,
+    log_root: &Root,
+) -> Result<(), StopError> {
+    let containers = containers_in(client, sandboxes).await?;
+    let is_over = |container: &&cri::Container| container.state == cri::CONTAINER_EXITED;
+    let restarted: Vec<Sandbox> = sandboxes
+        .extract_if(.., |sandbox| {
+            let mut of_it = containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id);
+            sandbox.is_ready && !of_it.all(|container| is_over(&container))
+        })
+        .collect();
+    for container in containers_in(client, &restarted).await?.iter().filter(is_over) {
+        remove(client, &container.id, log_root).await?;
+    }
+    Ok(())
+}
+
+async fn remove(client: &Client, container: &str, log_root: &Root) -> Result<(), CallError> {
+    let log = log_of(client, container).await?;
+    ignore_missing(client.remove_container(container).await)?;
+    remove_logs(log.into_iter().collect(), log_root);
+    Ok(())
+}
