@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, tidy};
+use crate::cluster::container_id;
+use crate::containers::cri;
 use crate::containers::storage::KUBELET;
 use crate::stage::Stage;
 use crate::units::monotonic_ns;
@@ -15,7 +17,8 @@ use crate::units::monotonic_ns;
 const LEAVES: u64 = 160;
 
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, name, uid, story, .. } = Scene::begin(stage, ENFORCING)?;
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let container = container_id(&pod)?;
     let begun = monotonic_ns();
     fill(&uid)?;
     let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
@@ -34,6 +37,10 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let recovered =
         stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
+    // The kubelet keeps it until the pod is deleted.
+    let is_left = || cri::containers().ok().is_none_or(|all| all.iter().any(|other| other.id == container));
+    let removed = stage.until(PATIENCE, |_| !is_left());
+    stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
