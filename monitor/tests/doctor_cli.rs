@@ -89,6 +89,7 @@ fn the_exit_status_tells_whether_enforcing_is_safe() {
         "runtimes",
         "otherInstance",
         "otherKillers",
+        "setUp",
     ] {
         assert!(answer.get(field).is_some(), "{field}: {answer}");
     }

@@ -2,6 +2,7 @@
 
 mod kubelet_thresholds;
 mod meaning;
+mod set_up;
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,8 @@ use serde::Serialize;
 use crate::config::{Percentage, Threshold, ThresholdValue};
 use crate::units::{Bytes, Signal, named_enum};
 
-pub use self::meaning::Meaning;
+pub use self::meaning::{Capacities, Meaning};
+pub use self::set_up::{SetUp, SetUpFact};
 
 /// Names of processes that are a kubelet or contain one (`comm` has at most 15 characters).
 pub const KUBELET_NAMES: [&str; 9] =

@@ -152,7 +152,7 @@ fn thresholds_of_earlyoom_are_its_options() {
 
 #[test]
 fn the_meaning_follows_from_both_sides_thresholds() {
-    let memory = Some(Bytes(10 << 30));
+    let memory = |signal| (signal == Signal::MemoryAvailable).then_some(10 << 30);
     for (name, command, mode, hard, sentence, mend, collides) in [
         (
             "kubelet",
@@ -262,7 +262,7 @@ fn the_meaning_follows_from_both_sides_thresholds() {
         let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
         let text = format!("{head}mode: {}\nevictionHard: {{{hard}}}\n", mode.as_str());
         let config = MonitorConfig::parse("m.yaml", &text).unwrap().config;
-        let meaning = machine.only().meaning(&config, memory);
+        let meaning = machine.only().meaning(&config, &memory);
         assert!(meaning.sentence.contains(sentence), "{command} {hard}: {meaning:?}");
         assert!(meaning.mend.contains(mend), "{command} {hard}: {meaning:?}");
         assert_eq!(meaning.collides, collides, "{command} {hard}: {meaning:?}");

@@ -11,7 +11,7 @@ use crate::eviction::Observation;
 use crate::node::other_killers::OtherKiller;
 use crate::sensors::control_plane::pods_age;
 use crate::sensors::ebpf_events::Counters;
-use crate::units::{Bytes, CgroupId, Monotonic, Signal};
+use crate::units::{Bytes, CgroupId, Monotonic, Signal, signed};
 use crate::workloads::{QosClass, Workload};
 
 use super::live::Aside;
@@ -68,9 +68,10 @@ impl Reporter {
             fastest_rate: state.sensors.memory.rate().bytes_per_second(),
         };
         self.report(&Record::Started(&start), Monotonic::now());
-        let memory = state.sensors.memory.sample().map(|sample| sample.meminfo.total);
+        let memory = state.sensors.memory.sample().map(|sample| signed(sample.meminfo.total.0));
+        let capacities = |signal| memory.filter(|_| signal == Signal::MemoryAvailable);
         for other in others {
-            let meaning = &other.meaning(state.config, memory);
+            let meaning = &other.meaning(state.config, &capacities);
             self.report(&Record::OtherKiller { other, meaning }, Monotonic::now());
         }
     }

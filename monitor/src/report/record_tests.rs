@@ -150,7 +150,7 @@ fn log_and_metric_of_each_record_agree() {
     let daemons =
         crate::report::DaemonsReport { reserved: Bytes(7), above: Bytes(5), largest: vec![("w".to_owned(), Bytes(9))] };
     let earlyoom = OtherKiller { killer: Killer::Earlyoom, pid: 7, acts: Acts::ByOwnRules };
-    let meaning = earlyoom.meaning(&crate::config::MonitorConfig::default(), None);
+    let meaning = earlyoom.meaning(&crate::config::MonitorConfig::default(), &|_| None);
     let cases: Vec<Case<'_>> = vec![
         (Record::Ready, "ready", ("message", "the agent listens and samples"), None),
         (Record::ThresholdMet { met: &met, wakeup: "psi", sampled: at }, "threshold_met", ("wakeup", "psi"), None),
@@ -395,7 +395,7 @@ fn a_changed_condition_is_an_event_with_the_kubelets_reason() {
 fn beside_a_kubelet_no_event_about_the_node_has_the_kubelets_reason() {
     let mut fixture = fixture();
     let kubelet = OtherKiller { killer: Killer::Kubelet, pid: 7, acts: Acts::ByOwnRules };
-    let meaning = kubelet.meaning(&crate::config::MonitorConfig::default(), None);
+    let meaning = kubelet.meaning(&crate::config::MonitorConfig::default(), &|_| None);
     fixture.reporter.report(&Record::OtherKiller { other: &kubelet, meaning: &meaning }, Monotonic(1));
     fixture.reporter.report_condition("MemoryPressure", true, Some(NodeCondition::MemoryPressure), Monotonic(1));
     let victims = vec![Victim { pid: 7, ..Victim::default() }];

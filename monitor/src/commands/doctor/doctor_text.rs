@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::incidents::text::text_page::Page;
-use crate::node::other_killers::OtherKillerFact;
+use crate::node::other_killers::{OtherKillerFact, SetUpFact};
 use crate::units::{Bytes, format_go_duration};
 
 use super::Report;
@@ -126,6 +126,9 @@ fn found(page: &mut Page, facts: &Facts) {
         let at = thresholds.as_ref().map_or_else(String::new, |at| format!(": {}", at.join(", ")));
         item(page, "other killer", &format!("{name}, process {pid}{at}"));
     }
+    if let Some(SetUpFact { name, because }) = &facts.set_up {
+        item(page, "set-up", &format!("{name}: {because}"));
+    }
     if let Some(pid) = facts.other_instance {
         item(page, "agent", &format!("running, process {pid}"));
     }
@@ -243,6 +246,16 @@ mod tests {
         assert!(place("WILL NOT WORK") < place("- swap is on") && place("- swap is on") < place("> switch swap off"));
         assert!(place("swap          1.0 GiB") < place("WILL NOT WORK"));
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+    }
+
+    #[test]
+    fn the_set_up_beside_the_kubelet_is_rendered() {
+        let set_up =
+            SetUpFact { name: "watch", because: "the agent observes; the kubelet evicts as before".to_owned() };
+        let page = rendered(&Facts { set_up: Some(set_up), ..capable() });
+        let line = "\nset-up        watch: the agent observes; the kubelet evicts as before\n";
+        assert!(page.contains(line), "{page}");
+        assert!(!rendered(&capable()).contains("set-up"), "no kubelet runs");
     }
 
     #[test]

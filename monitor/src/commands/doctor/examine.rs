@@ -8,14 +8,14 @@ use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::{MemDetails, MemInfo};
-use crate::node::other_killers::{self, OtherKillerFact};
+use crate::node::other_killers::{self, OtherKillerFact, SetUpFact};
 use crate::node::pods_memory::PodsMemory;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, PoolChoice, cpus, namespaces};
 use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
-use crate::units::{Bytes, Signal};
+use crate::units::{Bytes, Signal, signed};
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
 use super::{candidate_facts, decision_facts, filesystem_facts, host_facts, runtime_facts, threshold_facts};
@@ -83,6 +83,13 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let text = |name: &str| std::fs::read_to_string(proc_root.join(name)).unwrap_or_default();
     let (status, meminfo) = (text("self/status"), text("meminfo"));
     let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
+    let thresholds =
+        threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods_memory.and_then(Result::ok), &kept);
+    let capacities = |signal| match signal {
+        Signal::MemoryAvailable => memory.map(|memory| signed(memory.0)),
+        _ => thresholds.iter().find(|it| it.signal == signal).map(|it| it.capacity),
+    };
+    let others = other_killers::find(proc_root);
     Facts {
         mode: config.mode.as_str(),
         pool: config.pool.as_deref().map(str::to_owned),
@@ -98,17 +105,12 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
         capabilities: host_facts::capabilities(&status),
         private_namespaces: namespaces::private(),
-        other_killers: other_killers::find(proc_root)
+        other_killers: others
             .iter()
-            .map(|other| OtherKillerFact::of(other, other.meaning(config, memory)))
+            .map(|other| OtherKillerFact::of(other, other.meaning(config, &capacities)))
             .collect(),
-        thresholds: threshold_facts::thresholds(
-            config,
-            hierarchy.as_ref(),
-            &filesystems,
-            pods_memory.and_then(Result::ok),
-            &kept,
-        ),
+        set_up: SetUpFact::of(&others, config, &capacities),
+        thresholds,
         decisions,
         filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::decision_facts::Decisions;
 use crate::eviction::decider::Unarmed;
-use crate::node::other_killers::OtherKillerFact;
+use crate::node::other_killers::{OtherKillerFact, SetUpFact};
+use crate::units::Signal;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -44,6 +45,8 @@ pub struct Facts {
     pub other_instance: Option<i32>,
     /// Other programs that kill workloads on this machine.
     pub other_killers: Vec<OtherKillerFact>,
+    /// The division of work with the kubelet; `None` if no kubelet runs here.
+    pub set_up: Option<SetUpFact>,
     /// The meaning of the thresholds on this machine.
     pub thresholds: Vec<NodeThreshold>,
     /// The state that an agent of this boot has left, and from which an agent that starts now goes on.
@@ -64,6 +67,8 @@ pub struct Facts {
 #[serde(rename_all = "camelCase")]
 pub struct NodeThreshold {
     pub threshold: String,
+    #[serde(skip)]
+    pub signal: Signal,
     /// `hard` or `soft`.
     pub kind: &'static str,
     /// Whether the figures are in bytes.

@@ -2,6 +2,7 @@ use super::super::facts::{
     Capability, Cgroup, Feature, Filesystem, InodesLeft, Kernel, MissingProbe, Needed, Probes, Runtime,
 };
 use super::*;
+use crate::units::Signal;
 
 /// A machine on which everything works.
 pub(in super::super) fn capable() -> Facts {
@@ -51,6 +52,7 @@ pub(in super::super) fn capable() -> Facts {
         needed: Vec::new(),
         other_instance: None,
         other_killers: Vec::new(),
+        set_up: None,
         thresholds: Vec::new(),
         decisions: None,
         unread_configuration: None,
@@ -63,6 +65,7 @@ pub(in super::super) fn capable() -> Facts {
 fn threshold(unarmed: Option<Unarmed>, is_waived: bool) -> NodeThreshold {
     NodeThreshold {
         threshold: "nodefs.inodesFree<100Mi".to_owned(),
+        signal: Signal::NodeFsInodesFree,
         kind: "hard",
         is_bytes: false,
         quantity: 104_857_600,

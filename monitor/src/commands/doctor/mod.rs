@@ -48,12 +48,14 @@ nothing.
    "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
    "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
    "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],
+   "setUp": {"name": "first"|"instead"|"watch"|"none of the three"|"unknown", "because"}|null,
    "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}],
    "decisions": {"file", "unused": TEXT|null, "armed": [TEXT], "waiting": [{"threshold", "sinceSeconds"}],
                  "budgets": [{"cause", "spent", "allowed"}]}|null}
 
 Each sentence is the one that the agent logs. unsafe: with mode enforce the agent would evict the wrong workload, or none; degraded: the
-agent lacks a capability; note: worth knowing.
+agent lacks a capability; note: worth knowing. setUp is the division of work with the kubelet that runs on this machine, as config/README.md
+names it.
 
 Exit status: 0 enforcing would be safe; 1 enforcing would be unsafe, the configuration is wrong, or the answer cannot be written; 2 wrong
 usage, or a file that cannot be read."#;

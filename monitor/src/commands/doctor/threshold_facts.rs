@@ -39,6 +39,7 @@ pub fn thresholds(
         let unarmed = unarmed.filter(|why| !is_armed || matches!(why, Unarmed::Implausible { .. }));
         Some(NodeThreshold {
             threshold: threshold.to_string(),
+            signal: threshold.signal,
             kind: threshold.kind(),
             is_bytes: threshold.signal.resource().is_bytes(),
             quantity: threshold.value.resolve(capacity, policy.quirks).units(),

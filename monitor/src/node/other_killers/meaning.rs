@@ -4,7 +4,10 @@ use std::cmp::Ordering;
 
 use super::{Acts, Killer, OtherKiller};
 use crate::config::{Mode, MonitorConfig, Policy, Threshold, ThresholdValue};
-use crate::units::{Bytes, Signal};
+use crate::units::Signal;
+
+/// The capacity of a signal, in its unit, as far as it is known.
+pub type Capacities<'c> = &'c dyn Fn(Signal) -> Option<i64>;
 
 /// One sentence, and what to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,11 +19,11 @@ pub struct Meaning {
 }
 
 impl OtherKiller {
-    /// Says what this program means beside an agent of this configuration. `memory` is the capacity of the node.
-    pub fn meaning(&self, config: &MonitorConfig, memory: Option<Bytes>) -> Meaning {
+    /// Says what this program means beside an agent of this configuration.
+    pub fn meaning(&self, config: &MonitorConfig, capacities: Capacities<'_>) -> Meaning {
         let name = format!("{} (process {})", self.killer.as_str(), self.pid);
         match &self.acts {
-            Acts::At(thresholds) => self.beside(&name, thresholds, config, memory),
+            Acts::At(thresholds) => self.beside(&name, thresholds, config, capacities),
             Acts::Unknown(reason) => Meaning {
                 sentence: format!("{name} evicts too, at thresholds that are unknown: {reason}"),
                 mend: "compare its evictionHard with this agent's: the agent is to act first, at the higher threshold"
@@ -31,9 +34,17 @@ impl OtherKiller {
         }
     }
 
-    fn beside(&self, name: &str, thresholds: &[Threshold], config: &MonitorConfig, memory: Option<Bytes>) -> Meaning {
-        let order =
-            |other: &Threshold| strongest(&config.policy, other.signal).and_then(|own| compare(own, other, memory));
+    fn beside(
+        &self,
+        name: &str,
+        thresholds: &[Threshold],
+        config: &MonitorConfig,
+        capacities: Capacities<'_>,
+    ) -> Meaning {
+        let order = |other: &Threshold| {
+            let own = strongest(&config.policy, other.signal)?;
+            compare(own, other, capacities(other.signal))
+        };
         let such = |wanted: &[Ordering]| {
             let chosen = thresholds.iter().filter(|it| order(it).is_some_and(|order| wanted.contains(&order)));
             chosen.map(|it| it.signal.as_str()).collect::<Vec<_>>().join(", ")
@@ -91,15 +102,14 @@ fn listed(thresholds: &[Threshold]) -> String {
 }
 
 /// Returns the hard threshold of the signal, if there is one. A signal has at most one that the configuration calls hard.
-fn strongest(policy: &Policy, signal: Signal) -> Option<&Threshold> {
+pub(super) fn strongest(policy: &Policy, signal: Signal) -> Option<&Threshold> {
     policy.thresholds.iter().find(|it| it.signal == signal && it.is_hard())
 }
 
 /// Compares this agent's threshold with the other one. Returns `None` where a share and a quantity meet and the capacity is unknown.
-fn compare(own: &Threshold, other: &Threshold, memory: Option<Bytes>) -> Option<Ordering> {
-    let known = memory.filter(|_| own.signal == Signal::MemoryAvailable);
-    let capacity = match (&own.value, &other.value, known) {
-        (_, _, Some(memory)) => i64::try_from(memory.0).ok()?,
+pub(super) fn compare(own: &Threshold, other: &Threshold, capacity: Option<i64>) -> Option<Ordering> {
+    let capacity = match (&own.value, &other.value, capacity) {
+        (_, _, Some(capacity)) => capacity,
         // Any capacity gives the same order.
         (ThresholdValue::Percentage(_), ThresholdValue::Percentage(_), None) => 1 << 50,
         (ThresholdValue::Quantity(_), ThresholdValue::Quantity(_), None) => 0,
