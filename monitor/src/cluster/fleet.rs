@@ -91,10 +91,44 @@ struct PodSpec {
     node_name: String,
 }
 
-#[derive(Deserialize, Default)]
+/// What the status of a pod says about its life.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
 #[serde(default)]
-struct PodStatus {
-    phase: String,
+pub struct PodStatus {
+    pub phase: String,
+    pub reason: String,
+    pub message: String,
+    conditions: Option<Vec<PodCondition>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
+#[serde(default)]
+pub struct PodCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    pub reason: String,
+    pub message: String,
+}
+
+impl PodStatus {
+    /// Returns whether no container of the pod runs or will run.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase.as_str(), "Failed" | "Succeeded")
+    }
+
+    /// Returns the condition `DisruptionTarget` if it is true: a component has ended the pod, or is about to.
+    pub fn disruption(&self) -> Option<&PodCondition> {
+        self.conditions.iter().flatten().find(|it| it.kind == "DisruptionTarget" && it.status == "True")
+    }
+}
+
+/// A pod as the API server has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodAtServer {
+    /// `None` until it is scheduled.
+    pub node: Option<String>,
+    pub status: PodStatus,
 }
 
 /// The labels of the agents' pods, as `config/kubernetes/base/daemon-set.yaml` has them.
@@ -115,12 +149,14 @@ pub async fn agent_pods(access: &Access, node: Option<&str>) -> Result<Vec<Agent
     Ok(running.map(|pod| AgentPod { name: pod.metadata.name, node: pod.spec.node_name }).collect())
 }
 
-/// Returns the node of a pod; `None` if there is no such pod, or it has no node yet.
-pub async fn node_of(access: &Access, namespace: &str, pod: &str) -> Result<Option<String>, String> {
+/// Returns a pod; `None` if there is no such pod.
+pub async fn pod(access: &Access, namespace: &str, pod: &str) -> Result<Option<PodAtServer>, String> {
     let request =
         kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods")).get(pod, &GetParams::default());
     match call::<Pod>(&access.client().await?, request, TIMEOUT).await {
-        Ok(pod) => Ok(Some(pod.spec.node_name).filter(|node| !node.is_empty())),
+        Ok(Pod { spec, status, .. }) => {
+            Ok(Some(PodAtServer { node: Some(spec.node_name).filter(|node| !node.is_empty()), status }))
+        }
         Err(Failure::NotFound(_)) => Ok(None),
         Err(failure) => Err(failure.to_string()),
     }
@@ -190,6 +226,24 @@ mod tests {
         assert_eq!((node.mode.as_deref(), node.pool.as_deref()), (Some("enforce"), Some("batch")));
         assert_eq!((node.nearest, node.is_silent), (digest.nearest, false));
         assert!(at("2026-01-01T00:03:00Z").is_silent);
+    }
+
+    #[test]
+    fn only_a_true_disruption_counts() {
+        let status = |json| serde_json::from_value::<PodStatus>(json).unwrap();
+        let condition = |kind, status| json!({"type": kind, "status": status, "reason": "TerminationByKubelet"});
+        for (json, ended, disruption) in [
+            (json!({"phase": "Running", "conditions": null}), false, None),
+            (json!({"phase": "Failed", "conditions": [condition("DisruptionTarget", "False")]}), true, None),
+            (
+                json!({"phase": "Failed", "conditions": [condition("Ready", "True"), condition("DisruptionTarget", "True")]}),
+                true,
+                Some("TerminationByKubelet"),
+            ),
+        ] {
+            let status = status(json);
+            assert_eq!((status.has_ended(), status.disruption().map(|it| it.reason.as_str())), (ended, disruption));
+        }
     }
 
     #[test]

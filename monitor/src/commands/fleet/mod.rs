@@ -4,6 +4,7 @@ mod agent_tunnel;
 mod fleet_incidents;
 mod fleet_table;
 mod fleet_totals;
+mod pod_fate;
 mod pod_story;
 
 use std::path::PathBuf;

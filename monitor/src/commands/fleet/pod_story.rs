@@ -8,6 +8,7 @@ use node_pressure_state::{Place, Ranking, State};
 use super::ClusterOptions;
 use super::agent_tunnel::Agents;
 use super::fleet_incidents::{self, NodeIncident};
+use super::pod_fate;
 use crate::cluster::fleet;
 use crate::commands::input::CommandError;
 use crate::commands::output::printable;
@@ -16,8 +17,9 @@ use crate::incidents::incident_filter::IncidentFilter;
 /// Incidents of one pod that each agent lists.
 const MOST: usize = 100;
 
-const HELP: &str = r#"fleet why asks the agent of the pod's node through `kubectl port-forward`, as `fleet --help` describes. Where the API server has no such pod,
-it asks all agents whose Leases count incidents.
+const HELP: &str = r#"fleet why asks the agent of the pod's node through `kubectl port-forward`, as `fleet --help` describes. Of a pod
+that has ended it prints the phase, the reason, the message and the component that ended it. Where the API server has no such pod, it asks
+all agents whose Leases count incidents.
 
 Exit status: 0 answered; 1 the API server or an agent cannot be asked, or neither the API server nor an agent knows the pod; 2 wrong usage."#;
 
@@ -35,37 +37,58 @@ pub(super) struct Options {
 pub(super) async fn answer(options: &Options, cluster: &ClusterOptions) -> Result<String, CommandError> {
     let (namespace, name) = options.pod.split_once('/').unwrap_or((&options.namespace, &options.pod));
     let full = format!("{namespace}/{name}");
-    let node = fleet::node_of(&cluster.access(), namespace, name).await.map_err(CommandError::Wrong)?;
-    let filter = IncidentFilter { pod: Some(full.clone()), ..IncidentFilter::default() };
-    let mut text = String::new();
-    let (agents, asked) = match &node {
-        Some(node) => {
-            let agents = Agents::find(cluster, Some(node)).await?;
-            let json = agents.ask(node, "/api/v1/state").await.map_err(CommandError::Wrong)?;
-            let state: State = serde_json::from_slice(&json)
-                .map_err(|error| CommandError::Wrong(format!("{node}: its state cannot be read: {error}")))?;
-            text += &standing(&state, &full, node);
-            (agents, vec![node.clone()])
-        }
-        None => {
-            let nodes = super::agents(cluster, Timestamp::now()).await?;
-            let with_incidents = nodes.into_iter().filter(|node| fleet_incidents::may_have(node, &filter));
-            (Agents::find(cluster, None).await?, with_incidents.map(|node| node.node).collect())
-        }
+    let at_server = fleet::pod(&cluster.access(), namespace, name).await.map_err(CommandError::Wrong)?;
+    let node = at_server.as_ref().and_then(|pod| pod.node.as_deref());
+    let Some(ended) = at_server.as_ref().map(|pod| &pod.status).filter(|status| status.has_ended()) else {
+        return of_agents(cluster, &full, node).await;
     };
-    let found = fleet_incidents::list(&agents, asked, &filter, MOST).await?;
-    match found.last() {
-        Some(last) => text += &story(&agents, last, found.len(), &full).await?,
-        None if node.is_some() => {
-            let _ = writeln!(text, "\nThe agent's journal has no incident of {}.", printable(&full));
-        }
-        None => {
-            return Err(CommandError::Wrong(format!(
-                "there is no pod {full}, and no agent has an incident of it; write namespace/name"
-            )));
-        }
+    let fate = pod_fate::of(ended, &full, node);
+    let Some(node) = node else { return Ok(fate) };
+    // The node may have no agent any more.
+    let journal = async { journal(&Agents::find(cluster, Some(node)).await?, vec![node.to_owned()], &full).await };
+    Ok(match journal.await {
+        Ok(Some(story)) => fate + &story,
+        Ok(None) => fate + &no_incident(&full),
+        Err(error) => format!("{fate}\nThe agent's journal cannot be read: {error}\n"),
+    })
+}
+
+/// Returns what the agents know of a pod that runs on a node, or that the API server does not have.
+async fn of_agents(cluster: &ClusterOptions, pod: &str, node: Option<&str>) -> Result<String, CommandError> {
+    if let Some(node) = node {
+        let agents = Agents::find(cluster, Some(node)).await?;
+        let standing = standing(&state_of(&agents, node).await?, pod, node);
+        let story = journal(&agents, vec![node.to_owned()], pod).await?;
+        return Ok(standing + &story.unwrap_or_else(|| no_incident(pod)));
     }
-    Ok(text)
+    let nodes = super::agents(cluster, Timestamp::now()).await?;
+    let with_incidents = nodes.into_iter().filter(|node| fleet_incidents::may_have(node, &of_pod(pod)));
+    let asked = with_incidents.map(|node| node.node).collect();
+    let story = journal(&Agents::find(cluster, None).await?, asked, pod).await?;
+    story.ok_or_else(|| {
+        CommandError::Wrong(format!("there is no pod {pod}, and no agent has an incident of it; write namespace/name"))
+    })
+}
+
+fn of_pod(pod: &str) -> IncidentFilter {
+    IncidentFilter { pod: Some(pod.to_owned()), ..IncidentFilter::default() }
+}
+
+/// Returns the last incident of a pod in the journals of these nodes, if there is one.
+async fn journal(agents: &Agents, nodes: Vec<String>, pod: &str) -> Result<Option<String>, CommandError> {
+    let found = fleet_incidents::list(agents, nodes, &of_pod(pod), MOST).await?;
+    let Some(last) = found.last() else { return Ok(None) };
+    Ok(Some(story(agents, last, found.len(), pod).await?))
+}
+
+fn no_incident(pod: &str) -> String {
+    format!("\nThe agent's journal has no incident of {}.\n", printable(pod))
+}
+
+async fn state_of(agents: &Agents, node: &str) -> Result<State, CommandError> {
+    let json = agents.ask(node, "/api/v1/state").await.map_err(CommandError::Wrong)?;
+    serde_json::from_slice(&json)
+        .map_err(|error| CommandError::Wrong(format!("{node}: its state cannot be read: {error}")))
 }
 
 /// Returns the post-mortem of the pod's last incident.
