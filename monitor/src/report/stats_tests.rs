@@ -33,8 +33,13 @@ fn cgroups() -> tempfile::TempDir {
     write(root.path(), POD, &memory("2000"));
     write(root.path(), POD, &[("pids.current", "12\n"), ("cpu.stat", "usage_usec 2000\n")]);
     write(root.path(), &format!("{POD}/cri-containerd-{ID}.scope"), &memory("1500"));
+    // Of the 12 tasks some are threads, one is the sandbox's process, and one is in a cgroup that the container has made.
+    write(root.path(), &format!("{POD}/cri-containerd-{ID}.scope"), &[("cgroup.procs", "40\n41\n57\n")]);
+    write(root.path(), &format!("{POD}/cri-containerd-{ID}.scope/below"), &[("cgroup.procs", "60\n")]);
     // The pod's own sandbox is no container.
-    write(root.path(), &format!("{POD}/cri-containerd-{}.scope", ID.replace('0', "f")), &memory("50"));
+    let sandbox = format!("{POD}/cri-containerd-{}.scope", ID.replace('0', "f"));
+    write(root.path(), &sandbox, &memory("50"));
+    write(root.path(), &sandbox, &[("cgroup.procs", "39\n")]);
     root
 }
 
@@ -154,7 +159,7 @@ fn rank_and_simulate_can_read_the_served_document() {
     let [pod] = summary.pods.as_slice() else { panic!("{:?}", summary.pods) };
     assert_eq!(pod.pod_ref.uid, "u-1");
     assert_eq!(pod.memory.unwrap().working_set_bytes, Some(1900));
-    assert_eq!(pod.process_stats.unwrap().process_count, Some(12));
+    assert_eq!(pod.process_stats.unwrap().process_count, Some(3));
     assert_eq!(pod.ephemeral_storage.unwrap().used_bytes, Some(390));
     assert_eq!((pod.volumes[0].name.as_str(), pod.volumes[0].used_bytes), ("cache", Some(300)));
     let [container] = pod.containers.as_slice() else { panic!("{:?}", pod.containers) };
@@ -188,7 +193,7 @@ fn the_document_has_the_kubelets_fields() {
         ("/pods/0/cpu/usageCoreNanoSeconds", serde_json::json!(2_000_000)),
         ("/pods/0/memory/rssBytes", serde_json::json!(500)),
         ("/pods/0/ephemeral-storage/availableBytes", serde_json::json!(600)),
-        ("/pods/0/process_stats/process_count", serde_json::json!(12)),
+        ("/pods/0/process_stats/process_count", serde_json::json!(3)),
         ("/pods/0/volume/0/name", serde_json::json!("cache")),
         ("/pods/0/volume/0/inodesUsed", serde_json::json!(3)),
         ("/pods/0/containers/0/startTime", serde_json::json!("2023-11-14T22:13:21Z")),

@@ -36,10 +36,15 @@ fn count_listed(directory: BorrowedFd<'_>, version: CgroupVersion) -> Option<u64
         CgroupVersion::V2 => "cgroup.threads",
     };
     // The cgroups above a threaded cgroup do not list its threads, but they list its processes.
-    let own = |directory: BorrowedFd<'_>| lines(directory, name).or_else(|| lines(directory, "cgroup.procs"));
+    let own = |directory: BorrowedFd<'_>| lines(directory, name).or_else(|| processes(directory));
     let mut count = own(directory)?;
     let _unlisted = for_each_below(directory, Monitors::Included, |child| count += own(child).unwrap_or(0));
     Some(count)
+}
+
+/// Counts the processes in the open cgroup `directory` itself. Returns `None` if they cannot be listed.
+pub fn processes(directory: BorrowedFd<'_>) -> Option<u64> {
+    lines(directory, "cgroup.procs")
 }
 
 fn lines(directory: BorrowedFd<'_>, name: &str) -> Option<u64> {

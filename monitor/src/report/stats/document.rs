@@ -158,6 +158,6 @@ pub struct Volume {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ProcessStats {
-    /// Processes and threads.
+    /// Processes of the listed containers, each counted once however many threads it has.
     pub process_count: u64,
 }

@@ -6,6 +6,7 @@ mod cgroup_usage;
 pub mod document;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ use crate::node::filesystem_roles::Role;
 use crate::node::statfs::FsSample;
 use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
 use crate::units::CgroupId;
-use crate::workloads::PodSpecs;
 use crate::workloads::cgroup_path::{self, PodUid};
 use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, VolumeStats};
+use crate::workloads::{PodSpecs, task_count};
 
 /// The loop's data that a document is built from.
 #[derive(Debug)]
@@ -170,17 +171,17 @@ impl<'k> Names<'k> {
     fn pod(&self, pod: &PodCgroup, known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Option<Pod> {
         let directory = cgroups.open(&pod.path)?;
         let sandbox = self.sandboxes.get(pod.uid.0.as_str());
+        let (containers, process_count) = self.containers(pod, known, cgroups);
         let mut described = Pod {
             pod_ref: reference(&pod.uid, &known.specs, sandbox.copied()),
             start_time: sandbox.and_then(|sandbox| unix(sandbox.created)),
-            containers: self.containers(pod, known, cgroups),
+            containers,
             cpu: cgroups.cpu(&directory, &pod.path),
             memory: cgroups.memory(&directory, &pod.path),
             ..Pod::default()
         };
         if extent == Extent::Whole {
-            let count = cgroups.processes(&directory, &pod.path);
-            described.process_stats = count.map(|process_count| ProcessStats { process_count });
+            described.process_stats = process_count.map(|process_count| ProcessStats { process_count });
             if let Some(usage) = known.usages.get(&pod.path, pod.id) {
                 self.add_disks(&mut described, usage);
             }
@@ -188,9 +189,10 @@ impl<'k> Names<'k> {
         Some(described)
     }
 
-    /// Returns the running containers whose names the runtime or the API server has reported.
-    fn containers(&self, pod: &PodCgroup, known: &Known, cgroups: &mut Cgroups<'_>) -> Vec<Container> {
-        let mut containers = Vec::new();
+    /// Returns the running containers whose names the runtime or the API server has reported, and the number of their processes. As for the
+    /// kubelet, these are the processes in the cgroup of each container, without the sandbox and without cgroups below.
+    fn containers(&self, pod: &PodCgroup, known: &Known, cgroups: &mut Cgroups<'_>) -> (Vec<Container>, Option<u64>) {
+        let (mut containers, mut processes) = (Vec::new(), None);
         for child in cgroups.children(&pod.path) {
             let path = format!("{}/{child}", pod.path);
             let cgroup_path::Role::Container(id) = cgroup_path::role(&path) else { continue };
@@ -200,11 +202,13 @@ impl<'k> Names<'k> {
             let Some((name, created)) = by_runtime.or_else(by_server) else { continue };
             let Some(directory) = cgroups.open(&path) else { continue };
             let (cpu, memory) = (cgroups.cpu(&directory, &path), cgroups.memory(&directory, &path));
+            processes =
+                task_count::processes(directory.as_fd()).map(|count| count + processes.unwrap_or(0)).or(processes);
             let (name, start_time) = (name.to_owned(), unix(created));
             containers.push(Container { name, start_time, cpu, memory, ..Container::default() });
         }
         containers.sort_by(|a, b| a.name.cmp(&b.name));
-        containers
+        (containers, processes)
     }
 
     fn add_disks(&self, pod: &mut Pod, usage: &Usage) {
