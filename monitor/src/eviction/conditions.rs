@@ -69,6 +69,8 @@ impl NodeCondition {
 
 /// The `reason` of the event on the node that the agent tries to reclaim a resource. Its type is `Warning`.
 pub const RECLAIM_EVENT: &str = "EvictionThresholdMet";
+/// The same beside a kubelet, whose event of that name is about its own thresholds.
+pub const RECLAIM_EVENT_BESIDE_KUBELET: &str = "MonitorEvictionThresholdMet";
 
 /// Returns the `message` of that event.
 pub fn reclaim_message(resource: Resource) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::log_sink::no_execute;
 use super::record::Record;
-use crate::eviction::conditions::{RECLAIM_EVENT, reclaim_message};
+use crate::eviction::conditions::{RECLAIM_EVENT, RECLAIM_EVENT_BESIDE_KUBELET, reclaim_message};
 use crate::incidents::model::{OomKill, Victim};
 use crate::incidents::text;
 use crate::node::other_killers::Killer;
@@ -80,7 +80,8 @@ fn draft(record: &Record<'_>, node_name: &str, has_kubelet: bool, events: &mut V
             events.push(EventDraft::node(true, UNARMED, words));
         }
         Record::Reclaiming(resource) => {
-            events.push(EventDraft::node(true, RECLAIM_EVENT, reclaim_message(resource)));
+            let reason = if has_kubelet { RECLAIM_EVENT_BESIDE_KUBELET } else { RECLAIM_EVENT };
+            events.push(EventDraft::node(true, reason, reclaim_message(resource)));
         }
         Record::ProtectedLeak { workload, fall, .. } => {
             events.push(EventDraft::node(true, PROTECTED_LEAK, protected_leak(workload, fall)));

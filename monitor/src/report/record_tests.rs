@@ -398,11 +398,12 @@ fn beside_a_kubelet_no_event_about_the_node_has_the_kubelets_reason() {
     let meaning = kubelet.meaning(&crate::config::MonitorConfig::default(), &|_| None);
     fixture.reporter.report(&Record::OtherKiller { other: &kubelet, meaning: &meaning }, Monotonic(1));
     fixture.reporter.report_condition("MemoryPressure", true, Some(NodeCondition::MemoryPressure), Monotonic(1));
+    fixture.reporter.report_reclaiming(Resource::Memory, false, Monotonic(1));
     let victims = vec![Victim { pid: 7, ..Victim::default() }];
     let kill = OomKill { victims, constraint: Some("none".to_owned()), ..OomKill::default() };
     fixture.reporter.report(&Record::OomIncident(&kill), Monotonic(1));
     let reasons: Vec<&str> = fixture.reporter.take_events().iter().map(|event| event.reason).collect();
-    assert_eq!(reasons, ["MonitorHasInsufficientMemory", "OOMKilling"]);
+    assert_eq!(reasons, ["MonitorHasInsufficientMemory", "MonitorEvictionThresholdMet", "OOMKilling"]);
 }
 
 #[test]

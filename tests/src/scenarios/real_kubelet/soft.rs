@@ -91,7 +91,7 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     stage.pause(LASTS);
     stage.check_alive(&[&hog]);
     let met = times_met(&cluster)? - before;
-    stage.check_equal("events EvictionThresholdMet while nothing is evicted", &met, &0);
+    stage.check_equal("events MonitorEvictionThresholdMet while nothing is evicted", &met, &0);
     cluster.kubectl(&["delete", "pdb", APP])?;
     // The stage collects every child.
     let drained = stage.until(PATIENCE, |stage| stage.reaper.ended(drain).is_some());
@@ -107,7 +107,8 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Returns how often the agent has said that it evicts.
 fn times_met(cluster: &Cluster) -> Result<u64> {
-    let is_it = |event: &&Value| event["reason"] == "EvictionThresholdMet" && event["source"]["component"] == NAME;
+    let is_it =
+        |event: &&Value| event["reason"] == "MonitorEvictionThresholdMet" && event["source"]["component"] == NAME;
     Ok(events_of(cluster, NODE)?.iter().filter(is_it).filter_map(|event| event["count"].as_u64()).sum())
 }
 
