@@ -3,6 +3,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 
+use super::super::writable_layers::LOOKS;
 use super::*;
 use crate::units::CgroupId;
 use crate::workloads::{Kind, Workload, fixtures};
@@ -58,9 +59,18 @@ impl Node {
     }
 
     fn find(&self, layers: Vec<Layer>) -> Found {
-        let host = Host::at(self.root.path().to_owned());
-        let mut finder = Finder::on(host, Roots::new(self.path("/proc")));
-        finder.find(&self.wanted(layers))
+        self.finder().find(&self.wanted(layers))
+    }
+
+    /// Looks as often as it takes to report a container without an overlay, and returns what the last look has found.
+    fn find_often(&self) -> Found {
+        let mut finder = self.finder();
+        (1..LOOKS).for_each(|_| drop(finder.find(&self.wanted(Vec::new()))));
+        finder.find(&self.wanted(Vec::new()))
+    }
+
+    fn finder(&self) -> Finder {
+        Finder::on(Host::at(self.root.path().to_owned()), Roots::new(self.path("/proc")))
     }
 
     fn wanted(&self, layers: Vec<Layer>) -> WorkloadPlaces {
@@ -143,7 +153,7 @@ fn a_hidden_root_is_found_by_another_process_or_reported() {
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
     // No process shows the overlay.
     fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n").unwrap();
-    let found = node.find(Vec::new());
+    let found = node.find_often();
     assert_eq!(layer_of(&found), None);
     assert!(found.missing.iter().any(|text| text.contains("containers on tmpfs")), "{:?}", found.missing);
 }
@@ -178,7 +188,7 @@ fn an_overlay_mounted_by_a_process_is_not_trusted() {
     let own = "500 480 0:99 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/etc,workdir=/w\n";
     let node = Node::new();
     node.process("user:[2]", own);
-    let found = node.find(Vec::new());
+    let found = node.find_often();
     assert_eq!(layer_of(&found), None);
     assert_eq!(found.missing.len(), 1, "{:?}", found.missing);
     // The host's mounts count, whatever mounts the process shows for the same overlay.
@@ -200,7 +210,7 @@ fn other_roots_are_reported_as_missing() {
         let node = Node::new();
         node.mounts(1, &mountinfo.replace(" / rw", " /x rw"));
         node.process("user:[1]", mountinfo);
-        let found = node.find(Vec::new());
+        let found = node.find_often();
         assert_eq!(layer_of(&found), None, "{mountinfo}");
         assert!(found.missing.iter().any(|text| text.contains(problem)), "{:?}", found.missing);
     }
@@ -211,6 +221,27 @@ fn other_roots_are_reported_as_missing() {
     node.mounts(1, &own);
     node.process("user:[1]", &own);
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/var/lib/containers/storage/overlay/id/diff"));
+}
+
+#[test]
+fn a_container_that_begins_is_not_reported() {
+    let node = Node::new();
+    let on_host = "1 0 8:1 / / rw - ext4 /dev/sda rw\n";
+    node.process("user:[1]", on_host);
+    let mut finder = node.finder();
+    let mut look = |mountinfo: &str| {
+        node.mounts(10, mountinfo);
+        finder.find(&node.wanted(Vec::new()))
+    };
+    for _ in 0..5 {
+        for _ in 1..LOOKS {
+            let found = look(on_host);
+            assert_eq!(found.missing, BTreeSet::new());
+            assert_eq!((layer_of(&found), found.unreadable), (None, 1), "the measurement is incomplete");
+        }
+        let found = look(OVERLAY);
+        assert_eq!((layer_of(&found).as_deref(), found.unreadable), (Some(Path::new("/s/12/fs")), 0));
+    }
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub struct Found {
     pub views: Vec<(Container, VisibleMounts)>,
     pub volumes: Vec<(String, Part)>,
     pub missing: BTreeSet<String>,
-    /// The number of containers without a readable process. Most likely they have just exited.
+    /// The number of containers without a readable process or without an overlay. Most likely they have just exited or have just begun.
     pub unreadable: usize,
 }
 

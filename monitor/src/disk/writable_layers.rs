@@ -20,6 +20,9 @@ const STORES: [&str; 3] = [
 ];
 /// Limit of overlays on the whole machine.
 const MAX_OVERLAYS: usize = 16 * 1024;
+/// Looks in succession that have to find no overlay of a container before that is reported. The first process of a new container has the
+/// host's root until the runtime has called `pivot_root`.
+pub const LOOKS: u32 = 3;
 
 /// The overlays mounted in init's namespace, by device. These are the overlays that the machine's own programs mounted. A process
 /// in a user namespace can make its own overlay look like its root (Linux 5.11).
@@ -28,6 +31,8 @@ pub struct Overlays {
     upper: HashMap<String, PathBuf>,
     /// Whether the overlays were read for the current workload. An overlay that is missing then is not looked up again.
     is_fresh: bool,
+    /// How many looks in succession have found no overlay of a container, by its id.
+    without: HashMap<String, u32>,
 }
 
 impl Overlays {
@@ -76,7 +81,7 @@ impl Overlays {
             }
             let part = Part::WritableLayer { container: container.id.clone() };
             let is_known = found.places.iter().any(|place| place.part == part);
-            let layer = self.layer(host, proc, &view, is_known, found);
+            let layer = self.layer(host, proc, &container.id, &view, is_known, found);
             if let Some((_, Some(directory))) = &layer {
                 found.places.push(Place { part: part.clone(), path: directory.clone() });
             }
@@ -97,6 +102,7 @@ impl Overlays {
         &mut self,
         host: &Host,
         proc: &Path,
+        container: &str,
         view: &MountView,
         is_known: bool,
         found: &mut Found,
@@ -109,18 +115,11 @@ impl Overlays {
         };
         let Some((root, upper)) = of_init.or_else(believed) else {
             if !is_known {
-                found.miss(match view.roots.first() {
-                    Some(root) if overlays().next().is_none() => format!(
-                        "writable layers are found only on overlays: those of containers on {} are not counted",
-                        plain(&root.kind)
-                    ),
-                    _ => "a container's overlay is not among the mounts of the machine's init: its writable layer is \
-                          not counted"
-                        .to_owned(),
-                });
+                self.miss(container, view, found);
             }
             return None;
         };
+        self.without.remove(container);
         let device = root.device.clone();
         if is_known {
             return Some((device, None));
@@ -133,6 +132,29 @@ impl Overlays {
             found.miss("an overlay names its upper directory by a relative path: that writable layer is not counted");
         }
         Some((device, in_store))
+    }
+
+    /// Notes that a container has no known overlay. Reports it after several looks; until then the measurement is only incomplete.
+    fn miss(&mut self, container: &str, view: &MountView, found: &mut Found) {
+        // Containers that are gone are forgotten with the others.
+        if self.without.len() >= MAX_OVERLAYS {
+            self.without.clear();
+        }
+        let looks = self.without.entry(container.to_owned()).or_default();
+        *looks = looks.saturating_add(1);
+        if *looks < LOOKS {
+            found.unreadable += 1;
+            return;
+        }
+        match view.roots.first() {
+            Some(root) if view.roots.iter().all(|root| root.upper.is_none()) => found.miss(format_args!(
+                "writable layers are found only on overlays: those of containers on {} are not counted",
+                plain(&root.kind)
+            )),
+            _ => found.miss(
+                "a container's overlay is not among the mounts of the machine's init: its writable layer is not counted",
+            ),
+        }
     }
 }
 
