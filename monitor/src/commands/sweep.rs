@@ -65,13 +65,13 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let runtime = input::event_loop()?;
     let swept = runtime.block_on(async {
         let sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
-        if single { once(sweeper).await } else { stay(sweeper).await }
+        if single { once(sweeper, options.dry_run).await } else { stay(sweeper).await }
     });
     runtime.shutdown_background();
     swept
 }
 
-async fn once(mut sweeper: Sweeper) -> Result<(), CommandError> {
+async fn once(mut sweeper: Sweeper, is_dry_run: bool) -> Result<(), CommandError> {
     let mut print = |swept: &Swept| {
         let mut out = std::io::stdout().lock();
         for done in &swept.done {
@@ -83,12 +83,18 @@ async fn once(mut sweeper: Sweeper) -> Result<(), CommandError> {
         }
     };
     let round = sweeper.round(&mut print).await.map_err(|error| CommandError::Wrong(error.to_string()))?;
-    let Round { agents, watched, swept, failed } = round;
-    output::note(format_args!("{agents} agents, {watched} nodes with conditions or taints of agents, {swept} swept"));
-    if failed == 0 {
+    output::note(format_args!("{}", summary(&round, is_dry_run)));
+    if round.failed == 0 {
         return Ok(());
     }
-    Err(CommandError::Wrong(format!("{failed} nodes could not be swept; the reasons are above")))
+    Err(CommandError::Wrong(format!("{} nodes could not be swept; the reasons are above", round.failed)))
+}
+
+/// Returns the last line of a single round.
+fn summary(round: &Round, is_dry_run: bool) -> String {
+    let Round { agents, watched, swept, .. } = round;
+    let done = if is_dry_run { "would be swept: nothing was changed" } else { "swept" };
+    format!("{agents} agents, {watched} nodes with conditions or taints of agents, {swept} {done}")
 }
 
 async fn stay(mut sweeper: Sweeper) -> Result<(), CommandError> {
@@ -139,5 +145,18 @@ fn log(swept: &Swept) {
     }
     if let Some(reason) = failure {
         tracing::error!(event = "not_swept", node, reason, "the node keeps conditions or taints of a dead agent");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_does_not_say_that_nodes_were_swept() {
+        let round = Round { agents: 3, watched: 2, swept: 1, failed: 0 };
+        let line = "3 agents, 2 nodes with conditions or taints of agents, 1";
+        assert_eq!(summary(&round, false), format!("{line} swept"));
+        assert_eq!(summary(&round, true), format!("{line} would be swept: nothing was changed"));
     }
 }
