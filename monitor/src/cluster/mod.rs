@@ -17,6 +17,7 @@ pub mod fleet;
 mod lease;
 pub mod ledger;
 mod lenient_json;
+mod list_page;
 mod list_stream;
 mod maintenance;
 pub mod name_resolution;

@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use super::api_answer::{self, AnswerBody, Refusal};
 use super::api_client::{Context, Timeouts};
 use super::backoff::{Backoff, jittered, spread};
-use super::list_stream::ListStream;
+use super::list_page::{self, escaped};
 use super::resource_version::is_older;
-use super::watch_stream::{Change, End, Frame, Meta, WatchStream};
+use super::watch_stream::{Change, End, Meta, WatchStream};
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -226,22 +226,8 @@ async fn list<R: Reflector>(context: &Context, reflector: &mut R, source: &Sourc
     }
 }
 
-async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Result<Meta, Refusal> {
-    let Timeouts { answer, .. } = context.server.timeouts();
-    let mut body = api_answer::get(&context.client, path, answer).await?;
-    let mut items = ListStream::default();
-    loop {
-        let late = |_| Refusal::unanswered(format!("the list stopped half-way for {} s", answer.as_secs_f64()));
-        match tokio::time::timeout(answer, body.next()).await.map_err(late)? {
-            Some(Ok(piece)) => items.push(&piece, &mut take).map_err(Refusal::unanswered)?,
-            Some(Err(reason)) => return Err(Refusal::unanswered(reason)),
-            None => break,
-        }
-    }
-    let frame = items.end().map_err(Refusal::unanswered)?;
-    let list: Frame = serde_json::from_slice(&frame)
-        .map_err(|error| Refusal::unanswered(format!("the answer is no list: {error}")))?;
-    Ok(list.metadata)
+async fn page(context: &Context, path: &str, take: impl FnMut(&[u8])) -> Result<Meta, Refusal> {
+    list_page::read(&context.client, path, context.server.timeouts().answer, take).await
 }
 
 /// Returns the store's resource version. A node listed by name is read from the store itself, one object alone.
@@ -321,19 +307,6 @@ async fn next_piece(body: &mut AnswerBody, taken: Option<Instant>) -> Option<Res
         std::thread::sleep(BATCH_TIME);
     }
     body.next().await
-}
-
-/// Percent-encodes a value of a query.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

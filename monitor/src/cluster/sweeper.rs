@@ -1,16 +1,16 @@
 //! Removes what killed agents have left on their nodes: their conditions become Unknown, and their taints are removed.
 //!
-//! An agent's heartbeat is the Lease of its node. The Leases are listed from the API server's cache, and a node is read when its agent is
-//! dead.
+//! An agent's heartbeat is the Lease of its node. Leases and nodes are listed from the API server's cache, and a node is read from the
+//! store when its agent is dead.
 
 mod agent_lives;
+mod node_list;
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams};
 use kube::core::Request;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::api_call::{Failure, TIMEOUT, call};
@@ -18,12 +18,10 @@ use super::api_client::Access;
 use super::condition_names::{self, Owner};
 use super::status::node_object::{NodeCondition, NodeObject, taint_name};
 use super::status::status_patches;
-use super::watch_stream::Meta;
 use super::{api_time, lease};
 use agent_lives::{AgentLives, Dead, Lease};
+use node_list::Source;
 
-/// Nodes in a page of the list; each has some 15 KiB.
-const PAGE: u32 = 100;
 /// Attempts after conflicts with other writers of the node.
 const CONFLICTS: u32 = 5;
 /// Interval of looking for nodes that have conditions or taints of ours, and no Lease.
@@ -83,13 +81,6 @@ pub struct Sweeper {
     rules: Rules,
     lives: AgentLives,
     nodes_listed: Option<Instant>,
-}
-
-#[derive(Deserialize)]
-struct Page<T> {
-    #[serde(default)]
-    metadata: Meta,
-    items: Option<Vec<T>>,
 }
 
 impl std::fmt::Debug for Sweeper {
@@ -233,25 +224,17 @@ impl Sweeper {
         }
     }
 
-    /// Lists the nodes with conditions or taints of ours.
+    /// Lists the nodes with conditions or taints of ours. A single round has no later one that would find what a cache lacks.
     async fn list_ours(&self) -> Result<Vec<NodeObject>, SweepError> {
+        let from = if self.rules.remove || self.rules.by_clock { Source::Store } else { Source::Cache };
         let mut ours = Vec::new();
-        let mut next: Option<String> = None;
-        loop {
-            let page = ListParams {
-                limit: Some(PAGE),
-                continue_token: next.take(),
-                field_selector: self.only.as_ref().map(|node| format!("metadata.name={node}")),
-                ..ListParams::default()
-            };
-            let listed = call(&self.client, self.nodes.list(&page), TIMEOUT).await;
-            let list: Page<NodeObject> = listed.map_err(|failure| SweepError::Nodes(failure.to_string()))?;
-            ours.extend(list.items.unwrap_or_default().into_iter().filter(has_ours));
-            if list.metadata.next.is_empty() {
-                return Ok(ours);
+        let keep = |node| {
+            if has_ours(&node) {
+                ours.push(node);
             }
-            next = Some(list.metadata.next);
-        }
+        };
+        node_list::read(&self.client, self.only.as_deref(), from, keep).await.map_err(SweepError::Nodes)?;
+        Ok(ours)
     }
 
     async fn read(&self, node: &str) -> Result<NodeObject, Failure> {

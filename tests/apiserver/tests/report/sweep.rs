@@ -79,6 +79,24 @@ async fn conditions_of_a_killed_agent_become_unknown() {
 }
 
 #[tokio::test]
+async fn rounds_list_from_the_cache_unless_there_is_only_one() {
+    const CACHE: &str = "resourceVersion=0&resourceVersionMatch=NotOlderThan";
+    let stage = Stage::new().await.unwrap();
+    silent(&stage).await;
+    let once = Rules { by_clock: true, ..RULES };
+    for (rules, from_cache) in [(RULES, true), (once, false)] {
+        stage.server.log().clear();
+        assert_eq!(round(&mut sweeper(&stage, rules).await).await.0.swept, 0);
+        let lists = stage.server.log().of("GET", "/api/v1/nodes");
+        // The agent lists its own node, too, without a limit.
+        let queries: Vec<&str> =
+            lists.iter().map(|list| list.query.as_str()).filter(|it| it.contains("limit=")).collect();
+        assert!(queries.len() == 1 && queries[0].contains(CACHE) == from_cache, "{rules:?}: {queries:?}");
+    }
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_long_heartbeat_interval_of_the_agent_counts() {
     let stage = Stage::new().await.unwrap();
     silent(&stage).await;
