@@ -127,6 +127,11 @@ impl Access {
         Self { namespace, ..self }
     }
 
+    /// Returns whether the identity is the service account of the agent's own pod.
+    pub fn is_of_pod(&self) -> bool {
+        self.credentials == Credentials::ServiceAccount
+    }
+
     pub fn node_name(&self) -> &str {
         &self.node_name
     }

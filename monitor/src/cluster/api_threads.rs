@@ -22,7 +22,7 @@ use super::pod_cache::PodCache;
 use super::reviews::Question;
 use super::status::NodeStatus;
 use super::status::node_object::NodeObject;
-use super::{events, evictions, lease, node_reflector, pod_reflector, reviews, status};
+use super::{events, evictions, lease, node_reflector, own_node_policy, pod_reflector, reviews, status};
 
 /// The working thread's end of what the loop sends.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(super) async fn watch_objects(start: Start) {
 
 /// The working thread: runs until the loop's end of `inbox` is dropped and the remaining work is done.
 pub(super) async fn work(start: Start, inbox: Inbox) {
-    let options = start.options.clone();
+    let (options, is_of_pod) = (start.options.clone(), start.access.is_of_pod());
     let Some(context) = start.connect().await else { return };
     let (tainted, taints) = watch::channel(Vec::new());
     let work = async {
@@ -91,10 +91,17 @@ pub(super) async fn work(start: Start, inbox: Inbox) {
         reviews::answer(&context, inbox.reviews).await;
         std::future::pending::<()>().await;
     };
-    // Reviews and heartbeats have no end of their own: they stop with the work.
+    let look_at_policy = async {
+        if is_of_pod {
+            own_node_policy::warn_if_missing(&context).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    // These have no end of their own: they stop with the work.
     let ((), (), is_removed) = tokio::select! {
         ended = work => ended,
         () = reviews => return,
+        () = look_at_policy => return,
         () = lease::keep(&context, inbox.digest, options.clone()) => return,
     };
     // The Lease tells a sweeper what is left on the node.

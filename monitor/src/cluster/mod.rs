@@ -23,6 +23,7 @@ mod maintenance;
 pub mod name_resolution;
 pub mod node_digest;
 mod node_reflector;
+pub mod own_node_policy;
 pub mod own_permissions;
 pub mod permissions;
 mod pod_cache;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
+use crate::cluster::own_node_policy::{self, OwnNodePolicy};
 use crate::cluster::{Access, own_permissions};
 use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
@@ -153,13 +154,17 @@ async fn of_this_node(config: &MonitorConfig) -> (MonitorConfig, Option<String>)
     }
 }
 
-/// Returns what this machine's agent may not do at the API server, if one is configured.
+/// Returns what this machine's agent may not do at the API server, and what it should not be able to do, if one is configured.
 async fn api_server(config: &MonitorConfig) -> Vec<String> {
     let Some(access) = Access::find(&config.kubernetes) else { return Vec::new() };
-    match own_permissions::missing(&access, config).await {
+    let mut missing: Vec<String> = match own_permissions::missing(&access, config).await {
         Ok(missing) => missing.into_iter().map(own_permissions::sentence).collect(),
-        Err(reason) => vec![format!("API server: {reason}; what the agent may do there is not known")],
+        Err(reason) => return vec![format!("API server: {reason}; what the agent may do there is not known")],
+    };
+    if access.is_of_pod() && own_node_policy::look(&access).await == OwnNodePolicy::Missing {
+        missing.push(format!("API server: {}", own_node_policy::MISSING));
     }
+    missing
 }
 
 /// Splits the subject off one of the agent's sentences, which begin with it.
