@@ -374,12 +374,25 @@ impl Stage {
     #[must_use]
     pub fn skips(&self, what: &str) -> bool {
         if self.server.is_real() {
-            // Written past the test harness, which captures output: the test runner counts this line.
-            let line = format!("\nSKIPPED {what}: a real API server cannot be told to do that\n");
-            let _unsaid = std::io::stdout().write_all(line.as_bytes());
+            print_skip(what, "a real API server cannot be told to do that");
         }
         self.server.is_real()
     }
+
+    /// Returns whether the server is in memory, which cannot do what the rest of the test needs; prints that the rest is skipped.
+    #[must_use]
+    pub fn skips_in_memory(&self, what: &str) -> bool {
+        if !self.server.is_real() {
+            print_skip(what, "it needs a real API server, which KUBECONFIG names");
+        }
+        !self.server.is_real()
+    }
+}
+
+/// Written past the test harness, which captures output: the test runner counts this line.
+fn print_skip(what: &str, why: &str) {
+    let line = format!("\nSKIPPED {what}: {why}\n");
+    let _unsaid = std::io::stdout().write_all(line.as_bytes());
 }
 
 /// Returns the UID of an object, or an empty text.

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
+mod own_node;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -159,17 +161,15 @@ async fn settled(cluster: &mut Cluster, uid: &str) {
     tokio::time::timeout(SOON, done).await.unwrap();
 }
 
-#[tokio::test]
-async fn the_agent_uses_exactly_its_permissions() {
-    let stage = Stage::new().await.unwrap();
-    let account = Account::of(&stage, Component::Agent).await;
-    let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(account.access(&stage))).unwrap();
+/// Lets an agent make every kind of request, and stops it.
+async fn make_every_request(stage: &Stage, access: Access) {
+    let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(access)).unwrap();
     for (name, method) in
         [("failed", EvictionMethod::Fail), ("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)]
     {
         // After a conflict the agent reads the pod, to see whether it is the same one.
         stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
-        let intent = intent(&stage, name, method).await;
+        let intent = intent(stage, name, method).await;
         cluster.ledger().begin(&intent).unwrap();
         cluster.evict(intent.clone()).unwrap();
         settled(&mut cluster, &intent.uid).await;
@@ -194,6 +194,13 @@ async fn the_agent_uses_exactly_its_permissions() {
     log.wait_for(SOON, is_watch("/nodes")).await.unwrap();
     // The agent counts repeated events and writes the count when it stops. It also withdraws conditions and taints.
     cluster.stop(SOON);
+}
+
+#[tokio::test]
+async fn the_agent_uses_exactly_its_permissions() {
+    let stage = Stage::new().await.unwrap();
+    let account = Account::of(&stage, Component::Agent).await;
+    make_every_request(&stage, account.access(&stage)).await;
     account.judge(stage).await;
 }
 
