@@ -137,7 +137,14 @@ impl Cluster {
 
     /// Removes every object of the manifests and of the namespace `default`.
     pub fn remove(&self) -> Result<()> {
-        self.kubectl(&["-n", "default", "delete", "deployments,pods,pdb", "--all", "--wait"])?;
+        self.kubectl(&[
+            "-n",
+            "default",
+            "delete",
+            "deployments,statefulsets,daemonsets,jobs,pods,pdb",
+            "--all",
+            "--wait",
+        ])?;
         self.kubectl(&["delete", "-k", DEPLOYED, "--ignore-not-found", "--wait"])?;
         fs::remove_dir_all(DEPLOYED).context("remove the scenario's manifests")
     }

@@ -5,22 +5,33 @@ use std::fs;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::NAME;
 use crate::control_plane::NODE;
 use crate::units::monotonic_ns;
 
 pub const LOG: &str = "/var/log/audit.log";
-/// The kinds of requests that are logged, and what of them.
-pub const POLICY: &str = "\
+
+/// Returns which requests are logged, and what of them: the agent's events and changes of the node with their bodies.
+pub fn policy() -> String {
+    let agent = agent();
+    format!(
+        "
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
-  - {level: Metadata, verbs: [create, update, patch, delete]}
-  - {level: Metadata, verbs: [get], resources: [{group: '', resources: [nodes]}]}
-  - {level: None}
-";
+  - level: Request
+    users: ['{agent}']
+    verbs: [create, patch]
+    resources: [{{group: '', resources: [events, nodes, nodes/status]}}]
+  - {{level: Metadata, verbs: [create, update, patch, delete]}}
+  - {{level: Metadata, verbs: [get], resources: [{{group: '', resources: [nodes]}}]}}
+  - {{level: None}}
+"
+    )
+}
 
 /// An answered request.
 #[derive(Debug, Clone)]
@@ -32,6 +43,15 @@ pub struct Request {
     pub code: u16,
     pub arrived_ns: u64,
     pub answered_ns: u64,
+    /// The body of a request whose body is logged.
+    pub body: Value,
+}
+
+impl Request {
+    /// Returns whether the agent sent this request and the API server carried it out.
+    pub fn is_done_by_agent(&self) -> bool {
+        self.by == Client::Agent && (200..300).contains(&self.code)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +70,8 @@ struct Line {
     object_ref: Object,
     #[serde(default)]
     response_status: Status,
+    #[serde(default)]
+    request_object: Value,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
 }
@@ -77,11 +99,8 @@ struct Status {
 /// Returns the requests so far.
 pub fn requests() -> Result<Vec<Request>> {
     let text = fs::read_to_string(LOG).with_context(|| format!("read {LOG}"))?;
-    let (now, now_ns) = (Timestamp::now(), monotonic_ns());
-    let monotonic = |at: Timestamp| {
-        let age = u64::try_from(now.duration_since(at).as_nanos()).unwrap_or(0);
-        now_ns.saturating_sub(age)
-    };
+    let now = (Timestamp::now(), monotonic_ns());
+    let monotonic = |at: Timestamp| monotonic_at(at, now);
     let request = |line: &str| {
         let line: Line = serde_json::from_str(line).ok()?;
         let Object { resource, subresource, namespace, name } = line.object_ref;
@@ -94,14 +113,26 @@ pub fn requests() -> Result<Vec<Request>> {
             code: line.response_status.code,
             arrived_ns: monotonic(line.request_received_timestamp),
             answered_ns: monotonic(line.stage_timestamp),
+            body: line.request_object,
         })
     };
     // The last line may be incomplete.
     Ok(text.lines().filter_map(request).collect())
 }
 
+/// Returns the monotonic time of a past time of the wall clock. `now` is the present time on both clocks.
+pub fn monotonic_at(at: Timestamp, (now, now_ns): (Timestamp, u64)) -> u64 {
+    let age = u64::try_from(now.duration_since(at).as_nanos()).unwrap_or(0);
+    now_ns.saturating_sub(age)
+}
+
+/// Returns the agent's name as a user.
+fn agent() -> String {
+    format!("system:serviceaccount:{NAME}:{NAME}")
+}
+
 fn client(user: &str) -> Client {
-    if user == format!("system:serviceaccount:{NAME}:{NAME}") {
+    if user == agent() {
         Client::Agent
     } else if user == format!("system:node:{NODE}") {
         Client::Kubelet

@@ -132,7 +132,7 @@ pub fn path(program: &str) -> String {
 /// Mounts the disk with the programs of Kubernetes, and writes their configuration.
 pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
-    fs::write(AUDIT_POLICY, audit::POLICY).with_context(|| format!("write {AUDIT_POLICY}"))?;
+    fs::write(AUDIT_POLICY, audit::policy()).with_context(|| format!("write {AUDIT_POLICY}"))?;
     configure_kubelet("")
 }
 

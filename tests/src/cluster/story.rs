@@ -18,6 +18,8 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Follows one pod. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Story {
+    /// The pod's name.
+    pub pod: String,
     ended: Arc<AtomicBool>,
     chapters: Arc<Mutex<Vec<Chapter>>>,
     thread: Option<JoinHandle<()>>,
@@ -27,6 +29,10 @@ pub struct Story {
 #[derive(Debug, Clone)]
 pub struct Chapter {
     pub at_ns: u64,
+    /// The pod's UID: a StatefulSet gives a new pod the old name.
+    pub uid: String,
+    /// The restarts of the first container.
+    pub restarts: u64,
     /// Phase, reason, marks and containers; "gone" without an object.
     pub text: String,
 }
@@ -42,20 +48,30 @@ impl Story {
             while !its_end.load(Ordering::Acquire) {
                 // An API server that does not answer tells nothing new.
                 if let Ok(found) = admin.find(&path) {
-                    let text = found.as_ref().map_or_else(|| "gone".to_owned(), describe);
+                    let chapter = Chapter::of(found.as_ref());
                     let mut chapters = its_chapters.lock().unwrap_or_else(PoisonError::into_inner);
-                    if chapters.last().is_none_or(|last| last.text != text) {
-                        chapters.push(Chapter { at_ns: monotonic_ns(), text });
+                    if chapters.last().is_none_or(|last| (&last.uid, &last.text) != (&chapter.uid, &chapter.text)) {
+                        chapters.push(chapter);
                     }
                 }
                 sleep(EVERY);
             }
         });
-        Ok(Self { ended, chapters, thread: Some(thread) })
+        Ok(Self { pod: name.to_owned(), ended, chapters, thread: Some(thread) })
     }
 
     pub fn chapters(&self) -> Vec<Chapter> {
         self.chapters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Chapter {
+    /// Returns the status of a pod's object, now.
+    fn of(pod: Option<&Value>) -> Self {
+        let uid = pod.and_then(|pod| pod["metadata"]["uid"].as_str()).unwrap_or_default().to_owned();
+        let restarts = pod.and_then(|pod| pod["status"]["containerStatuses"][0]["restartCount"].as_u64());
+        let text = pod.map_or_else(|| "gone".to_owned(), describe);
+        Self { at_ns: monotonic_ns(), uid, restarts: restarts.unwrap_or(0), text }
     }
 }
 

@@ -96,7 +96,7 @@ pub fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o str> {
 }
 
 /// Returns whether a JSON Patch, or a merge patch, of the node sets the agent's taint.
-fn sets_taint(patch: &Value) -> bool {
+pub fn sets_taint(patch: &Value) -> bool {
     let sets = |operation: &Value| {
         operation["op"] != "test"
             && operation["path"] == "/spec/taints"

@@ -9,6 +9,7 @@ mod removal;
 mod scene;
 mod set_ups;
 mod soft;
+mod times;
 
 pub use disk::disk;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};

@@ -6,11 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
 use super::scene::{
-    ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak, ready_pod,
-    tell_story, text, tidy,
+    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak,
+    ready_pod, tell_story, text, tidy,
 };
 use crate::agent;
 use crate::cgroups::container_of;
@@ -19,23 +20,62 @@ use crate::cluster::{Cluster, container_id};
 use crate::containers::runtime::Runtime;
 use crate::control_plane::NODE;
 use crate::processes;
-use crate::scenarios::cluster_eyes::condition;
+use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(65);
 /// How long the kubelet is away: less than the node lifecycle controller waits (40 s).
 const KUBELET_AWAY: Duration = Duration::from_secs(15);
+/// The time after a kill in which the agent and the kubelet write the pod's status.
+const UNDISTURBED: Duration = Duration::from_secs(4);
 
 pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
-    let scene = Scene::begin(stage, ENFORCING)?;
+    let for_a_while =
+        |text: &str| text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 40s");
+    let scene = Scene::with(stage, ENFORCING, for_a_while)?;
     let worker = leak(stage, &scene.pod)?;
     monitors_keep_their_score(stage, &scene)?;
+    is_killed(stage, &scene.agent, &worker)?;
+    node_tells(stage, &scene.cluster)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
-    stage.page(&scene.cluster.kubectl(&["get", "pods", "-o", "wide"])?);
-    stage.page(&scene.cluster.kubectl(&["describe", "node", NODE])?);
+    node_recovers(stage, &scene.cluster)?;
     plugin_explains(stage, &scene)?;
+    lease_counts(stage, &scene.cluster)?;
     tidy(stage, &scene.cluster)
+}
+
+/// Asserts that the node has the condition and the taint, and prints how kubectl shows them.
+fn node_tells(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    // kubectl takes seconds of CPU time under emulation: the requests after the kill come first.
+    stage.pause(UNDISTURBED);
+    let node = cluster.admin.node()?;
+    let found = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
+    stage.check_equal("the condition and the taint during pressure", &found, &(Some("True"), true));
+    let page = cluster.kubectl(&["describe", "node", NODE])?;
+    let parts = page.lines().skip_while(|line| !line.starts_with("Taints:"));
+    let parts: Vec<&str> = parts.take_while(|line| !line.starts_with("Addresses:")).collect();
+    stage.page(&parts.join("\n"));
+    Ok(())
+}
+
+/// Waits until the node has no pressure, and prints it.
+fn node_recovers(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let recovered = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        cluster.admin.node().is_ok_and(|node| condition(&node, "MonitorMemoryPressure") == Some("False"))
+    });
+    stage.check(recovered, || "the condition was not cleared".to_owned());
+    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
+    Ok(())
+}
+
+/// Asserts that the node's Lease counts one eviction.
+fn lease_counts(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let lease = cluster.admin.get(&lease_path(NODE))?;
+    let evictions = text(&lease["metadata"]["annotations"]["node-pressure-monitor/evictions"]);
+    stage.check_equal("evictions by the annotation of the Lease", &evictions, &"1".to_owned());
+    Ok(())
 }
 
 /// Asks the plugin of kubectl about the eviction. The Lease, which is renewed once a minute, leads to the node.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
+use super::times::tell_times;
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::audit::{self, Client, Request};
@@ -26,10 +27,12 @@ use crate::units::{MIB, milliseconds_between, nanoseconds};
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a status has to last.
 pub const LASTS: Duration = Duration::from_secs(25);
+/// The pause between two looks at the API server, which is slow under emulation.
+pub const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 /// How long the requests after a kill are printed.
 const TOLD_FOR: Duration = Duration::from_secs(15);
 /// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
-const IN_TIME_MS: f64 = 500.0;
+pub const IN_TIME_MS: f64 = 500.0;
 pub const APP: &str = "hog";
 
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
@@ -40,28 +43,32 @@ pub fn long_pressure(text: &str) -> String {
     text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 30m")
 }
 
-/// A Deployment of one pod with these tolerations, as a list of YAML's flow style.
-fn deployment(app: &str, tolerations: &str) -> String {
+/// A pod's specification with further fields, in YAML's flow style.
+pub fn pod_spec(fields: &str) -> String {
+    let main = "{name: main, image: localhost/busybox:1, imagePullPolicy: Never, \
+                command: [sh, -c, 'while :; do sleep 5; done'], volumeMounts: [{name: data, mountPath: /data}]}";
+    let volumes = "[{name: data, emptyDir: {}}]";
+    format!("{{terminationGracePeriodSeconds: 5, containers: [{main}], volumes: {volumes}, {fields}}}")
+}
+
+/// The template of a controller's pods.
+pub fn template(app: &str, fields: &str) -> String {
+    format!("{{metadata: {{labels: {{app: {app}}}}}, spec: {}}}", pod_spec(fields))
+}
+
+/// A Deployment whose pods have these further fields.
+fn deployment(app: &str, replicas: u32, fields: &str) -> String {
     format!(
         "
 apiVersion: apps/v1
 kind: Deployment
 metadata: {{name: {app}, namespace: default}}
 spec:
+  replicas: {replicas}
   selector: {{matchLabels: {{app: {app}}}}}
-  template:
-    metadata: {{labels: {{app: {app}}}}}
-    spec:
-      terminationGracePeriodSeconds: 5
-      tolerations: [{tolerations}]
-      containers:
-        - name: main
-          image: localhost/busybox:1
-          imagePullPolicy: Never
-          command: [sh, -c, \"while :; do sleep 5; done\"]
-          volumeMounts: [{{name: data, mountPath: /data}}]
-      volumes: [{{name: data, emptyDir: {{}}}}]
-"
+  template: {}
+",
+        template(app, fields)
     )
 }
 
@@ -84,18 +91,29 @@ impl Scene {
     /// Deploys this variant of the manifests with a change of its configuration.
     pub fn with(stage: &mut Stage<'_>, variant: &str, change: impl Fn(&str) -> String) -> Result<Self> {
         let cluster = Cluster::of(stage)?;
-        let brief = |text: &str| {
-            let period = "evictionPressureTransitionPeriod:";
-            change(text).replace(&format!("{period} 5m"), &format!("{period} 3s"))
-        };
-        let agent = cluster.deploy(stage, variant, brief)?;
-        stage.note("the agent is ready");
+        let agent = deploy(stage, &cluster, variant, change)?;
         let pod = start(stage, &cluster, APP)?;
         stage.note("the pod is ready");
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
         let story = Story::of(&name)?;
         Ok(Self { cluster, agent, pod, name, uid, story })
     }
+}
+
+/// Deploys this variant of the manifests with a change of its configuration. The agent's conditions do not outlast the scenario.
+pub fn deploy(
+    stage: &mut Stage<'_>,
+    cluster: &Cluster,
+    variant: &str,
+    change: impl Fn(&str) -> String,
+) -> Result<Agent> {
+    let brief = |text: &str| {
+        let period = "evictionPressureTransitionPeriod:";
+        change(text).replace(&format!("{period} 5m"), &format!("{period} 3s"))
+    };
+    let agent = cluster.deploy(stage, variant, brief)?;
+    stage.note("the agent is ready");
+    Ok(agent)
 }
 
 /// Asserts that the agent has evicted the leaking pod, once, and that a replacement runs. Prints the story.
@@ -105,6 +123,7 @@ pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Wo
     let restarts = ends_as_evicted(stage, cluster, name, uid)?;
     is_restarted_only_if_late(stage, agent, worker, name, restarts)?;
     ready_pod(stage, cluster, uid)?;
+    is_evicted_once(stage, cluster, agent)?;
     tell_events(stage, cluster, name)?;
     tell_story(stage, agent, worker, story)
 }
@@ -116,14 +135,47 @@ pub fn start(stage: &mut Stage<'_>, cluster: &Cluster, app: &str) -> Result<Valu
 
 /// Creates a Deployment whose pod has a toleration, and waits for the pod.
 pub fn start_tolerating(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, toleration: &str) -> Result<Value> {
-    cluster.apply(&deployment(app, toleration))?;
+    cluster.apply(&deployment(app, 1, &format!("tolerations: [{toleration}]")))?;
     ready_pod_of(stage, cluster, app, "")
+}
+
+/// Creates a Deployment of several pods, and waits for all of them.
+pub fn start_many(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, replicas: u32) -> Result<Vec<Value>> {
+    cluster.apply(&deployment(app, replicas, ""))?;
+    let mut pods = Vec::new();
+    let came = stage.until(PATIENCE * 3, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
+        pods.iter().filter(|pod| is_ready(pod)).count() == replicas as usize
+    });
+    stage.check(came, || format!("not {replicas} ready pods of {app}: {}", statuses(&pods)));
+    Ok(pods)
+}
+
+/// Asserts that the agent has recorded and counted one eviction, and that one pod is dead.
+fn is_evicted_once(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
+    stage.check_equal("the agent's eviction records", &agent.events("eviction").len(), &1);
+    stage.check_equal("evictions_total{outcome=killed}", &killed_count(agent)?, &1.0);
+    stage.check_equal("pods that are Failed and Evicted", &dead_pods(cluster)?.len(), &1);
+    Ok(())
+}
+
+/// Returns how many evictions the agent has counted.
+pub fn killed_count(agent: &Agent) -> Result<f64> {
+    Ok(agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0))
+}
+
+/// Returns the pods of the namespace `default` that are Failed and Evicted.
+pub fn dead_pods(cluster: &Cluster) -> Result<Vec<Value>> {
+    let list = cluster.admin.get("/api/v1/namespaces/default/pods")?;
+    Ok(list["items"].as_array().into_iter().flatten().filter(|pod| is_evicted(pod)).cloned().collect())
 }
 
 /// Asserts that the agent has killed this worker, and the kernel none.
 pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Result<()> {
     let pid = worker.pid;
     let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(pid).is_some());
+    stage.boot.sampler.stop();
     stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     stage.check_killed(worker);
     stage.check_no_oom_kill()
@@ -133,11 +185,13 @@ pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Resul
 pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, story: &Story) -> Result<()> {
     let killed = killed_at(stage, agent, worker)?;
     stage.timeline(0.0, "kill signal (signal:signal_generate)");
+    tell_times(stage, agent, killed, &story.pod)?;
     tell_since(stage, killed, story)
 }
 
-/// Prints the pod's status, and the requests of the agent and the kubelet, since this time.
+/// Prints the pod's status, and the requests of the agent and the kubelet, since this time, and the pods that there are now.
 pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()> {
+    stage.page(&Cluster::of(stage)?.kubectl(&["get", "pods", "-o", "wide"])?);
     let mut told: Vec<(u64, String)> =
         story.chapters().into_iter().map(|chapter| (chapter.at_ns, chapter.text)).collect();
     let is_near = |at: u64| at >= since && at - since <= nanoseconds(TOLD_FOR);
@@ -207,8 +261,9 @@ fn statuses(pods: &[Value]) -> String {
         .join("; ")
 }
 
-/// Lets memory leak in the pod's container.
+/// Lets memory leak in the pod's container, and samples the available memory until [`is_killed`] returns.
 pub fn leak(stage: &Stage<'_>, pod: &Value) -> Result<Worker> {
+    stage.boot.sampler.start();
     let total = meminfo("MemTotal")? / MIB;
     work(stage, pod, &format!("ramp --name {APP} --rate 60 --to {total} --fast-until 700"))
 }
@@ -242,23 +297,25 @@ fn children_go_to(namespace: &str) -> Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()).with_context(|| format!("setns {namespace}")) }
 }
 
+/// Returns whether this is the pod with this UID, Failed and Evicted, and no container of it runs.
+pub fn has_ended(pod: &Value, uid: &str) -> bool {
+    let containers = pod["status"]["containerStatuses"].as_array();
+    let are_stopped = containers.is_some_and(|all| all.iter().all(|one| !one["state"]["terminated"].is_null()));
+    is_evicted(pod) && are_stopped && pod["metadata"]["uid"] == uid
+}
+
 /// Asserts that the pod is Failed with the reason Evicted, and that this lasts. Returns how often its container was restarted.
 pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<u64> {
     let path = format!("/api/v1/namespaces/default/pods/{name}");
-    let has_ended = |pod: &Value| {
-        let containers = pod["status"]["containerStatuses"].as_array();
-        let are_stopped = containers.is_some_and(|all| all.iter().all(|one| !one["state"]["terminated"].is_null()));
-        is_evicted(pod) && are_stopped && pod["metadata"]["uid"] == uid
-    };
     let mut last = Value::Null;
     let came = stage.until(PATIENCE, |_| {
         last = cluster.admin.find(&path).ok().flatten().unwrap_or_default();
-        has_ended(&last)
+        has_ended(&last, uid)
     });
     stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
     stage.pause(LASTS);
     last = cluster.admin.find(&path)?.unwrap_or_default();
-    stage.check(has_ended(&last), || format!("this did not last: {}", last["status"]));
+    stage.check(has_ended(&last, uid), || format!("this did not last: {}", last["status"]));
     let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
     stage.check_equal("the condition DisruptionTarget", &marked, &Some("True".to_owned()));
     last["status"]["containerStatuses"][0]["restartCount"].as_u64().context("a container without a count of restarts")
@@ -273,9 +330,7 @@ pub fn is_restarted_only_if_late(
     restarts: u64,
 ) -> Result<()> {
     let killed = killed_at(stage, agent, worker)?;
-    let object = format!("pods/status/default/{name}");
-    let is_it = |request: &Request| request.by == Client::Agent && request.object == object && request.code == 200;
-    let first = audit::requests()?.into_iter().find(is_it).context("the agent has not written the pod's status")?;
+    let first = status_written(killed, name)?;
     let (sent, taken) =
         (milliseconds_between(killed, first.arrived_ns), milliseconds_between(killed, first.answered_ns));
     stage.figure("kill_to_status_sent_ms", sent, "");
@@ -291,7 +346,16 @@ pub fn is_restarted_only_if_late(
     Ok(())
 }
 
-fn killed_at(stage: &Stage<'_>, agent: &Agent, worker: &Worker) -> Result<u64> {
+/// Returns the agent's first request since the kill that has set the pod's status.
+pub fn status_written(killed: u64, name: &str) -> Result<Request> {
+    let object = format!("pods/status/default/{name}");
+    let is_it =
+        |request: &Request| request.is_done_by_agent() && request.object == object && request.arrived_ns >= killed;
+    audit::requests()?.into_iter().find(is_it).context("the agent has not written the pod's status")
+}
+
+/// Returns when the agent sent SIGKILL to this worker.
+pub fn killed_at(stage: &Stage<'_>, agent: &Agent, worker: &Worker) -> Result<u64> {
     let (by_agent, _) = stage.signals_of(agent)?;
     let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
     Ok(kill.context("the agent has not killed the leaker")?.at_ns)
@@ -312,7 +376,17 @@ pub fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Resu
 
 /// Returns the events about the object with this name.
 pub fn events_of(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
-    let list = cluster.admin.get("/api/v1/namespaces/default/events")?;
-    let events = list["items"].as_array().cloned().unwrap_or_default().into_iter();
+    let events = all_events(cluster)?.into_iter();
     Ok(events.filter(|event| event["involvedObject"]["name"] == name).collect())
+}
+
+/// Returns the events of the namespace `default`.
+pub fn all_events(cluster: &Cluster) -> Result<Vec<Value>> {
+    let list = cluster.admin.get("/api/v1/namespaces/default/events")?;
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// Returns how many events say that the pod with this name was evicted.
+pub fn evictions_told(cluster: &Cluster, name: &str) -> Result<usize> {
+    Ok(events_of(cluster, name)?.iter().filter(|event| event["reason"] == "Evicted").count())
 }

@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use super::scene::{PATIENCE, Scene, events_of, is_evicted_and_replaced, leak, ready_pod, tell_since, tidy, work};
+use super::scene::{
+    PATIENCE, Scene, dead_pods, events_of, is_evicted_and_replaced, killed_count, leak, ready_pod, tell_since, tidy,
+    work,
+};
 use crate::cluster::is_ready;
 use crate::cluster::programs::{Program, configure_kubelet};
 use crate::evidence::{kubelet_available, meminfo};
@@ -61,6 +64,8 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(by_agent.is_empty(), || format!("the agent sent signals in mode observe: {by_agent:?}"));
     let acted = agent.events("eviction").iter().filter(|record| record.text("action") != "would_kill").count();
     stage.check_equal("evictions by the agent", &acted, &0);
+    stage.check_equal("evictions_total{outcome=killed}", &killed_count(&agent)?, &0.0);
+    stage.check_equal("pods that are Failed and Evicted", &dead_pods(&cluster)?.len(), &1);
     stage.check_no_oom_kill()?;
     let foreseen = agent
         .events("eviction")

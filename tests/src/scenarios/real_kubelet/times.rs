@@ -1,0 +1,76 @@
+//! The times of an eviction from the moment at which available memory crosses the threshold.
+
+use anyhow::Result;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::scene::APP;
+use crate::agent::{Agent, Record};
+use crate::cluster::audit::{self, Request, monotonic_at};
+use crate::cluster::{Cluster, is_ready};
+use crate::control_plane::NODE;
+use crate::sampler::{Sample, crossing_down};
+use crate::scenarios::cluster_eyes::{condition, sets_taint};
+use crate::stage::Stage;
+use crate::units::{mib, milliseconds_between, monotonic_ns};
+
+/// Prints in one line when each step of the eviction of this pod came, as seen by the sampler, the kernel's trace of signals, and the API
+/// server's log. A step that did not come is left out.
+pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) -> Result<()> {
+    let records = agent.events("eviction");
+    let curve = stage.boot.sampler.curve();
+    let crossing =
+        records.first().and_then(|record| Some((crossing(&curve, record)?, record.number("threshold_bytes")?)));
+    let Some((crossed, threshold)) = crossing else {
+        stage.note("the sampler has not seen the crossing");
+        return Ok(());
+    };
+    let (cluster, requests) = (Cluster::of(stage)?, audit::requests()?);
+    let status = format!("pods/status/default/{pod}");
+    let (node, node_status) = (format!("nodes/{NODE}"), format!("nodes/status/{NODE}"));
+    let first = |is_it: &dyn Fn(&Request) -> bool| {
+        let mut done = requests.iter().filter(|request| request.is_done_by_agent() && request.answered_ns >= crossed);
+        done.find(|request| is_it(request)).map(|request| request.answered_ns)
+    };
+    let is_condition =
+        |one: &Request| one.object == node_status && condition(&one.body, "MonitorMemoryPressure") == Some("True");
+    let steps = [
+        ("kill", Some(killed)),
+        ("condition True", first(&is_condition)),
+        ("taint", first(&|one| one.object == node && sets_taint(&one.body))),
+        ("status Failed and Evicted", first(&|one| one.object == status)),
+        ("event Evicted", first(&|one| one.verb == "create" && one.body["reason"] == "Evicted")),
+        ("replacement ready (whole seconds)", replacement_ready(&cluster, pod)?),
+    ];
+    let steps = steps
+        .into_iter()
+        .filter_map(|(step, at)| Some(format!("{step} after {:.2} s", milliseconds_between(crossed, at?) / 1000.0)));
+    let steps: Vec<String> = steps.collect();
+    stage.note(format!("memory.available fell below {:.0} MiB; {}", mib(threshold), steps.join(", ")));
+    stage.figure("crossing_to_kill_ms", milliseconds_between(crossed, killed), "ms");
+    Ok(())
+}
+
+/// Returns when the agent's figure fell below the threshold. The agent's figure is `MemAvailable` without a correction, which is the
+/// difference at the agent's own measurement.
+fn crossing(curve: &[Sample], record: &Record) -> Option<u64> {
+    let [sampled, available, threshold] =
+        ["sampled_mono_ns", "available_bytes", "threshold_bytes"].map(|field| record.number(field));
+    let sampled = sampled?;
+    let beside = curve.iter().rfind(|sample| sample.at_ns <= sampled)?.available;
+    crossing_down(curve, threshold? + beside.saturating_sub(available?), 0)
+}
+
+/// Returns when another pod of the Deployment became ready.
+fn replacement_ready(cluster: &Cluster, pod: &str) -> Result<Option<u64>> {
+    let pods = cluster.pods_of("default", &format!("app={APP}"))?;
+    Ok(pods.iter().filter(|other| other["metadata"]["name"] != pod).filter_map(ready_since).min())
+}
+
+/// Returns since when a pod is ready, to the second.
+pub fn ready_since(pod: &Value) -> Option<u64> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").filter(|_| is_ready(pod))?;
+    let at: Timestamp = ready["lastTransitionTime"].as_str()?.parse().ok()?;
+    Some(monotonic_at(at, (Timestamp::now(), monotonic_ns())))
+}
