@@ -1,0 +1,213 @@
+//! What becomes of an evicted pod, by its owner and its restartPolicy.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::scene::{
+    BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, deploy, evictions_told, has_ended, is_killed, killed_at,
+    killed_count, leak, pod_spec, ready_pod_of, status_written, template, text, tidy,
+};
+use super::times::ready_since;
+use crate::agent::Agent;
+use crate::cluster::story::{Chapter, Story};
+use crate::cluster::{Cluster, is_ready};
+use crate::scenarios::cluster_eyes::condition;
+use crate::stage::Stage;
+use crate::units::milliseconds_between;
+
+/// The mark of a pod that is evicted, in a chapter of its story.
+const MARK: &str = "DisruptionTarget=";
+const JOB: &str = "job";
+
+/// A pod of one kind, which leaks.
+struct Case {
+    app: &'static str,
+    manifest: String,
+    then: Then,
+}
+
+/// What is left of an evicted pod of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// The failed pod stays, and there is no other.
+    Stays,
+    /// The failed pod stays, and its controller creates another.
+    StaysAndReplaced,
+    /// The controller deletes the failed pod, and creates another.
+    Replaced,
+}
+
+/// One eviction, from the kill on.
+struct Eviction {
+    app: &'static str,
+    then: Then,
+    name: String,
+    uid: String,
+    killed: u64,
+    /// When the API server had taken the agent's status, in milliseconds since the kill.
+    taken: f64,
+}
+
+pub fn owners(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = deploy(stage, &cluster, ENFORCING, str::to_owned)?;
+    let mut evictions = Vec::new();
+    for case in cases() {
+        evictions.push(evict(stage, &cluster, &agent, case)?);
+    }
+    stage.pause(LASTS);
+    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    for eviction in &evictions {
+        lasts(stage, &cluster, eviction)?;
+    }
+    stage.check_equal("the agent's eviction records", &agent.events("eviction").len(), &evictions.len());
+    let counted = u32::try_from(evictions.len()).context("evictions")?;
+    stage.check_equal("evictions_total{outcome=killed}", &killed_count(&agent)?, &f64::from(counted));
+    tidy(stage, &cluster)
+}
+
+fn cases() -> Vec<Case> {
+    let bare = |app, policy| Case { app, manifest: bare(app, policy), then: Then::Stays };
+    let policy = "{rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: 'True'}]}]}";
+    let job =
+        format!("backoffLimit: 0, podFailurePolicy: {policy}, template: {}", template(JOB, "restartPolicy: Never"));
+    let set = |app: &str, fields: &str| {
+        format!("{fields}selector: {{matchLabels: {{app: {app}}}}}, template: {}", template(app, ""))
+    };
+    vec![
+        bare("always", "Always"),
+        bare("on-failure", "OnFailure"),
+        bare("never", "Never"),
+        Case { app: JOB, manifest: object("batch/v1", "Job", JOB, &job), then: Then::StaysAndReplaced },
+        Case {
+            app: "stateful",
+            manifest: object("apps/v1", "StatefulSet", "stateful", &set("stateful", "serviceName: stateful, ")),
+            then: Then::Replaced,
+        },
+        Case {
+            app: "daemon",
+            manifest: object("apps/v1", "DaemonSet", "daemon", &set("daemon", "")),
+            then: Then::Replaced,
+        },
+    ]
+}
+
+/// A pod without a controller.
+fn bare(app: &str, policy: &str) -> String {
+    let spec = pod_spec(&format!("restartPolicy: {policy}"));
+    format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {app}, namespace: default, labels: {{app: {app}}}}}
+spec: {spec}
+"
+    )
+}
+
+fn object(version: &str, kind: &str, name: &str, spec: &str) -> String {
+    format!(
+        "
+apiVersion: {version}
+kind: {kind}
+metadata: {{name: {name}, namespace: default}}
+spec: {{{spec}}}
+"
+    )
+}
+
+/// Lets one pod leak until the agent has evicted it, and judges what became of it.
+fn evict(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent, case: Case) -> Result<Eviction> {
+    let Case { app, manifest, then } = case;
+    cluster.apply(&manifest)?;
+    let pod = ready_pod_of(stage, cluster, app, "")?;
+    stage.note(format!("{app}: the pod is ready"));
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let story = Story::of(&name)?;
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, agent, &worker)?;
+    let killed = killed_at(stage, agent, &worker)?;
+    let replacement = settles(stage, cluster, (app, then), &uid)?;
+    let taken = milliseconds_between(killed, status_written(killed, &name)?.answered_ns);
+    let eviction = Eviction { app, then, name, uid, killed, taken };
+    let chapters = story.chapters();
+    tell(stage, &eviction, &chapters, replacement.as_ref());
+    judge(stage, cluster, &eviction, &chapters)?;
+    Ok(eviction)
+}
+
+/// Waits until what is left of the evicted pod is as it should be. Returns the other pod.
+fn settles(stage: &mut Stage<'_>, cluster: &Cluster, (app, then): (&str, Then), uid: &str) -> Result<Option<Value>> {
+    let mut pods = Vec::new();
+    let is_old = |pod: &Value| pod["metadata"]["uid"] == uid;
+    let came = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
+        let (ended, gone) = (pods.iter().any(|pod| has_ended(pod, uid)), !pods.iter().any(is_old));
+        let replaced = pods.iter().any(|pod| !is_old(pod) && is_ready(pod));
+        match then {
+            Then::Stays => ended,
+            Then::StaysAndReplaced => ended && replaced,
+            Then::Replaced => gone && replaced,
+        }
+    });
+    stage.check(came, || format!("{app}: not {then:?} after {PATIENCE:?}: {}", Value::from(pods.clone())));
+    Ok(pods.into_iter().find(|pod| !is_old(pod) && is_ready(pod)))
+}
+
+/// Prints in one line what became of the pod since the kill.
+fn tell(stage: &mut Stage<'_>, eviction: &Eviction, chapters: &[Chapter], replacement: Option<&Value>) {
+    let Eviction { app, uid, killed, taken, .. } = eviction;
+    let seconds = |at: u64| milliseconds_between(*killed, at) / 1000.0;
+    let mut steps = vec![format!("status taken {:.2} s after the kill", taken / 1000.0)];
+    let later = chapters.iter().filter(|chapter| chapter.at_ns >= *killed);
+    steps.extend(
+        later
+            .filter(|one| one.uid == *uid || one.uid.is_empty())
+            .map(|one| format!("{:.1} s {}", seconds(one.at_ns), one.text)),
+    );
+    if let Some(at) = replacement.and_then(ready_since) {
+        steps.push(format!("replacement ready after {:.0} s", seconds(at)));
+    }
+    stage.note(format!("{app}: {}", steps.join("; ")));
+}
+
+fn judge(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction, chapters: &[Chapter]) -> Result<()> {
+    let Eviction { app, name, uid, taken, .. } = eviction;
+    let own = || chapters.iter().filter(|chapter| chapter.uid == *uid);
+    let is_in_time = *taken <= IN_TIME_MS;
+    let restarts = own().map(|chapter| chapter.restarts).max().unwrap_or(0);
+    let most = u64::from(!is_in_time);
+    stage.check(restarts <= most, || format!("{app}: the container was restarted {restarts} times"));
+    let marked = own().any(|chapter| chapter.text.contains(MARK));
+    stage.check(marked, || format!("{app}: no condition DisruptionTarget"));
+    stage.check_equal(&format!("{app}: events Evicted"), &evictions_told(cluster, name)?, &1);
+    if *app == JOB {
+        goes_on(stage, cluster, is_in_time)?;
+    }
+    Ok(())
+}
+
+/// Asserts that the Job has not failed. Its controller may have seen the kubelet's status before the agent's, if that came late.
+fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, is_in_time: bool) -> Result<()> {
+    let job = cluster.admin.get(&format!("/apis/batch/v1/namespaces/default/jobs/{JOB}"))?;
+    stage.note(format!("{JOB}: its status is {}", job["status"]));
+    let failed = condition(&job, "Failed") == Some("True") || condition(&job, "FailureTarget") == Some("True");
+    stage.check(!failed, || format!("the Job has failed, the status in time: {is_in_time}"));
+    Ok(())
+}
+
+/// Asserts that a failed pod which nothing deletes is still Failed and Evicted, with its mark.
+fn lasts(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction) -> Result<()> {
+    let Eviction { app, then, name, uid, .. } = eviction;
+    if *then == Then::Replaced {
+        return Ok(());
+    }
+    let pod = cluster.admin.find(&format!("/api/v1/namespaces/default/pods/{name}"))?.unwrap_or_default();
+    stage.check(has_ended(&pod, uid), || format!("{app}: Failed and Evicted did not last: {}", pod["status"]));
+    let marked = condition(&pod, "DisruptionTarget").map(str::to_owned);
+    stage.check_equal(&format!("{app}: the condition DisruptionTarget"), &marked, &Some("True".to_owned()));
+    let others = cluster.pods_of("default", &format!("app={app}"))?.len() - 1;
+    stage.check_equal(&format!("{app}: other pods"), &others, &usize::from(*then == Then::StaysAndReplaced));
+    Ok(())
+}
