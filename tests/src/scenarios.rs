@@ -140,6 +140,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-install" => real_kubelet::install,
         "cluster-ramp" => real_kubelet::ramp,
         "cluster-owners" => real_kubelet::owners,
+        "cluster-swarm" => real_kubelet::swarm,
         "cluster-outage" => real_kubelet::outage,
         "cluster-killed" => real_kubelet::agent_killed,
         "cluster-kubelet" => real_kubelet::kubelet_restarted,

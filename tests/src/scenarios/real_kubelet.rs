@@ -10,6 +10,7 @@ mod removal;
 mod scene;
 mod set_ups;
 mod soft;
+mod swarm;
 mod times;
 
 pub use disk::disk;
@@ -21,3 +22,4 @@ pub use owners::owners;
 pub use removal::removal;
 pub use set_ups::{instead, watch};
 pub use soft::{budget, drain};
+pub use swarm::swarm;

@@ -1,0 +1,132 @@
+//! Several pods of a Deployment leak at once.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::scene::{
+    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, all_events, dead_pods, deploy, end, evictions_told, has_ended,
+    killed_count, start_many, text, tidy, work,
+};
+use crate::agent::Agent;
+use crate::cluster::Cluster;
+use crate::evidence::meminfo;
+use crate::stage::{Stage, Worker};
+use crate::units::MIB;
+
+const SWARM: &str = "swarm";
+const PODS: u32 = 8;
+/// So many pods have to go: all pods but these have room above the threshold, with half a pod to spare.
+const NEEDED: usize = 2;
+/// The agent's threshold in the variant that enforces, in MiB.
+const THRESHOLD: u64 = 200;
+/// MiB a second of one pod.
+const RATE: u64 = 4;
+
+/// A pod that leaks, and the process in it.
+struct Leaker {
+    name: String,
+    uid: String,
+    worker: Worker,
+}
+
+pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = deploy(stage, &cluster, ENFORCING, str::to_owned)?;
+    let pods = start_many(stage, &cluster, SWARM, PODS)?;
+    let room = meminfo("MemAvailable")? / MIB - THRESHOLD;
+    let each = room * 2 / 13;
+    stage.note(format!("{PODS} pods leak up to {each} MiB each, and {room} MiB are available above the threshold"));
+    let leakers = pods.iter().map(|pod| leaker(stage, pod, each)).collect::<Result<Vec<_>>>()?;
+    let evicted = evictions_end(stage, &agent, &leakers)?;
+    let dead = are_dead(stage, &cluster, &agent, &evicted)?;
+    stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    is_no_more_than_needed(stage, evicted.len());
+    each_is_told_once(stage, &cluster, &dead)?;
+    stage.check_equal(
+        "evictions_total{outcome=killed}",
+        &killed_count(&agent)?,
+        &f64::from(u32::try_from(evicted.len())?),
+    );
+    let is_by_kubelet = |event: &&Value| event["reason"] == "Evicted" && event["source"]["component"] == "kubelet";
+    let by_kubelet = all_events(&cluster)?.iter().filter(is_by_kubelet).count();
+    stage.check_equal("evictions by the kubelet", &by_kubelet, &0);
+    stage.check_no_oom_kill()?;
+    for leaker in &leakers {
+        if !evicted.iter().any(|other| other.uid == leaker.uid) {
+            stage.check_alive(&[&leaker.worker]);
+        }
+        end(stage, &leaker.worker);
+    }
+    tidy(stage, &cluster)
+}
+
+fn leaker(stage: &Stage<'_>, pod: &Value, mib: u64) -> Result<Leaker> {
+    let worker = work(stage, pod, &format!("ramp --name {SWARM} --rate {RATE} --to {mib} --fast-until 700"))?;
+    Ok(Leaker { name: text(&pod["metadata"]["name"]), uid: text(&pod["metadata"]["uid"]), worker })
+}
+
+/// Waits for the first eviction and until no other has come for a while. Returns the pods that the agent's records name.
+fn evictions_end<'l>(stage: &mut Stage<'_>, agent: &Agent, leakers: &'l [Leaker]) -> Result<Vec<&'l Leaker>> {
+    let begun = stage.until(PATIENCE * 2, |_| !agent.events("eviction").is_empty());
+    stage.check(begun, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    loop {
+        let before = agent.events("eviction").len();
+        stage.pause(LASTS);
+        if agent.events("eviction").len() == before {
+            break;
+        }
+    }
+    let mut evicted = Vec::new();
+    for record in agent.events("eviction") {
+        let workload = record.text("workload").to_owned();
+        let leaker = leakers.iter().find(|leaker| workload.contains(&leaker.uid.replace('-', "_")));
+        let leaker = leaker.with_context(|| format!("the agent has evicted {workload}"))?;
+        stage.note(format!("evicted: {}", leaker.name));
+        evicted.push(leaker);
+    }
+    Ok(evicted)
+}
+
+/// Asserts that each evicted pod is Failed and Evicted, and that this lasts. Returns these pods. On a busy machine the agent's request may come
+/// more than three seconds after the kill: the agent leaves a pod alone that the kubelet has restarted by then, and says so.
+fn are_dead<'l>(
+    stage: &mut Stage<'_>,
+    cluster: &Cluster,
+    agent: &Agent,
+    evicted: &[&'l Leaker],
+) -> Result<Vec<&'l Leaker>> {
+    let is_dead = |leaker: &&Leaker| found(cluster, leaker).is_some_and(|pod| has_ended(&pod, &leaker.uid));
+    let is_left =
+        |leaker: &&Leaker| agent.events("eviction_restarted").iter().any(|record| record.text("pod_uid") == leaker.uid);
+    let ended = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        evicted.iter().all(|leaker| is_dead(leaker) || is_left(leaker))
+    });
+    stage.check(ended, || format!("not all evicted pods are Failed and Evicted: {}", agent.tail(20).join(" / ")));
+    stage.pause(LASTS);
+    let (left, dead): (Vec<&Leaker>, Vec<&Leaker>) = evicted.iter().copied().partition(is_left);
+    for leaker in left {
+        stage.note(format!("{} had been restarted by the kubelet, and the agent left it alone", leaker.name));
+    }
+    stage.check(dead.iter().all(is_dead), || "Failed and Evicted did not last".to_owned());
+    stage.check_equal("dead pods, by the agent's records", &dead_pods(cluster)?.len(), &dead.len());
+    Ok(dead)
+}
+
+fn found(cluster: &Cluster, leaker: &Leaker) -> Option<Value> {
+    cluster.admin.find(&format!("/api/v1/namespaces/default/pods/{}", leaker.name)).ok().flatten()
+}
+
+fn is_no_more_than_needed(stage: &mut Stage<'_>, evicted: usize) {
+    stage.check((1..=NEEDED).contains(&evicted), || format!("{evicted} pods were evicted, and {NEEDED} had to go"));
+}
+
+fn each_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster, evicted: &[&Leaker]) -> Result<()> {
+    for leaker in evicted {
+        let what = format!("events Evicted of {}", leaker.name);
+        stage.check_equal(&what, &evictions_told(cluster, &leaker.name)?, &1);
+        let records = evicted.iter().filter(|other| other.uid == leaker.uid).count();
+        stage.check_equal(&format!("eviction records of {}", leaker.name), &records, &1);
+    }
+    Ok(())
+}
