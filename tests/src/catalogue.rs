@@ -247,7 +247,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_cluster("cluster-ramp", 900, "beside a real kubelet a pod of a Deployment leaks: it ends as Failed and Evicted, a replacement runs, the node tells"),
     with_cluster("cluster-owners", 1200, "bare pods of each restartPolicy, a StatefulSet, a Job and a DaemonSet leak one after the other: what becomes of each"),
     with_cluster("cluster-swarm", 900, "eight pods of a Deployment leak at once: no more are evicted than the shortage needs, each told once"),
-    with_cluster("cluster-outage", 900, "the API server is away when a pod is killed: what the kubelet has restarted is left alone"),
+    with_cluster("cluster-outage", 900, "the API server goes away in mid-eviction, right after the kill: what the kubelet has restarted is left alone"),
     with_cluster("cluster-killed", 900, "the agent dies right after a kill: the next one finishes the eviction, or leaves alone what was restarted"),
     with_cluster("cluster-kubelet", 900, "the kubelet is away when a pod is killed: it finds the pod failed, and restarts nothing"),
     with_cluster("cluster-instead", 900, "the kubelet's eviction is off, and the agent evicts: one pod for one shortage"),

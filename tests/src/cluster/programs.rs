@@ -1,6 +1,7 @@
 //! The programs of the cluster, each a transient unit of systemd.
 
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -114,6 +115,17 @@ impl Program {
 
     pub fn stop(self) -> Result<()> {
         systemctl(&["stop", &self.unit()])
+    }
+
+    /// Returns the id of the program's process.
+    pub fn pid(self) -> Result<i32> {
+        let mut show = Command::new("systemctl");
+        let output = show.args(["show", "--property=MainPID", "--value", &self.unit()]).output();
+        let output = output.context("start systemctl")?;
+        String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse()
+            .with_context(|| format!("the process of {}", self.name()))
     }
 
     /// Returns the last lines of the program's log.

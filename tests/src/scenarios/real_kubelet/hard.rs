@@ -13,12 +13,13 @@ use super::scene::{
     BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak,
     ready_pod, tell_story, text, tidy,
 };
-use crate::agent;
+use crate::agent::{self, Agent};
 use crate::cgroups::container_of;
 use crate::cluster::programs::{self, Program};
 use crate::cluster::{Cluster, container_id};
 use crate::containers::runtime::Runtime;
 use crate::control_plane::NODE;
+use crate::incidents;
 use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
@@ -124,16 +125,22 @@ fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()>
     Ok(())
 }
 
-/// The API server is away when the pod is killed, so the kubelet restarts it. What runs again is left alone.
+/// The API server goes away right after the pod is killed, and the request for its status is lost, so the kubelet restarts the pod. What runs
+/// again is left alone.
 pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
-    Program::ApiServer.stop()?;
+    let server = Program::ApiServer.pid()?;
     let worker = leak(stage, &pod)?;
+    let is_begun = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
+    processes::signal(server, libc::SIGKILL);
+    Program::ApiServer.stop()?;
+    stage.check(is_begun, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     is_killed(stage, &agent, &worker)?;
     stage.pause(AWAY);
     Program::ApiServer.start()?;
     let noted = stage.until(PATIENCE, |_| !agent.events("eviction_restarted").is_empty());
     stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
+    incident_says_restarted(stage, &agent)?;
     stage.pause(LASTS);
     let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
     let container = &after["status"]["containerStatuses"][0];
@@ -144,6 +151,23 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(is_left, || format!("the pod was not left alone: {after}"));
     tell_story(stage, &agent, &worker, &story)?;
     tidy(stage, &cluster)
+}
+
+/// Asserts that the incident of the eviction says that the pod runs again, and stays.
+fn incident_says_restarted(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
+    let records = agent.events("eviction");
+    let id = records.first().context("no eviction")?.text("incident").to_owned();
+    let mut after = String::new();
+    let says = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        after = incidents::served(agent.address, &id)
+            .map(|one| one.text("/eviction/afterwards").to_owned())
+            .unwrap_or_default();
+        after.contains("it had restarted the pod")
+    });
+    stage.check(says, || format!("incident {id} says: {after:?}"));
+    stage.note(format!("incident {id}: {after}"));
+    Ok(())
 }
 
 /// The agent dies right after the kill. The next one finishes the eviction, or leaves alone what the kubelet has restarted meanwhile.
