@@ -107,7 +107,7 @@ fn the_runtime_stops_a_pod_and_frees_its_disk() {
     stage.kill_by_the_runtime();
     stop.answer.give(Ok(()));
     let remove = stage.order();
-    assert_eq!(remove.what, OrderKind::Remove);
+    assert_eq!(remove.what, OrderKind::Remove { by: TearDown::Runtime });
     assert!(!stage.may_start(FULL, true), "the disk space is not free yet");
     assert!(stage.may_start(Signal::PidAvailable, true));
     remove.answer.give(Ok(()));
@@ -145,7 +145,7 @@ fn when_the_runtime_is_down_the_agent_keeps_the_grace_period() {
     let ended = {
         // The real runtime removes the pod after it is back. The test answers at once.
         let order = stage.order();
-        assert_eq!(order.what, OrderKind::Remove);
+        assert_eq!(order.what, OrderKind::Remove { by: TearDown::Runtime });
         order.answer.give(Ok(()));
         stage.ended()
     };
@@ -172,7 +172,7 @@ fn when_the_runtime_is_late_the_cgroup_is_killed() {
     // The test takes the order and never answers it.
     let stop = stage.order();
     let remove = stage.order();
-    assert_eq!(remove.what, OrderKind::Remove);
+    assert_eq!(remove.what, OrderKind::Remove { by: TearDown::Runtime });
     drop(stop);
     remove.answer.give(Ok(()));
     let ended = stage.ended();
@@ -208,24 +208,24 @@ fn a_pod_that_the_runtime_calls_static_is_not_touched() {
 }
 
 #[test]
-fn a_sandbox_is_left_to_a_kubelet_that_knows_of_the_eviction() {
+fn a_kubelet_that_knows_of_the_eviction_tears_the_pod_down() {
     let Some(mut cgroups) = Cgroups::make("kubelet") else { return };
     let pod = cgroups.workload("kubepods-pod00002222.slice", 2);
     let (target, queue) = (cgroups.target(&pod), OrderQueue::default());
     let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
     let stopped = StoppedPod { uid: PodUid("00002222".to_owned()), by: TearDown::Kubelet, urgent: true };
-    evictor.stop_pod(target, stopped, FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
-    let mut next = || {
+    let signalled = evictor.stop_pod(target, stopped, FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
+    assert_eq!(signalled, 2);
+    wait_until("its end", || cgroups.ended() == 2);
+    let mut orders = Vec::new();
+    wait_until("an order", || {
         assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
-        let order = queue.take().pop().unwrap();
-        assert_eq!(order.by, TearDown::Kubelet);
-        order.answer.give(Ok(()));
-        order.what
-    };
-    // The processes stand for the sandbox, which is there until the kubelet or the runtime has removed it.
-    assert_eq!([next(), next()], [OrderKind::Stop { grace: Duration::from_secs(60) }, OrderKind::Remove]);
+        orders.extend(queue.take());
+        !orders.is_empty()
+    });
+    assert_eq!(orders[0].what, OrderKind::Remove { by: TearDown::Kubelet });
+    orders.pop().unwrap().answer.give(Ok(()));
     assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now())[0].outcome, Outcome::Gone);
-    assert_eq!(cgroups.ended(), 0, "no process is signalled");
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Actions {
         Ok(self.evictor.ask(target, pod, (asked, intent.is_certain), choice.cause, choice.grace, now))
     }
 
-    /// Ends the processes: through the runtime if the eviction is for a disk, else by signals.
+    /// Ends the processes, and for a disk removes what they leave.
     fn end_processes(
         &mut self,
         target: Target,

@@ -121,8 +121,9 @@ impl Evictor {
         self.signal(target, cause.into(), grace, None, None, now)
     }
 
-    /// Starts to evict a pod for a disk: the runtime kills it after its grace period, and it is removed. Falls back to
-    /// [`Self::start`] if the runtime cannot be asked. Returns the number of its processes.
+    /// Starts to evict a pod for a disk: the runtime kills it after its grace period and removes it. Falls back to [`Self::start`] if the
+    /// runtime cannot be asked. A pod that the kubelet tears down is signalled: without the pause process the kubelet has to make a new
+    /// sandbox before it can start a container again, and learns of the eviction first. Returns the number of its processes.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -136,7 +137,10 @@ impl Evictor {
     ) -> Result<usize, ActionError> {
         let cause = cause.into();
         let Some(stopper) = &self.stopper else { return self.signal(target, cause, grace, None, None, now) };
-        let asked = stopper.stop(&pod.uid, grace, pod.by);
+        if pod.by == TearDown::Kubelet {
+            return self.signal(target, cause, grace, Some(pod), None, now);
+        }
+        let asked = stopper.stop(&pod.uid, grace);
         let pod = Some(pod);
         match asked {
             Ok(asked) => {

@@ -7,7 +7,7 @@ use crate::eviction::collection::CollectionEnd;
 use crate::eviction::{Armed, Observation};
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::Statfs;
-use crate::runtime::{CollectEnd, CollectOrder, Event, StopError, StopOrder, Stopped};
+use crate::runtime::{CollectEnd, CollectOrder, Event, StopError, StopOrder, Stopped, TearDown};
 use crate::sensors::Sensors;
 use crate::sensors::filesystem_signals::values;
 use crate::units::Signal;
@@ -19,10 +19,10 @@ use super::stop::{NotDone, Order, OrderKind};
 
 impl Actions {
     pub fn hand_orders(&mut self) {
-        for Order { pod, by, what, answer } in self.orders.queue.take() {
-            let (grace, remove) = match what {
-                OrderKind::Stop { grace } => (grace, false),
-                OrderKind::Remove => (Duration::ZERO, true),
+        for Order { pod, what, answer } in self.orders.queue.take() {
+            let (grace, by, remove) = match what {
+                OrderKind::Stop { grace } => (grace, TearDown::Runtime, false),
+                OrderKind::Remove { by } => (Duration::ZERO, by, true),
             };
             match self.runtime.stop_pod(StopOrder { uid: pod.clone(), by, grace, remove }) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),

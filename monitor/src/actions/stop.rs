@@ -12,12 +12,11 @@ use crate::workloads::PodUid;
 
 /// The container runtime as evictions use it. Each request returns at once; the answer arrives later.
 pub trait PodStopper: fmt::Debug + Send {
-    /// Requests to stop all containers of a pod: SIGTERM, the grace period, SIGKILL. Its sandbox is stopped too, unless the kubelet does
-    /// that.
+    /// Requests to stop all containers of a pod and its sandbox: SIGTERM, the grace period, SIGKILL.
     ///
     /// # Errors
     /// The reason why the request is impossible now.
-    fn stop(&self, pod: &PodUid, grace: Duration, by: TearDown) -> Result<Asked, String>;
+    fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String>;
 
     /// Requests to remove an ended pod, which frees its disk usage. A kubelet that tears it down is waited for.
     ///
@@ -73,7 +72,6 @@ impl Asked {
 #[derive(Debug)]
 pub struct Order {
     pub pod: PodUid,
-    pub by: TearDown,
     pub what: OrderKind,
     /// Receives the outcome.
     pub answer: Answer,
@@ -85,7 +83,9 @@ pub enum OrderKind {
         /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    Remove,
+    Remove {
+        by: TearDown,
+    },
 }
 
 /// Queue of orders; decouples `runtime` from evictions.
@@ -98,21 +98,21 @@ impl OrderQueue {
         std::mem::take(&mut *lock(&self.0))
     }
 
-    fn put(&self, pod: &PodUid, by: TearDown, what: OrderKind) -> Asked {
+    fn put(&self, pod: &PodUid, what: OrderKind) -> Asked {
         let (answer, asked) = question();
-        let order = Order { pod: pod.clone(), by, what, answer };
+        let order = Order { pod: pod.clone(), what, answer };
         lock(&self.0).push(order);
         asked
     }
 }
 
 impl PodStopper for OrderQueue {
-    fn stop(&self, pod: &PodUid, grace: Duration, by: TearDown) -> Result<Asked, String> {
-        Ok(self.put(pod, by, OrderKind::Stop { grace }))
+    fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String> {
+        Ok(self.put(pod, OrderKind::Stop { grace }))
     }
 
     fn remove(&self, pod: &PodUid, by: TearDown) -> Result<Asked, String> {
-        Ok(self.put(pod, by, OrderKind::Remove))
+        Ok(self.put(pod, OrderKind::Remove { by }))
     }
 }
 
@@ -143,11 +143,10 @@ mod tests {
         let queue = OrderQueue::default();
         let pod = PodUid("u".to_owned());
         let grace = Duration::from_secs(1);
-        let asked =
-            [queue.stop(&pod, grace, TearDown::Runtime).unwrap(), queue.remove(&pod, TearDown::Kubelet).unwrap()];
+        let asked = [queue.stop(&pod, grace).unwrap(), queue.remove(&pod, TearDown::Kubelet).unwrap()];
         let orders = queue.clone().take();
-        let what: Vec<_> = orders.iter().map(|order| (order.what, order.by)).collect();
-        assert_eq!(what, [(OrderKind::Stop { grace }, TearDown::Runtime), (OrderKind::Remove, TearDown::Kubelet)]);
+        let what: Vec<OrderKind> = orders.iter().map(|order| order.what).collect();
+        assert_eq!(what, [OrderKind::Stop { grace }, OrderKind::Remove { by: TearDown::Kubelet }]);
         assert!(queue.take().is_empty());
         orders.into_iter().for_each(|order| order.answer.give(Ok(())));
         assert_eq!(asked.map(|asked| asked.answer()), [Some(Ok(())), Some(Ok(()))]);

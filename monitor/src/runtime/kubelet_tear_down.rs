@@ -37,22 +37,22 @@ pub(super) async fn wait(client: &Client, uid: &PodUid) {
     }
 }
 
-/// Takes sandboxes in which a container runs again out of `sandboxes`: the kubelet did not know of the eviction in time. Only the exited
-/// containers in them are removed.
-pub(super) async fn spare_restarted(
+/// Takes sandboxes out of `sandboxes` that run and in which not all containers have exited: the kubelet, which did not know of the eviction
+/// in time, has started the pod again. Only the exited containers in them are removed.
+pub(super) async fn spare_running(
     client: &Client,
     sandboxes: &mut Vec<Sandbox>,
     log_root: &Root,
 ) -> Result<(), StopError> {
     let containers = containers_in(client, sandboxes).await?;
     let is_over = |container: &&cri::Container| container.state == cri::CONTAINER_EXITED;
-    let restarted: Vec<Sandbox> = sandboxes
-        .extract_if(.., |sandbox| {
-            let mut of_it = containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id);
-            sandbox.is_ready && !of_it.all(|container| is_over(&container))
-        })
-        .collect();
-    for container in containers_in(client, &restarted).await?.iter().filter(is_over) {
+    let is_spared = |sandbox: &mut Sandbox| {
+        let mut of_it = containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id).peekable();
+        // A new sandbox has no container yet.
+        sandbox.is_ready && (of_it.peek().is_none() || !of_it.all(|container| is_over(&container)))
+    };
+    let spared: Vec<Sandbox> = sandboxes.extract_if(.., is_spared).collect();
+    for container in containers_in(client, &spared).await?.iter().filter(is_over) {
         remove(client, &container.id, log_root).await?;
     }
     Ok(())

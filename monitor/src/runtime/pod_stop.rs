@@ -1,6 +1,7 @@
 //! Stops a pod: all containers at once with their grace period, then the sandboxes. Removes the objects if the order asks for it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -38,19 +39,19 @@ async fn try_stop(
     touched: &mut Vec<String>,
 ) -> Result<usize, StopError> {
     let client = &found.client;
-    let leaves_sandbox = order.by == TearDown::Kubelet;
-    if order.remove && leaves_sandbox {
+    if order.remove && order.by == TearDown::Kubelet {
         kubelet_tear_down::wait(client, &order.uid).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
-    if order.remove {
-        sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
-        if leaves_sandbox {
-            kubelet_tear_down::spare_restarted(client, &mut sandboxes, logs).await?;
+    match order.by {
+        TearDown::Kubelet if order.remove => kubelet_tear_down::spare_running(client, &mut sandboxes, logs).await?,
+        TearDown::Runtime if order.remove => {
+            sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
         }
+        TearDown::Kubelet | TearDown::Runtime => {}
     }
     touched.extend(sandboxes.iter().map(|sandbox| sandbox.id.clone()));
-    let stopped = match stop_all(client, &sandboxes, order).await {
+    let stopped = match stop_all(client, &sandboxes, order.grace).await {
         // The runtime cannot stop a container that was killed meanwhile (`ttrpc: closed`), but removes it with its sandbox.
         Err(StopError::Failed(error)) if order.remove && error.is_refusal() => 0,
         stopped => stopped?,
@@ -81,8 +82,7 @@ pub(super) async fn containers_in(client: &Client, sandboxes: &[Sandbox]) -> Res
     Ok(containers)
 }
 
-async fn stop_all(client: &Client, sandboxes: &[Sandbox], order: &StopOrder) -> Result<usize, StopError> {
-    let grace = order.grace;
+async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Result<usize, StopError> {
     let mut stopping = JoinSet::new();
     for container in containers_in(client, sandboxes).await? {
         if container.state == cri::CONTAINER_RUNNING {
@@ -104,9 +104,7 @@ async fn stop_all(client: &Client, sandboxes: &[Sandbox], order: &StopOrder) -> 
     if let Some(error) = failed {
         return Err(error.into());
     }
-    // The kubelet stops the sandbox itself, and fails on one that it finds stopped.
-    let is_kubelets = order.by == TearDown::Kubelet && !order.remove;
-    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready && !is_kubelets) {
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready) {
         ignore_missing(client.stop_sandbox(&sandbox.id).await)?;
     }
     Ok(stopped)

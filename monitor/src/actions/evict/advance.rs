@@ -70,10 +70,6 @@ impl Evictor {
                     running.note = Some(not_by_the_runtime(&reason));
                     self.terminate_instead(running, until, now)
                 }
-                // What is left is the sandbox, which the kubelet stops.
-                Some(Ok(())) if running.pod.as_ref().is_some_and(|pod| pod.by == TearDown::Kubelet) => {
-                    self.remove_rest(running, now)
-                }
                 // Stopped processes take a moment to exit. Processes that start meanwhile are killed.
                 Some(Ok(())) => {
                     running.stage = Stage::Terminating { until: now.after(LATE) };

@@ -216,40 +216,40 @@ fn a_new_sandbox_of_the_kubelet_is_not_removed() {
     assert!(!fake.done().iter().any(|call| call.contains("web-again")), "{:?}", fake.done());
 }
 
-/// The orders of an eviction after which the kubelet tears the pod down.
-fn for_the_kubelet(uid: &str, remove: bool) -> StopOrder {
-    StopOrder { by: TearDown::Kubelet, ..order(uid, 0, remove) }
+/// Makes a node on which the pod "web" has been killed, with an order to remove what the kubelet leaves of it.
+fn killed() -> (Has, StopOrder) {
+    let mut has = node();
+    has.containers.iter_mut().for_each(|container| container.state = cri::CONTAINER_EXITED);
+    (has, StopOrder { by: TearDown::Kubelet, ..order("web", 0, true) })
 }
 
 #[test]
 fn what_the_kubelet_has_left_is_removed_once_it_is_through() {
     let place = Place::new();
-    let fake = Fake::start(&place.socket(), node());
+    let (has, order) = killed();
+    let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
-    let web = stopped(&mut runtime, for_the_kubelet("web", false));
-    assert_eq!((web.result.unwrap(), fake.done()), (1, vec!["StopContainer web-app-2 0".to_owned()]));
-    runtime.stop_pod(for_the_kubelet("web", true)).unwrap();
+    snapshot(&runtime);
+    runtime.stop_pod(order).unwrap();
     std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(fake.done().len(), 1, "the sandbox is the kubelet's to stop: {:?}", fake.done());
+    assert!(fake.done().is_empty(), "the sandbox is the kubelet's to stop: {:?}", fake.done());
     let is_web = |sandbox: &&mut cri::PodSandbox| sandbox.id == "sandbox-web";
     fake.has().sandboxes.iter_mut().filter(is_web).for_each(|sandbox| sandbox.state = cri::SANDBOX_READY + 1);
     let web = next_stopped(&mut runtime);
     assert!(web.took < TearDown::Kubelet.patience(), "{:?}", web.took);
-    assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
+    assert_eq!(fake.done(), ["RemovePodSandbox sandbox-web"]);
 }
 
 #[test]
 fn what_a_late_kubelet_has_started_again_is_spared() {
     let place = Place::new();
-    let fake = Fake::start(&place.socket(), node());
+    let (mut has, order) = killed();
+    has.container("web", "app", 3, cri::CONTAINER_RUNNING, 60);
+    let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
-    stopped(&mut runtime, for_the_kubelet("web", false)).result.unwrap();
-    fake.has().container("web", "app", 3, cri::CONTAINER_RUNNING, 60);
-    let begun = Instant::now();
-    stopped(&mut runtime, for_the_kubelet("web", true)).result.unwrap();
-    assert!(begun.elapsed() >= TearDown::Kubelet.patience());
-    let done = fake.done();
-    assert_eq!(done[1..], ["app-0", "app-1", "init-0", "app-2"].map(|name| format!("RemoveContainer web-{name}")));
+    let web = stopped(&mut runtime, order);
+    assert!(web.took >= TearDown::Kubelet.patience(), "{:?}", web.took);
+    assert_eq!(fake.done(), ["app-0", "app-1", "init-0", "app-2"].map(|name| format!("RemoveContainer web-{name}")));
 }
 
 #[test]
