@@ -120,7 +120,7 @@ impl Collected {
     }
 }
 
-/// Who tears down a pod that ends. Two that tear down one sandbox fail on each other.
+/// Who tears down a pod that ends. If the kubelet and the runtime are both at one sandbox, the calls of one fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TearDown {
     /// The kubelet, which learns of the end from the API server. What it has left is removed once it is through, or late.
@@ -144,9 +144,10 @@ pub struct StopOrder {
     pub by: TearDown,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
-    /// Whether to remove its sandboxes with their writable layers and logs as well: those that do not run, and those that the pod
-    /// had when it was last ordered to stop, or in which all containers have exited if the kubelet tears it down. Sandboxes that the kubelet has created since are kept. While the runtime is down the
-    /// removal is pending; another [`Stopped`] follows when it is done.
+    /// Whether to remove its sandboxes with their writable layers and logs as well. By the runtime: those that do not run, and those that
+    /// the pod had when it was last ordered to stop. By the kubelet: those that do not run, and those in which all containers have
+    /// exited. Sandboxes that the kubelet has created since are kept. While the runtime is down the removal is pending; another
+    /// [`Stopped`] follows when it is done.
     pub remove: bool,
 }
 

@@ -50,12 +50,18 @@ pub struct Addition {
     pub changed: Option<(&'static str, &'static str)>,
 }
 
-pub const ADDITIONS: [Addition; 2] = [
+pub const ADDITIONS: [Addition; 3] = [
     Addition {
         directory: "kubernetes/prometheus",
         condition: ".Values.prometheus",
         values: "prometheus=true",
         changed: Some(("kubernetes/prometheus-tls", ".Values.tls")),
+    },
+    Addition {
+        directory: "kubernetes/own-node-evictions",
+        condition: ".Values.ownNodeEvictions",
+        values: "ownNodeEvictions=true",
+        changed: None,
     },
     Addition { directory: "kubernetes/grafana", condition: ".Values.grafana", values: "grafana=true", changed: None },
 ];

@@ -107,7 +107,7 @@ impl Signals {
             return SetUpFact::new(SetUp::NoneOfThree, both);
         }
         if !self.not_comparable.is_empty() {
-            let what = format!("the capacity is unknown that compares {}", self.not_comparable.join(", "));
+            let what = format!("cannot compare {}: the capacity is unknown", self.not_comparable.join(", "));
             return SetUpFact::new(SetUp::Unknown, what);
         }
         if self.before.is_empty() {

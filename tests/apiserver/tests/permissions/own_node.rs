@@ -275,7 +275,8 @@ async fn the_policy_limits_the_agent_to_its_own_node() {
     if stage.skips_in_memory("the admission policies of own-node") {
         return;
     }
-    let policies = kustomize::build(&root().join("config/kubernetes/own-node")).unwrap();
+    let directories = ["own-node", "own-node-evictions"].map(|name| root().join("config/kubernetes").join(name));
+    let policies: Vec<_> = directories.iter().flat_map(|directory| kustomize::build(directory).unwrap()).collect();
     for object in &policies {
         stage.ask(Method::DELETE, &path(object), json!({})).await.unwrap();
     }

@@ -108,6 +108,7 @@ fn are_dead<'l>(
     for leaker in left {
         stage.note(format!("{} had been restarted by the kubelet, and the agent left it alone", leaker.name));
     }
+    stage.check(!dead.is_empty(), || "the kubelet has restarted every evicted pod".to_owned());
     stage.check(dead.iter().all(is_dead), || "Failed and Evicted did not last".to_owned());
     stage.check_equal("dead pods, by the agent's records", &dead_pods(cluster)?.len(), &dead.len());
     Ok(dead)
