@@ -33,7 +33,9 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("events FailedKillPod", &failed, &0);
     let last = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
     let reason = last["status"]["containerStatuses"][0]["state"]["terminated"]["reason"].as_str();
-    stage.check(reason.is_some_and(|it| it != "ContainerStatusUnknown"), || "the kubelet did not see the container's end".to_owned());
+    stage.check(reason.is_some_and(|it| it != "ContainerStatusUnknown"), || {
+        "the kubelet did not see the container's end".to_owned()
+    });
     let recovered =
         stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
