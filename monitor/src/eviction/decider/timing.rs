@@ -42,7 +42,7 @@ impl<C: Candidate> Decider<C> {
         {
             return false;
         }
-        let is_pressing = is_on_disk && hard && self.presses_before_removal(snapshot, met);
+        let is_pressing = is_on_disk && self.presses_before_removal(snapshot, met);
         let class = Class::of(signal, hard);
         if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing)) {
             let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
@@ -90,15 +90,14 @@ impl<C: Candidate> Decider<C> {
         self.turn.retry = Some(self.turn.retry.map_or(at, |retry| retry.min(at)));
     }
 
-    /// Returns whether a disk fills up while an evicted pod is being removed: less than half of what was available at first is left.
+    /// Returns whether a disk fills up, by a hard threshold, while an evicted pod is being removed: less than half of what was available at
+    /// first is left.
     fn presses_before_removal(&mut self, snapshot: &Snapshot, met: &MetThreshold) -> bool {
-        if snapshot.under_way.iter().any(|it| it.stage == EvictionStage::Removing) {
-            return !self.is_worth_waiting(met.threshold.signal, met.value.available);
-        }
-        if snapshot.expected.is_empty() {
+        let is_removing = snapshot.under_way.iter().any(|it| it.stage == EvictionStage::Removing);
+        if !is_removing && snapshot.expected.is_empty() {
             self.memory.expected_since.clear();
         }
-        false
+        is_removing && met.is_hard() && !self.is_worth_waiting(met.threshold.signal, met.value.available)
     }
 
     /// Returns whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was

@@ -101,6 +101,23 @@ fn a_disk_that_fills_up_does_not_wait_for_a_removal() {
 }
 
 #[test]
+fn each_removal_is_judged_by_what_was_available_at_its_own_beginning() {
+    for grace in [0, 1] {
+        let mut scene = Scene::with(vec![threshold(DISK, 100, grace)], &[(DISK, 80)]);
+        scene.attempt = |_| Attempt::Failed;
+        let expected = vec![(DISK, Amount::from_units(80))];
+        scene.at(0).turn();
+        scene.snapshot.expected.clone_from(&expected);
+        assert_eq!(scene.at(20_000).turn(), ["expected"], "{grace} s");
+        scene.snapshot.expected.clear();
+        scene.at(40_000).turn();
+        scene.see(&[(DISK, 30)]);
+        scene.snapshot.expected = expected;
+        assert_eq!(scene.at(60_000).turn(), ["expected"], "{grace} s");
+    }
+}
+
+#[test]
 fn maintenance_defers_soft_thresholds_alone() {
     let mut scene =
         Scene::with(vec![threshold(MEMORY, 200, 1), threshold(PIDS, 100, 0)], &[(MEMORY, 150), (PIDS, 500)]);
