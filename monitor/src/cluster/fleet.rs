@@ -11,6 +11,7 @@ use super::api_call::{Failure, call};
 use super::api_client::Access;
 use super::lease;
 use super::node_digest::{Counts, NearestThreshold, PREFIX};
+use crate::workloads::pod::has_ended;
 
 /// A list of ten thousand Leases has some ten megabytes.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -114,7 +115,7 @@ pub struct PodCondition {
 impl PodStatus {
     /// Returns whether no container of the pod runs or will run.
     pub fn has_ended(&self) -> bool {
-        matches!(self.phase.as_str(), "Failed" | "Succeeded")
+        has_ended(&self.phase)
     }
 
     /// Returns the condition `DisruptionTarget` if it is true: a component has ended the pod, or is about to.

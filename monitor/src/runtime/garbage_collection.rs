@@ -175,10 +175,8 @@ impl Collection {
                     return Ok(false);
                 }
                 client.remove_container(id).await?;
-                if let Some(log) = log
-                    && let Err(error) = logs::remove(&self.logs, log)
-                {
-                    tracing::debug!(%error, log = %log.display(), "the log of a removed container cannot be removed");
+                if let Some(log) = log {
+                    logs::remove_or_note(&self.logs, log);
                 }
             }
             Target::Sandbox { id } => {

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::cri;
 use super::cri_client::{CallError, Client};
-use super::logs::Root;
-use super::pod_stop::{containers_in, ignore_missing, log_of, remove_logs, sandboxes_of};
+use super::logs::{self, Root};
+use super::pod_stop::{containers_in, ignore_missing, log_of, sandboxes_of};
 use super::runtime_orders::{StopError, TearDown};
 use super::runtime_snapshot::Sandbox;
 use crate::workloads::cgroup_path::PodUid;
@@ -52,7 +52,8 @@ pub(super) async fn spare_running(
         sandbox.is_ready && (of_it.peek().is_none() || !of_it.all(|container| is_over(&container)))
     };
     let spared: Vec<Sandbox> = sandboxes.extract_if(.., is_spared).collect();
-    for container in containers_in(client, &spared).await?.iter().filter(is_over) {
+    let is_in_spared = |container: &&cri::Container| spared.iter().any(|it| it.id == container.pod_sandbox_id);
+    for container in containers.iter().filter(is_over).filter(is_in_spared) {
         remove(client, &container.id, log_root).await?;
     }
     Ok(())
@@ -61,6 +62,8 @@ pub(super) async fn spare_running(
 async fn remove(client: &Client, container: &str, log_root: &Root) -> Result<(), CallError> {
     let log = log_of(client, container).await?;
     ignore_missing(client.remove_container(container).await)?;
-    remove_logs(log.into_iter().collect(), log_root);
+    if let Some(log) = log {
+        logs::remove_or_note(log_root, &log);
+    }
     Ok(())
 }

@@ -79,6 +79,13 @@ pub(super) fn remove(root: &Root, log: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Removes the log of a removed container, as [`remove`]. A log that stays is only noted: the container is gone.
+pub(super) fn remove_or_note(root: &Root, log: &Path) {
+    if let Err(error) = remove(root, log) {
+        tracing::debug!(%error, log = %log.display(), "the log of a removed container cannot be removed");
+    }
+}
+
 /// Calls `each` for the files of `…/0.log`: `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz`.
 fn each_file(
     root: &Root,

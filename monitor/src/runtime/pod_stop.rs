@@ -43,12 +43,11 @@ async fn try_stop(
         kubelet_tear_down::wait(client, &order.uid).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
-    match order.by {
-        TearDown::Kubelet if order.remove => kubelet_tear_down::spare_running(client, &mut sandboxes, logs).await?,
-        TearDown::Runtime if order.remove => {
-            sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
+    if order.remove {
+        match order.by {
+            TearDown::Kubelet => kubelet_tear_down::spare_running(client, &mut sandboxes, logs).await?,
+            TearDown::Runtime => sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id)),
         }
-        TearDown::Kubelet | TearDown::Runtime => {}
     }
     touched.extend(sandboxes.iter().map(|sandbox| sandbox.id.clone()));
     let stopped = match stop_all(client, &sandboxes, order.grace).await {
@@ -118,7 +117,7 @@ async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Root) -> 
     for sandbox in sandboxes {
         ignore_missing(client.remove_sandbox(&sandbox.id).await)?;
     }
-    remove_logs(left, log_root);
+    left.iter().for_each(|log| logs::remove_or_note(log_root, log));
     Ok(())
 }
 
@@ -128,14 +127,6 @@ pub(super) async fn log_of(client: &Client, container: &str) -> Result<Option<Pa
         Ok(status) => Ok(status.and_then(|status| snapshot::details(status).log)),
         Err(error) if error.is_refusal() => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-pub(super) fn remove_logs(left: Vec<PathBuf>, log_root: &Root) {
-    for log in left {
-        if let Err(error) = logs::remove(log_root, &log) {
-            tracing::debug!(%error, log = %log.display(), "the log of a removed container cannot be removed");
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::intent::Intent;
 /// Jobs match type and status alone.
 pub const MARK_REASON: &str = "EvictionByNodePressureMonitor";
 /// The kubelet's reason, of the event and of the pod's status.
-const EVICTED: &str = "Evicted";
+pub const EVICTED: &str = "Evicted";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Seconds; a longer `Retry-After` is cut.
 const LONGEST_WAIT: u64 = 60;

@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::cluster::evictions::eviction_requests::MARK_REASON;
+use crate::cluster::evictions::eviction_requests::{EVICTED, MARK_REASON};
 use crate::cluster::fleet::PodStatus;
 use crate::commands::output::printable;
 
 /// The kubelet's reason of `DisruptionTarget`.
 const BY_KUBELET: &str = "TerminationByKubelet";
-/// The reason of the status of a pod that was evicted for a shortage on its node.
-const EVICTED: &str = "Evicted";
 
 /// Returns the phase, the reason, the message, and the component that ended the pod.
 pub(super) fn of(status: &PodStatus, pod: &str, node: Option<&str>) -> String {

@@ -20,6 +20,11 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// while the API server is unreachable.
 const MAX_OTHERS: usize = 32;
 
+/// Returns whether no container of a pod in this phase runs or will run.
+pub fn has_ended(phase: &str) -> bool {
+    matches!(phase, "Failed" | "Succeeded")
+}
+
 impl Metadata {
     /// Keeps the annotations that always affect decisions, those named by `keys`, and a limited number of the others.
     pub fn kept(mut annotations: Vec<(String, String)>, keys: &[String]) -> Vec<(String, String)> {
@@ -127,7 +132,7 @@ impl Pod {
 
     /// Returns whether the pod has not terminated.
     pub fn is_active(&self) -> bool {
-        !matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
+        !has_ended(&self.status.phase)
     }
 
     pub fn priority(&self) -> i32 {

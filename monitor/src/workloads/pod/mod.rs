@@ -12,7 +12,7 @@ mod resource_name;
 mod resources;
 
 pub use deletion::Deletion;
-pub use identity::{Exemption, FullName, system_priority};
+pub use identity::{Exemption, FullName, has_ended, system_priority};
 pub use object::{
     Container, ContainerStatus, EmptyDir, Metadata, Owner, Pod, ResourceList, Resources, Spec, Status, Toleration,
     Volume,

@@ -40,8 +40,8 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
         stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
     // The kubelet keeps it until the pod is deleted.
-    let is_left = || cri::containers().ok().is_none_or(|all| all.iter().any(|other| other.id == container));
-    let removed = stage.until(PATIENCE, |_| !is_left());
+    let is_removed = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
+    let removed = stage.until(PATIENCE, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
     tell_since(stage, begun, &story)?;
