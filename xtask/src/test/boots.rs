@@ -35,9 +35,9 @@ const CLUSTERS: [(Lane, Wanted); 3] = [
     (Lane::Alone, Wanted(Series::V6_1, Cgroup::V1, Boot::Cluster, Runtime::Containerd)),
 ];
 
-/// Returns the boots of a test; one with a cluster only if its programs are at hand.
+/// Returns the boots of a test.
 fn boots(is_long: bool) -> Vec<(Lane, Wanted)> {
-    let clusters = CLUSTERS.into_iter().filter(|(_, wanted)| is_long && wanted.missing().is_none());
+    let clusters = CLUSTERS.into_iter().filter(|(_, wanted)| wanted.left_out(is_long).is_none());
     BOOTS.into_iter().chain(clusters).collect()
 }
 
@@ -55,9 +55,14 @@ impl Wanted {
         Plan::for_test(series, cgroup, boot, runtime, is_long)
     }
 
-    /// Returns why the programs of a cluster are not at hand.
-    fn missing(self) -> Option<anyhow::Error> {
-        vm::kubernetes::programs(self.3).err()
+    /// Returns why a boot with a cluster is left out.
+    fn left_out(self, is_long: bool) -> Option<&'static str> {
+        if is_long { vm::kubernetes::unset(self.3) } else { Some("only with --long") }
+    }
+
+    /// Returns the names of the scenarios.
+    fn names(self) -> Result<Vec<&'static str>> {
+        Ok(self.plan(true)?.requests.iter().map(|request| request.entry.name).collect())
     }
 }
 
@@ -84,9 +89,10 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
             return Vec::new();
         }
     };
-    for (_, cluster) in CLUSTERS.iter().filter(|_| is_long) {
-        if let Some(reason) = cluster.missing() {
-            tally.skip(format!("VM {}: every scenario: {reason:#}", cluster.label()));
+    for (_, cluster) in CLUSTERS {
+        if let Some(reason) = cluster.left_out(is_long) {
+            let names = cluster.names().unwrap_or_default().join(", ");
+            tally.skip(format!("VM {}: {names}: {reason}", cluster.label()));
         }
     }
     let boots = boots(is_long);

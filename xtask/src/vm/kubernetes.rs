@@ -16,7 +16,7 @@ struct Source {
     programs: &'static [&'static str],
     /// Directories of the unpacked archive that may hold the programs.
     inside: &'static [&'static str],
-    /// The error when the variable is not set.
+    /// What to do when the variable is not set.
     advice: &'static str,
 }
 
@@ -40,10 +40,12 @@ const CRIO: Source = Source {
 const SPARE_MIB: u64 = 64;
 
 impl Source {
+    fn named(&self) -> Option<PathBuf> {
+        env::var_os(self.variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
     fn directory(&self) -> Result<PathBuf> {
-        let Some(named) = env::var_os(self.variable).filter(|value| !value.is_empty()).map(PathBuf::from) else {
-            bail!("{}", self.advice);
-        };
+        let Some(named) = self.named() else { bail!("{}", self.advice) };
         let has_all = |directory: &PathBuf| self.programs.iter().all(|program| directory.join(program).is_file());
         self.inside.iter().map(|inside| named.join(inside)).find(has_all).with_context(|| {
             format!("{}={}: the directory does not hold {}", self.variable, named.display(), self.programs.join(", "))
@@ -57,16 +59,25 @@ impl Source {
     }
 }
 
+const fn sources(runtime: Runtime) -> &'static [Source] {
+    match runtime {
+        Runtime::Containerd => &[KUBERNETES],
+        Runtime::Crio => &[KUBERNETES, CRIO],
+    }
+}
+
+/// Returns what to do before scenarios with a cluster can run; `None` if all variables are set that a cluster with this runtime needs.
+pub fn unset(runtime: Runtime) -> Option<&'static str> {
+    sources(runtime).iter().find(|source| source.named().is_none()).map(|source| source.advice)
+}
+
 /// Returns the paths of the programs that a cluster with this runtime needs.
 ///
 /// # Errors
 /// When a variable is not set, or a program is missing.
-pub fn programs(runtime: Runtime) -> Result<Vec<PathBuf>> {
-    let mut programs = KUBERNETES.paths()?;
-    if runtime == Runtime::Crio {
-        programs.extend(CRIO.paths()?);
-    }
-    Ok(programs)
+fn programs(runtime: Runtime) -> Result<Vec<PathBuf>> {
+    let paths: Vec<_> = sources(runtime).iter().map(Source::paths).collect::<Result<_>>()?;
+    Ok(paths.concat())
 }
 
 /// Returns the path of Helm, if the variable `HELM` names it or it is in `PATH`. Only the installation of the chart needs it.

@@ -311,6 +311,14 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     if guest != Guest::Cluster && options.runtime == Runtime::Crio {
         bail!("only scenarios with a cluster run with CRI-O: `cargo xtask vm --list` names them");
     }
+    if guest == Guest::Cluster
+        && let Some(reason) = kubernetes::unset(options.runtime)
+    {
+        for request in &requests {
+            println!("skipped: {}: {reason}", request.entry.name);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
