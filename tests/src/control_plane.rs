@@ -25,6 +25,11 @@ pub const NODE: &str = "guest";
 /// The time limit of a request. Every request is slow under emulation.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Returns the path of the pod of the namespace `default` with this name.
+pub fn pod_path(name: &str) -> String {
+    format!("/api/v1/namespaces/default/pods/{name}")
+}
+
 /// A server, and a client with administrator rights. The server does not log this client's requests.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -139,6 +144,11 @@ impl Admin {
 
     pub fn get(&self, path: &str) -> Result<Value> {
         self.find(path)?.with_context(|| format!("there is no {path}"))
+    }
+
+    /// Returns the pod of the namespace `default` with this name, or `None` if it does not exist.
+    pub fn pod(&self, name: &str) -> Result<Option<Value>> {
+        self.find(&pod_path(name))
     }
 
     /// Returns this node's object at the API server.

@@ -43,11 +43,11 @@ impl Story {
         let (ended, chapters) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::<Chapter>::new())));
         let (its_end, its_chapters) = (Arc::clone(&ended), Arc::clone(&chapters));
         let admin = Admin::of_kubeconfig(&pki::file("admin.conf"))?;
-        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        let its_name = name.to_owned();
         let thread = spawn(move || {
             while !its_end.load(Ordering::Acquire) {
                 // An API server that does not answer tells nothing new.
-                if let Ok(found) = admin.find(&path) {
+                if let Ok(found) = admin.pod(&its_name) {
                     let chapter = Chapter::of(found.as_ref());
                     let mut chapters = its_chapters.lock().unwrap_or_else(PoisonError::into_inner);
                     if chapters.last().is_none_or(|last| (&last.uid, &last.text) != (&chapter.uid, &chapter.text)) {

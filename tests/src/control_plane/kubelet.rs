@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Admin, ControlPlane, NODE};
+use super::{Admin, ControlPlane, NODE, pod_path};
 use crate::cgroups::Qos;
 use crate::containers::{Node, NodePod, cri};
 use crate::stage::Stage;
@@ -74,7 +74,7 @@ impl Kubelet {
         };
         let pod = Arc::new(node.pod_of(stage, name, uid, qos, &[])?);
         let id = pod.run(CONTAINER, script)?;
-        plane.merge(&format!("/api/v1/namespaces/default/pods/{name}/status"), &running(&id, 0))?;
+        plane.merge(&format!("{}/status", pod_path(name)), &running(&id, 0))?;
         let kept = Kept { pod: Arc::clone(&pod), script: script.to_owned(), restarts: 0, is_over: false };
         self.shared.pods.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
         Ok((pod, id))

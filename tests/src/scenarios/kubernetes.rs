@@ -42,7 +42,9 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     let worker = stage.work_in(&hog.scope(stage.layout(), &container), "hog", &work, 1000)?;
     let gone = stage.until(Duration::from_secs(40), |_| hog.is_gone());
     stage.check(gone, || "the hog still lives after 40 s".to_owned());
-    seen.eventually(stage, "the pod is Failed and Evicted", |plane| Ok(is_evicted(&plane.get(&pod_path("hog"))?)));
+    seen.eventually(stage, "the pod is Failed and Evicted", |plane| {
+        Ok(is_evicted(&plane.pod("hog")?.unwrap_or_default()))
+    });
     seen.eventually(stage, "MonitorMemoryPressure is False again, and the taint gone", |plane| {
         let node = plane.node()?;
         Ok(condition(&node, "MonitorMemoryPressure") == Some("False") && taint(&node, "memory").is_none())
@@ -83,10 +85,6 @@ fn config(plane: &ControlPlane) -> Result<AgentConfig> {
     let extra = format!("kubernetes: {{kubeconfig: {}, nodeName: {NODE}, heartbeat: 10s}}\n", kubeconfig.display());
     // The agent would never write a condition that is shorter than a request.
     Ok(AgentConfig { extra, transition: "3s", ..AgentConfig::default() })
-}
-
-fn pod_path(name: &str) -> String {
-    format!("/api/v1/namespaces/default/pods/{name}")
 }
 
 /// Checks and prints the timeline from the crossing to each write at the API server.

@@ -11,7 +11,7 @@ use super::super::pressure::EVERYTHING_MIB;
 use super::{Crowd, LIMIT, config};
 use crate::cgroups::{Pod, PodSpec, Qos};
 use crate::config::AgentConfig;
-use crate::control_plane::{ControlPlane, NODE};
+use crate::control_plane::{ControlPlane, NODE, pod_path};
 use crate::evidence::meminfo;
 use crate::processes;
 use crate::stage::Stage;
@@ -43,7 +43,7 @@ pub fn listed_pod(plane: &ControlPlane, stage: &Stage<'_>, label: &str, spec: Po
     }
     let object = plane.create("/api/v1/namespaces/default/pods", &object)?;
     let uid = object["metadata"]["uid"].as_str().context("the API server gave no UID")?;
-    plane.merge(&format!("{}/status", path(label)), &json!({"status": {"phase": "Running"}}))?;
+    plane.merge(&format!("{}/status", pod_path(label)), &json!({"status": {"phase": "Running"}}))?;
     Pod::create(stage.layout(), label, uid, spec)
 }
 
@@ -56,10 +56,6 @@ fn listed_crowd(plane: &ControlPlane, stage: &mut Stage<'_>, pods: &[(&str, PodS
         stage.wait_resident(&worker, mib)?;
     }
     Ok(crowd)
-}
-
-fn path(label: &str) -> String {
-    format!("/api/v1/namespaces/default/pods/{label}")
 }
 
 fn with_api(plane: &ControlPlane) -> Result<AgentConfig> {
@@ -84,8 +80,8 @@ pub fn terminating(stage: &mut Stage<'_>) -> Result<()> {
     let uid = leaver.uid.clone();
     let agent = stage.agent(&with_api(&plane)?)?;
     Seen { plane: &plane, agent: &agent }.pods(stage, 4);
-    plane.delete(&path("leaver"), &uid, 30)?;
-    let object: Value = plane.get(&path("leaver"))?;
+    plane.delete(&pod_path("leaver"), &uid, 30)?;
+    let object: Value = plane.get(&pod_path("leaver"))?;
     stage.check(!object["metadata"]["deletionTimestamp"].is_null(), || "the pod is not Terminating".to_owned());
     // The watch brings the change within a second.
     stage.pause(Duration::from_secs(1));

@@ -31,7 +31,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let events = events_of(&cluster, &name)?;
     let failed = events.iter().filter(|event| event["reason"] == "FailedKillPod").count();
     stage.check_equal("events FailedKillPod", &failed, &0);
-    let last = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+    let last = cluster.admin.pod(&name)?.unwrap_or_default();
     let reason = last["status"]["containerStatuses"][0]["state"]["terminated"]["reason"].as_str();
     stage.check(reason.is_some_and(|it| it != "ContainerStatusUnknown"), || {
         "the kubelet did not see the container's end".to_owned()

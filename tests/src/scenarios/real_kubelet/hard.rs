@@ -10,9 +10,10 @@ use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, leak,
-    ready_pod, tell_story, text, tidy,
+    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, killed_at,
+    leak, ready_pod, tell_story, text, tidy,
 };
+use super::times::taint_came_first;
 use crate::agent::{self, Agent};
 use crate::cgroups::container_of;
 use crate::cluster::programs::{self, Program};
@@ -35,12 +36,13 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let for_a_while =
         |text: &str| text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 40s");
     let scene = Scene::with(stage, ENFORCING, for_a_while)?;
-    let before = lease_count(&scene.cluster)?;
+    let before = first_lease_count(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
     monitors_keep_their_score(stage, &scene)?;
     is_killed(stage, &scene.agent, &worker)?;
     node_tells(stage, &scene.cluster)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
+    taint_came_first(stage, killed_at(stage, &scene.agent, &worker)?, &scene.name)?;
     node_recovers(stage, &scene.cluster)?;
     plugin_explains(stage, &scene)?;
     lease_counts_one_more(stage, &scene.cluster, before)?;
@@ -81,6 +83,15 @@ fn lease_counts_one_more(stage: &mut Stage<'_>, cluster: &Cluster, before: u64) 
     let count = lease_count(cluster)?;
     stage.check_equal("evictions by the annotation of the Lease", &count, &(before + 1));
     Ok(())
+}
+
+/// Waits for the count. The Lease is created before the agent has counted, and renewed within a minute.
+fn first_lease_count(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<u64> {
+    stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        lease_count(cluster).is_ok()
+    });
+    lease_count(cluster)
 }
 
 /// Returns the evictions of the day. Other scenarios have evicted pods before.
@@ -137,7 +148,7 @@ fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()>
 }
 
 /// The API server goes away right after the pod is killed, and the request for its status is lost, so the kubelet restarts the pod. What runs
-/// again is left alone.
+/// again is left alone until it leaks again.
 pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let server = Program::ApiServer.pid()?;
@@ -153,7 +164,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
     incident_says_restarted(stage, &agent)?;
     stage.pause(LASTS);
-    let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+    let after = cluster.admin.pod(&name)?.unwrap_or_default();
     let container = &after["status"]["containerStatuses"][0];
     stage.check_equal("the pod's UID", &text(&after["metadata"]["uid"]), &uid);
     stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
@@ -161,7 +172,19 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     let is_left = after["metadata"]["deletionTimestamp"].is_null() && condition(&after, "DisruptionTarget").is_none();
     stage.check(is_left, || format!("the pod was not left alone: {after}"));
     tell_story(stage, &agent, &worker, &story)?;
+    is_evicted_for_a_new_shortage(stage, &cluster, &agent, &after)?;
     tidy(stage, &cluster)
+}
+
+/// Lets the restarted pod leak again, with the API server in reach. Asserts that it ends as Failed and Evicted.
+fn is_evicted_for_a_new_shortage(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent, pod: &Value) -> Result<()> {
+    let again = leak(stage, pod)?;
+    is_killed(stage, agent, &again)?;
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let restarts = ends_as_evicted(stage, cluster, &name, &uid)?;
+    stage.note(format!("after the new shortage the pod is Failed and Evicted, with {restarts} restarts in all"));
+    stage.check_equal("eviction records after the new shortage", &agent.events("eviction").len(), &2);
+    ready_pod(stage, cluster, &uid).map(drop)
 }
 
 /// Asserts that the incident of the eviction says that the pod runs again, and stays.
@@ -195,7 +218,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     stage.pause(LASTS);
     if finished("eviction_restarted") {
         stage.note("the kubelet had restarted the pod before it learned of the eviction");
-        let after = cluster.admin.get(&format!("/api/v1/namespaces/default/pods/{name}"))?;
+        let after = cluster.admin.pod(&name)?.unwrap_or_default();
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
     } else {
         let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;

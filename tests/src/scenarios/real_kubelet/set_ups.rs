@@ -3,15 +3,15 @@
 use anyhow::Result;
 
 use super::scene::{
-    PATIENCE, Scene, dead_pods, events_of, is_evicted_and_replaced, killed_count, leak, ready_pod, tell_since, tidy,
-    work,
+    PATIENCE, Scene, dead_pods, end, events_of, is_evicted_and_replaced, killed_count, leak, ready_pod, start_many,
+    tell_since, tidy, work,
 };
-use crate::cluster::is_ready;
 use crate::cluster::programs::{Program, configure_kubelet};
+use crate::cluster::{Cluster, is_ready};
 use crate::evidence::{kubelet_available, meminfo};
 use crate::processes;
 use crate::scenarios::cluster_eyes::taint;
-use crate::stage::Stage;
+use crate::stage::{Stage, Worker};
 use crate::units::{MIB, monotonic_ns};
 
 /// A kubelet that evicts nothing.
@@ -21,13 +21,19 @@ const WITHOUT_EVICTION: &str = "evictionHard: {memory.available: 0%, nodefs.avai
 const THRESHOLD: u64 = 300;
 /// MiB below the threshold.
 const BELOW: u64 = 40;
+/// Pods that can be evicted beside the one that leaks, and the MiB that each holds.
+const OTHERS: &str = "others";
+const OTHER_PODS: u32 = 2;
+const OTHER_MIB: u64 = 80;
 
 /// The kubelet's eviction is off, and the agent has its thresholds.
 pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
     let scene = Scene::begin(stage, "instead")?;
     restart_kubelet(stage, WITHOUT_EVICTION, || scene.cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    let others = others(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
+    spared(stage, &others);
     tidy(stage, &scene.cluster)?;
     restart_kubelet(stage, "", || true)
 }
@@ -39,6 +45,7 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::with(stage, "", with_threshold)?;
     let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\n");
     restart_kubelet(stage, &fields, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    let others = others(stage, &cluster)?;
     let begun = monotonic_ns();
     let total = meminfo("MemTotal")? / MIB;
     let worker = work(stage, &pod, &format!("ramp --name hog --rate 20 --to {total} --fast-until 700"))?;
@@ -75,8 +82,30 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     stage.note(format!("dry runs of the agent that name the pod: {foreseen}"));
     tell_since(stage, begun, &story)?;
     drop(worker);
+    spared(stage, &others);
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
+}
+
+/// Starts pods that are candidates too, with less memory than the one that leaks.
+fn others(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Vec<Worker>> {
+    let pods = start_many(stage, cluster, OTHERS, OTHER_PODS)?;
+    let mut holders = Vec::new();
+    for pod in &pods {
+        let holder = work(stage, pod, &format!("hold --name {OTHERS} --mib {OTHER_MIB}"))?;
+        stage.wait_resident(&holder, OTHER_MIB)?;
+        holders.push(holder);
+    }
+    stage.note(format!("{OTHER_PODS} other pods hold {OTHER_MIB} MiB each"));
+    Ok(holders)
+}
+
+/// Asserts that the other pods still run, and ends their workloads.
+fn spared(stage: &mut Stage<'_>, others: &[Worker]) {
+    stage.check_alive(&others.iter().collect::<Vec<_>>());
+    for holder in others {
+        end(stage, holder);
+    }
 }
 
 fn restart_kubelet(stage: &mut Stage<'_>, fields: &str, is_there: impl Fn() -> bool) -> Result<()> {

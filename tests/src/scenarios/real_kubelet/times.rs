@@ -51,6 +51,19 @@ pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) 
     Ok(())
 }
 
+/// Asserts that the node's taint reached the API server before the status of the pod that was killed then: a controller creates the
+/// replacement as soon as the pod is Failed.
+pub fn taint_came_first(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
+    let requests = audit::requests()?;
+    let (node, status) = (format!("nodes/{NODE}"), format!("pods/status/default/{pod}"));
+    let mut done = requests.iter().filter(|one| one.is_done_by_agent() && one.answered_ns >= killed);
+    let taint = done.clone().find(|one| one.object == node && sets_taint(&one.body)).map(|one| one.arrived_ns);
+    let status = done.find(|one| one.object == status).map(|one| one.arrived_ns);
+    let is_first = taint.zip(status).is_some_and(|(taint, status)| taint <= status);
+    stage.check(is_first, || format!("the taint came at {taint:?} ns, the pod's status at {status:?} ns"));
+    Ok(())
+}
+
 /// Returns when the agent's figure fell below the threshold. The agent's figure is `MemAvailable` without a correction, which is the
 /// difference at the agent's own measurement.
 fn crossing(curve: &[Sample], record: &Record) -> Option<u64> {
