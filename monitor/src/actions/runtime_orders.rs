@@ -31,6 +31,15 @@ impl Actions {
         }
     }
 
+    /// Orders the removal of what a pod has left on the disk whose eviction an earlier agent began. The kubelet tears the pod down.
+    pub fn remove_rest(&self, uid: &str) {
+        let uid = PodUid(uid.to_owned());
+        let order = StopOrder { uid: uid.clone(), by: TearDown::Kubelet, grace: Duration::ZERO, remove: true };
+        if let Err(reason) = self.runtime.stop_pod(order) {
+            tracing::warn!(event = "rest_left", pod_uid = uid.0, %reason, "what an evicted pod has on the disk is not removed");
+        }
+    }
+
     /// Takes what the runtime has done: the decider learns the end of a collection, and a waiter the outcome of its order.
     pub fn take_runtime_event(&mut self, event: &Event, sensors: &mut Sensors) {
         match event {

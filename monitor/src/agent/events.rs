@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::{self, EvictionUpdate, State};
+use crate::config::Mode;
 use crate::report::record::Record;
 use crate::runtime;
 use crate::sensors::control_plane::pods_age;
@@ -32,8 +33,11 @@ impl Agent {
                 }
             }
             cluster::Event::Eviction(settled) => {
+                if settled.leaves_rest && self.config.mode == Mode::Enforce {
+                    self.actions.remove_rest(&settled.uid);
+                }
                 if self.actions.settle(&settled) {
-                    let EvictionUpdate { uid, verdict } = &settled;
+                    let EvictionUpdate { uid, verdict, .. } = &settled;
                     self.reporter.report(&Record::EvictionSettled { pod_uid: uid, verdict }, now);
                 }
             }

@@ -41,6 +41,8 @@ const MARK_TIMEOUT: Duration = Duration::from_secs(1);
 const BRIEF_MARK_TIMEOUT: Duration = Duration::from_millis(500);
 /// For other requests: an API server behind a slow link takes seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this time the loop has removed what the kubelet keeps of a pod (at most 15 s after its end).
+const REST_REMOVED: Duration = Duration::from_secs(20);
 /// For a removal that the loop waits for.
 const ASKED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes; a pod is far smaller.
@@ -92,22 +94,22 @@ impl Tasks<'_> {
 
 /// Sends all requests that are left; returns the UID.
 async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -> String {
-    let Unfinished { intent, progress, is_resumed } = open;
+    let Unfinished { intent, progress, is_resumed } = &open;
     if !is_resumed {
-        taints.wait(&intent).await;
+        taints.wait(intent).await;
     }
-    let mut plan = Plan::of(&intent, progress, is_resumed);
+    let mut plan = Plan::of(intent, *progress, *is_resumed);
     let mut backoff = Backoff::new(FIRST_WAIT, if intent.is_certain { LONGEST_WAIT } else { LONGEST_WAIT_ASKING });
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
     loop {
-        if is_called_off(&context, &intent) {
-            return intent.uid;
+        if is_called_off(&context, intent) {
+            return intent.uid.clone();
         }
         if let Some(verdict) = plan.expire(intent.age()) {
             last = Some(verdict.clone());
-            report(&context, &intent, verdict);
+            report(&context, &open, verdict);
             break;
         }
         let Some(step) = plan.step() else { break };
@@ -116,7 +118,7 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         }
         let before = plan.progress();
         requests += 1;
-        let answer = send(&context, (step, plan.method()), &intent, before.removed).await;
+        let answer = send(&context, (step, plan.method()), intent, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
         let outcome = plan.take(answer, intent.age());
         // Only progress resets the backoff: an answer that changes nothing may repeat for ever.
@@ -132,7 +134,7 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
                 backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             }
             last = Some(verdict.clone());
-            report(&context, &intent, verdict);
+            report(&context, &open, verdict);
         }
         match outcome.wait {
             Wait::None => {}
@@ -148,9 +150,13 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
             }
         }
     }
-    context.ledger.end(&intent);
-    if matches!(last, None | Some(Verdict::Accepted | Verdict::Delayed(_))) {
-        report(&context, &intent, Verdict::Done(plan.take_note()));
+    let is_done = matches!(last, None | Some(Verdict::Accepted | Verdict::Delayed(_) | Verdict::Done(_)));
+    let leaves_rest = is_done && intent.frees_disk;
+    if !leaves_rest {
+        context.ledger.end(intent);
+    }
+    if is_done && !matches!(last, Some(Verdict::Done(_))) {
+        report(&context, &open, Verdict::Done(plan.take_note()));
     }
     tracing::info!(
         event = "eviction_told",
@@ -166,7 +172,12 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         ended_mono_ns = Monotonic::now().0,
         "all requests of an eviction to the API server are done"
     );
-    intent.uid
+    if leaves_rest {
+        // If the agent dies before the removal, the next one has to know of it.
+        tokio::time::sleep(REST_REMOVED).await;
+        context.ledger.end(intent);
+    }
+    intent.uid.clone()
 }
 
 /// Sends the request and reads the whole answer. `is_removed`: the pod is terminating already, so a mark has more time.
@@ -203,6 +214,8 @@ fn is_called_off(context: &Context, intent: &Intent) -> bool {
     open.is_none_or(|open| open.intent.decided_mono_ns != intent.decided_mono_ns)
 }
 
-fn report(context: &Context, intent: &Intent, verdict: Verdict) {
-    context.reporter.report(Event::Eviction(EvictionUpdate { uid: intent.uid.clone(), verdict }));
+fn report(context: &Context, open: &Unfinished, verdict: Verdict) {
+    let Unfinished { intent, is_resumed, .. } = open;
+    let leaves_rest = *is_resumed && intent.frees_disk && matches!(verdict, Verdict::Done(_));
+    context.reporter.report(Event::Eviction(EvictionUpdate { uid: intent.uid.clone(), verdict, leaves_rest }));
 }

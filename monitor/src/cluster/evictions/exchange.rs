@@ -87,6 +87,8 @@ pub enum Verdict {
 pub struct EvictionUpdate {
     pub uid: String,
     pub verdict: Verdict,
+    /// An earlier agent began the eviction, and it is done, except that nobody may have removed what the pod has on the disk.
+    pub leaves_rest: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,6 +40,9 @@ pub struct Intent {
     pub wants_mark: bool,
     #[serde(rename = "isTold")]
     pub wants_event: bool,
+    /// The agent removes what the kubelet keeps of the pod on the disk. Only if the eviction is certain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub frees_disk: bool,
     /// The node's condition, by its standard name, whose taint keeps a replacement away from this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
@@ -117,6 +120,7 @@ pub(in crate::cluster) mod tests {
             annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
             wants_mark: true,
             wants_event: true,
+            frees_disk: false,
             condition: None,
             decided_at: Timestamp::UNIX_EPOCH,
             decided_mono_ns: 0,

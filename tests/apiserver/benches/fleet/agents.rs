@@ -157,6 +157,7 @@ fn intent(node: &Node) -> Intent {
         annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
         wants_mark: true,
         wants_event: true,
+        frees_disk: false,
         condition: Some("MemoryPressure".to_owned()),
         decided_at: jiff::Timestamp::now(),
         decided_mono_ns: Monotonic::now().0,

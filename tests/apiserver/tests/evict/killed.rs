@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::stage::uid;
 use node_pressure_apiserver::{Fault, Record, What};
-use node_pressure_monitor::cluster::{Intent, Verdict};
+use node_pressure_monitor::cluster::{Event, Intent, Verdict};
 use serde_json::Value;
 
 use super::scene::{ASKED, PATIENCE, POD, Scene, Way, agent, begin, has};
@@ -76,6 +76,27 @@ async fn killed_between_the_intent_and_the_first_request() {
     scene.resume().await;
     assert_eq!(scene.steps(), [""; 0], "an asked eviction is not resumed");
     scene.is_untouched().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn killed_before_the_removal_from_the_disk() {
+    let scene = Scene::new().await;
+    let intent = Intent { frees_disk: true, ..scene.failed() };
+    assert!(!start(&scene, &intent, "noted").wait().unwrap().success());
+    let (mut cluster, begun) = (scene.cluster(), Instant::now());
+    let leaves_rest = loop {
+        match cluster.try_event() {
+            Some(Event::Eviction(settled)) if settled.verdict == Verdict::Done(None) => break settled.leaves_rest,
+            Some(_) => {}
+            None => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+        assert!(begun.elapsed() < PATIENCE, "{:?}", scene.steps());
+    };
+    assert!(leaves_rest, "the loop has to order the removal");
+    assert!(!cluster.ledger().is_empty(), "an agent that dies now leaves the removal to the next one");
+    scene.is_evicted_once(&intent).await;
+    cluster.stop(PATIENCE);
     scene.end().await;
 }
 

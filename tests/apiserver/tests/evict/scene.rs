@@ -90,6 +90,7 @@ impl Scene {
             annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
             wants_mark: true,
             wants_event: true,
+            frees_disk: false,
             condition: None,
             decided_at: jiff::Timestamp::now(),
             decided_mono_ns: Monotonic::now().0,

@@ -141,6 +141,7 @@ async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
         annotations: Vec::new(),
         wants_mark: true,
         wants_event: true,
+        frees_disk: false,
         condition: None,
         decided_at: jiff::Timestamp::now(),
         decided_mono_ns: node_pressure_monitor::units::Monotonic::now().0,

@@ -1,6 +1,7 @@
 //! A pod fills the node's file system: the agent and the kubelet stop it.
 
 use std::fs::File;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -9,6 +10,8 @@ use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready
 use crate::cluster::container_id;
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
+use crate::processes;
+use crate::scenarios::cluster_eyes::is_evicted;
 use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
@@ -31,7 +34,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let events = events_of(&cluster, &name)?;
     let failed = events.iter().filter(|event| event["reason"] == "FailedKillPod").count();
     stage.check_equal("events FailedKillPod", &failed, &0);
-    let last = cluster.admin.pod(&name)?.unwrap_or_default();
+    let last = cluster.admin.pod(&name)?;
     let reason = last["status"]["containerStatuses"][0]["state"]["terminated"]["reason"].as_str();
     stage.check(reason.is_some_and(|it| it != "ContainerStatusUnknown"), || {
         "the kubelet did not see the container's end".to_owned()
@@ -39,13 +42,41 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let recovered =
         stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
-    // The kubelet keeps it until the pod is deleted.
-    let is_removed = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
-    let removed = stage.until(PATIENCE, |_| is_removed());
-    stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
+    is_removed(stage, &container);
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
+}
+
+/// The agent dies before it has removed what the kubelet keeps of the pod. The next agent removes it.
+pub fn disk_agent_killed(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let container = container_id(&pod)?;
+    let begun = monotonic_ns();
+    fill(&uid)?;
+    let failed = stage.until(PATIENCE, |_| cluster.admin.pod(&name).is_ok_and(|pod| is_evicted(&pod)));
+    processes::signal(agent.pid, libc::SIGKILL);
+    stage.check(failed, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
+    stage.check(is_there(&container), || "the container was removed before the agent died".to_owned());
+    let next = cluster.agent(stage)?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    is_removed(stage, &container);
+    ready_pod(stage, &cluster, &uid)?;
+    stage.check_equal("evictions by the next agent", &next.events("eviction").len(), &0);
+    tell_since(stage, begun, &story)?;
+    tidy(stage, &cluster)
+}
+
+fn is_there(container: &str) -> bool {
+    cri::containers().is_ok_and(|all| all.iter().any(|other| other.id == container))
+}
+
+/// Asserts that the container is removed. The kubelet keeps it until the pod is deleted.
+fn is_removed(stage: &mut Stage<'_>, container: &str) {
+    let is_gone = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
+    let gone = stage.until(PATIENCE, |_| is_gone());
+    stage.check(gone, || "the evicted pod's container is still on the disk".to_owned());
 }
 
 /// Allocates a file in the pod's volume.
