@@ -146,8 +146,13 @@ impl Admin {
         self.find(path)?.with_context(|| format!("there is no {path}"))
     }
 
+    /// Returns the pod of the namespace `default` with this name.
+    pub fn pod(&self, name: &str) -> Result<Value> {
+        self.get(&pod_path(name))
+    }
+
     /// Returns the pod of the namespace `default` with this name, or `None` if it does not exist.
-    pub fn pod(&self, name: &str) -> Result<Option<Value>> {
+    pub fn find_pod(&self, name: &str) -> Result<Option<Value>> {
         self.find(&pod_path(name))
     }
 

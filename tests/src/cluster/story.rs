@@ -47,7 +47,7 @@ impl Story {
         let thread = spawn(move || {
             while !its_end.load(Ordering::Acquire) {
                 // An API server that does not answer tells nothing new.
-                if let Ok(found) = admin.pod(&its_name) {
+                if let Ok(found) = admin.find_pod(&its_name) {
                     let chapter = Chapter::of(found.as_ref());
                     let mut chapters = its_chapters.lock().unwrap_or_else(PoisonError::into_inner);
                     if chapters.last().is_none_or(|last| (&last.uid, &last.text) != (&chapter.uid, &chapter.text)) {

@@ -69,9 +69,7 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     let by_agent = stage.signals_of(agent)?.0;
     let hit = by_agent.iter().any(|signal| signal.number == libc::SIGKILL && signal.target == worker.pid);
     stage.check(hit, || "it was not the agent that killed the hog".to_owned());
-    seen.eventually(stage, "the pod is Failed and Evicted", |plane| {
-        Ok(is_evicted(&plane.pod("hog")?.unwrap_or_default()))
-    });
+    seen.eventually(stage, "the pod is Failed and Evicted", |plane| Ok(is_evicted(&plane.pod("hog")?)));
     seen.eventually(stage, "an event Evicted on the pod", |_| Ok(!seen.events_of("hog", "Evicted")?.is_empty()));
     seen.eventually(stage, "the taint came and went", |plane| {
         Ok(seen.taint().is_some() && taint(&plane.node()?, "memory").is_none())

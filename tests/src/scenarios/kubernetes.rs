@@ -42,9 +42,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     let worker = stage.work_in(&hog.scope(stage.layout(), &container), "hog", &work, 1000)?;
     let gone = stage.until(Duration::from_secs(40), |_| hog.is_gone());
     stage.check(gone, || "the hog still lives after 40 s".to_owned());
-    seen.eventually(stage, "the pod is Failed and Evicted", |plane| {
-        Ok(is_evicted(&plane.pod("hog")?.unwrap_or_default()))
-    });
+    seen.eventually(stage, "the pod is Failed and Evicted", |plane| Ok(is_evicted(&plane.pod("hog")?)));
     seen.eventually(stage, "MonitorMemoryPressure is False again, and the taint gone", |plane| {
         let node = plane.node()?;
         Ok(condition(&node, "MonitorMemoryPressure") == Some("False") && taint(&node, "memory").is_none())

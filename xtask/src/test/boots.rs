@@ -91,7 +91,7 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
     };
     for (_, cluster) in CLUSTERS {
         if let Some(reason) = cluster.left_out(is_long) {
-            let names = cluster.names().unwrap_or_default().join(", ");
+            let names = cluster.names().map_or_else(|error| format!("{error:#}"), |names| names.join(", "));
             tally.skip(format!("VM {}: {names}: {reason}", cluster.label()));
         }
     }

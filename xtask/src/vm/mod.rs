@@ -159,6 +159,8 @@ impl KernelChoice {
     }
 }
 
+/// Exit status when no scenario was run, as test drivers of other projects have it.
+const SKIPPED: u8 = 77;
 /// The time for booting and powering off.
 const BOOT_TIME: Duration = Duration::from_secs(120);
 /// Seconds of the scenario `chaos` in a long test.
@@ -317,7 +319,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         for request in &requests {
             println!("skipped: {}: {reason}", request.entry.name);
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitCode::from(SKIPPED));
     }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {

@@ -147,8 +147,8 @@ fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()>
     Ok(())
 }
 
-/// The API server goes away right after the pod is killed, and the request for its status is lost, so the kubelet restarts the pod. What runs
-/// again is left alone until it leaks again.
+/// The API server goes away right after the pod is killed, and the request for its status is lost, so the kubelet restarts the pod. The
+/// restarted pod is left alone until it leaks again.
 pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let server = Program::ApiServer.pid()?;
@@ -164,7 +164,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
     incident_says_restarted(stage, &agent)?;
     stage.pause(LASTS);
-    let after = cluster.admin.pod(&name)?.unwrap_or_default();
+    let after = cluster.admin.pod(&name)?;
     let container = &after["status"]["containerStatuses"][0];
     stage.check_equal("the pod's UID", &text(&after["metadata"]["uid"]), &uid);
     stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
@@ -182,7 +182,8 @@ fn is_evicted_for_a_new_shortage(stage: &mut Stage<'_>, cluster: &Cluster, agent
     is_killed(stage, agent, &again)?;
     let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
     let restarts = ends_as_evicted(stage, cluster, &name, &uid)?;
-    stage.note(format!("after the new shortage the pod is Failed and Evicted, with {restarts} restarts in all"));
+    // The first is that of the outage. Another follows if the API server takes the status late.
+    stage.check((1..=2).contains(&restarts), || format!("{restarts} restarts after the new shortage"));
     stage.check_equal("eviction records after the new shortage", &agent.events("eviction").len(), &2);
     ready_pod(stage, cluster, &uid).map(drop)
 }
@@ -218,7 +219,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     stage.pause(LASTS);
     if finished("eviction_restarted") {
         stage.note("the kubelet had restarted the pod before it learned of the eviction");
-        let after = cluster.admin.pod(&name)?.unwrap_or_default();
+        let after = cluster.admin.pod(&name)?;
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
     } else {
         let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;

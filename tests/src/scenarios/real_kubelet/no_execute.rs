@@ -48,7 +48,7 @@ pub fn no_execute(stage: &mut Stage<'_>) -> Result<()> {
     });
     stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
     stage.page(&cluster.kubectl(&["get", "node", NODE, "-o", "jsonpath={.spec.taints}"])?);
-    let after = cluster.admin.pod(&name(&loyal))?.unwrap_or_default();
+    let after = cluster.admin.pod(&name(&loyal))?;
     let stays =
         after["metadata"]["uid"] == loyal["metadata"]["uid"] && after["metadata"]["deletionTimestamp"].is_null();
     stage.check(stays, || format!("the pod that tolerates the taint was evicted: {after}"));

@@ -203,7 +203,7 @@ fn lasts(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction) -> Resul
     if *then == Then::Replaced {
         return Ok(());
     }
-    let pod = cluster.admin.pod(name)?.unwrap_or_default();
+    let pod = cluster.admin.find_pod(name)?.unwrap_or_default();
     stage.check(has_ended(&pod, uid), || format!("{app}: Failed and Evicted did not last: {}", pod["status"]));
     let marked = condition(&pod, "DisruptionTarget").map(str::to_owned);
     stage.check_equal(&format!("{app}: the condition DisruptionTarget"), &marked, &Some("True".to_owned()));

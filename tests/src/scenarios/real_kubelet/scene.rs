@@ -308,12 +308,12 @@ pub fn has_ended(pod: &Value, uid: &str) -> bool {
 pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<u64> {
     let mut last = Value::Null;
     let came = stage.until(PATIENCE, |_| {
-        last = cluster.admin.pod(name).ok().flatten().unwrap_or_default();
+        last = cluster.admin.find_pod(name).ok().flatten().unwrap_or_default();
         has_ended(&last, uid)
     });
     stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
     stage.pause(LASTS);
-    last = cluster.admin.pod(name)?.unwrap_or_default();
+    last = cluster.admin.find_pod(name)?.unwrap_or_default();
     stage.check(has_ended(&last, uid), || format!("this did not last: {}", last["status"]));
     let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
     stage.check_equal("the condition DisruptionTarget", &marked, &Some("True".to_owned()));

@@ -21,9 +21,10 @@ const WITHOUT_EVICTION: &str = "evictionHard: {memory.available: 0%, nodefs.avai
 const THRESHOLD: u64 = 300;
 /// MiB below the threshold.
 const BELOW: u64 = 40;
-/// Pods that can be evicted beside the one that leaks, and the MiB that each holds.
+/// The Deployment of pods that can be evicted beside the one that leaks.
 const OTHERS: &str = "others";
 const OTHER_PODS: u32 = 2;
+/// MiB that each of them holds.
 const OTHER_MIB: u64 = 80;
 
 /// The kubelet's eviction is off, and the agent has its thresholds.
@@ -33,7 +34,7 @@ pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
     let others = others(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
-    spared(stage, &others);
+    run_on(stage, &others);
     tidy(stage, &scene.cluster)?;
     restart_kubelet(stage, "", || true)
 }
@@ -82,7 +83,7 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     stage.note(format!("dry runs of the agent that name the pod: {foreseen}"));
     tell_since(stage, begun, &story)?;
     drop(worker);
-    spared(stage, &others);
+    run_on(stage, &others);
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
 }
@@ -100,8 +101,8 @@ fn others(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Vec<Worker>> {
     Ok(holders)
 }
 
-/// Asserts that the other pods still run, and ends their workloads.
-fn spared(stage: &mut Stage<'_>, others: &[Worker]) {
+/// Asserts that the other pods run on, and ends their workloads then.
+fn run_on(stage: &mut Stage<'_>, others: &[Worker]) {
     stage.check_alive(&others.iter().collect::<Vec<_>>());
     for holder in others {
         end(stage, holder);

@@ -50,7 +50,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(gone, || format!("the other pod was not evicted: {}", agent.tail(10).join(" / ")));
     ready_pod_of(stage, &cluster, SPARE, &spare_uid)?;
     stage.check_alive(&[&hog]);
-    let after = cluster.admin.pod(&name)?.unwrap_or_default();
+    let after = cluster.admin.pod(&name)?;
     stage.check_equal("the UID of the pod with a budget", &text(&after["metadata"]["uid"]), &uid);
     stage.check(is_ready(&after), || "the pod with a budget is not ready".to_owned());
     let (by_agent, _) = stage.signals_of(&agent)?;

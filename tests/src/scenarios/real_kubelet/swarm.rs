@@ -115,7 +115,7 @@ fn are_dead<'l>(
 }
 
 fn found(cluster: &Cluster, leaker: &Leaker) -> Option<Value> {
-    cluster.admin.pod(&leaker.name).ok().flatten()
+    cluster.admin.find_pod(&leaker.name).ok().flatten()
 }
 
 fn is_no_more_than_needed(stage: &mut Stage<'_>, evicted: usize) {
