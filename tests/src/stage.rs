@@ -346,7 +346,8 @@ impl<'a> Stage<'a> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             self.reaper.reap();
-            let mut left = if is_cluster { Vec::new() } else { pods.processes() };
+            // A container cannot end before this process has collected the workloads in its pid namespace.
+            let mut left = if is_cluster { processes::workloads() } else { pods.processes() };
             left.extend(self.boot.service.processes());
             for pid in owned.iter().copied() {
                 if self.reaper.ended(pid).is_none() {

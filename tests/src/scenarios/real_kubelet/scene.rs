@@ -122,10 +122,12 @@ pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Wo
     is_killed(stage, agent, worker)?;
     let restarts = ends_as_evicted(stage, cluster, name, uid)?;
     is_restarted_only_if_late(stage, agent, worker, name, restarts)?;
-    ready_pod(stage, cluster, uid)?;
+    // The story explains why there is no replacement.
+    let replaced = ready_pod(stage, cluster, uid);
+    tell_story(stage, agent, worker, story)?;
+    replaced?;
     is_evicted_once(stage, cluster, agent)?;
-    tell_events(stage, cluster, name)?;
-    tell_story(stage, agent, worker, story)
+    tell_events(stage, cluster, name)
 }
 
 /// Creates a Deployment, and waits for its pod.
