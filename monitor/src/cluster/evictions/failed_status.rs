@@ -13,8 +13,9 @@ use super::exchange::Life;
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same from [`LATER_AFTER`] on: the kubelet is slow, or away.
 const LATER_LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After the pod's grace period.
-const LATER_AFTER: Duration = Duration::from_secs(10);
+/// After the pod's grace period. A kubelet on a busy node takes 10 s for a new sandbox, writes the phase Running when it is made, and looks at
+/// the phase once more when the container starts.
+const LATER_AFTER: Duration = Duration::from_secs(30);
 /// How long the status is looked at, after the pod's grace period: the kubelet looks at each pod every 60 to 90 s.
 const LOOKED_AT_FOR: Duration = Duration::from_secs(100);
 /// Looks in a row that must find the pod ended with the agent's reason.
@@ -22,7 +23,7 @@ const CALM_LOOKS: u32 = 3;
 /// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
 const PATIENT_LOOKS: u32 = 2;
 /// Times that the status is written again.
-const REPEATS: u32 = 5;
+const REPEATS: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FailedStatus {
@@ -102,7 +103,7 @@ mod tests {
             ("an old status has overwritten it", vec![Life::AsBefore, OVER], vec![WriteAgain, Look]),
             ("the phase is reset", vec![Life::Stopped, Life::Ended, Life::Ended], vec![WriteAgain, Look, WriteAgain]),
             ("restarted, then ended", vec![Life::Restarted, Life::Ended, Life::Ended], vec![Look, Look, WriteAgain]),
-            ("another client insists", vec![Life::Stopped; 6], [vec![WriteAgain; 5], vec![Lost]].concat()),
+            ("another client insists", vec![Life::Stopped; 9], [vec![WriteAgain; 8], vec![Lost]].concat()),
         ] {
             let mut status = FailedStatus::default();
             let take = |life: &Life| status.take(*life, Duration::from_secs(5), Duration::from_secs(1));
@@ -113,7 +114,7 @@ mod tests {
     #[test]
     fn the_looks_become_rarer_and_end() {
         let grace = Duration::from_secs(30);
-        for (age, expected) in [(5, 1), (39, 1), (40, 5)] {
+        for (age, expected) in [(5, 1), (59, 1), (60, 5)] {
             assert_eq!(until_next_look(Duration::from_secs(age), grace), Duration::from_secs(expected));
         }
         for (life, expected) in [(ENDING, Next::Unknown), (Life::Restarted, Next::Restarted), (Life::Ended, Next::Lost)]
