@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, tidy};
+use crate::cgroups::container_of;
 use crate::cluster::container_id;
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
@@ -52,11 +53,13 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
 pub fn disk_agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let container = container_id(&pod)?;
+    let scope = container_of(stage.layout(), &uid, &container)?;
     let begun = monotonic_ns();
     fill(&uid)?;
-    let failed = stage.until(PATIENCE, |_| cluster.admin.pod(&name).is_ok_and(|pod| is_evicted(&pod)));
+    let is_told = || cluster.admin.pod(&name).is_ok_and(|pod| is_evicted(&pod));
+    let ended = stage.until(PATIENCE, |_| scope.processes().is_empty() && is_told());
     processes::signal(agent.pid, libc::SIGKILL);
-    stage.check(failed, || format!("no eviction: {}", agent.tail(10).join(" / ")));
+    stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
     stage.check(is_there(&container), || "the container was removed before the agent died".to_owned());
     let next = cluster.agent(stage)?;
