@@ -110,20 +110,19 @@ pub(super) fn intent(
     let seconds = signed(choice.grace.as_millis().div_ceil(1000));
     let is_limit = matches!(reason, Reason::Limit(_));
     let without_mark = is_limit && config.policy.quirks.has(Quirk::LocalStorageWithoutDisruptionTarget);
-    let is_certain = choice.route != Route::Requested { insists: false };
     let intent = Intent {
         uid: pod.metadata.uid.clone(),
         namespace: pod.metadata.namespace.clone(),
         name: pod.metadata.name.clone(),
         method: if choice.is_hard { methods.hard } else { methods.soft },
-        is_certain,
+        is_certain: choice.route != Route::Requested { insists: false },
         grace_seconds: if choice.is_hard { IMMEDIATE_GRACE_SECONDS } else { seconds },
         cause: choice.cause.as_str().to_owned(),
         message,
         annotations,
         wants_mark: !without_mark,
         wants_event: config.kubernetes.events,
-        frees_disk: is_certain && choice.cause.is_for_disk(),
+        frees_disk: choice.cause.is_for_disk(),
         condition: choice.cause.signal().map(|signal| NodeCondition::of(signal).as_str().to_owned()),
         decided_at: Timestamp::now(),
         decided_mono_ns: Monotonic::now().0,

@@ -31,12 +31,17 @@ impl Actions {
         }
     }
 
-    /// Orders the removal of what a pod has left on the disk whose eviction an earlier agent began. The kubelet tears the pod down.
-    pub fn remove_rest(&self, uid: &str) {
+    /// Orders the removal of the containers that the kubelet keeps of an evicted pod. An earlier agent did not get to it.
+    pub fn finish_removal(&self, uid: &str) {
         let uid = PodUid(uid.to_owned());
         let order = StopOrder { uid: uid.clone(), by: TearDown::Kubelet, grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
-            tracing::warn!(event = "rest_left", pod_uid = uid.0, %reason, "what an evicted pod has on the disk is not removed");
+            tracing::warn!(
+                event = "removal_not_finished",
+                pod_uid = uid.0,
+                %reason,
+                "the containers of an evicted pod stay on the disk until the pod is deleted"
+            );
         }
     }
 

@@ -34,7 +34,7 @@ impl Agent {
             }
             cluster::Event::Eviction(settled) => {
                 if settled.leaves_rest && self.config.mode == Mode::Enforce {
-                    self.actions.remove_rest(&settled.uid);
+                    self.actions.finish_removal(&settled.uid);
                 }
                 if self.actions.settle(&settled) {
                     let EvictionUpdate { uid, verdict, .. } = &settled;

@@ -41,8 +41,6 @@ const MARK_TIMEOUT: Duration = Duration::from_secs(1);
 const BRIEF_MARK_TIMEOUT: Duration = Duration::from_millis(500);
 /// For other requests: an API server behind a slow link takes seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// After this time the loop has removed what the kubelet keeps of a pod (at most 15 s after its end).
-const REST_REMOVED: Duration = Duration::from_secs(20);
 /// For a removal that the loop waits for.
 const ASKED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes; a pod is far smaller.
@@ -109,7 +107,7 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         }
         if let Some(verdict) = plan.expire(intent.age()) {
             last = Some(verdict.clone());
-            report(&context, &open, verdict);
+            report(&context, &open, &plan, verdict);
             break;
         }
         let Some(step) = plan.step() else { break };
@@ -134,7 +132,7 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
                 backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             }
             last = Some(verdict.clone());
-            report(&context, &open, verdict);
+            report(&context, &open, &plan, verdict);
         }
         match outcome.wait {
             Wait::None => {}
@@ -150,13 +148,10 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
             }
         }
     }
-    let is_done = matches!(last, None | Some(Verdict::Accepted | Verdict::Delayed(_) | Verdict::Done(_)));
-    let leaves_rest = is_done && intent.frees_disk;
-    if !leaves_rest {
-        context.ledger.end(intent);
-    }
-    if is_done && !matches!(last, Some(Verdict::Done(_))) {
-        report(&context, &open, Verdict::Done(plan.take_note()));
+    context.ledger.end(intent);
+    if matches!(last, None | Some(Verdict::Accepted | Verdict::Delayed(_))) {
+        let done = Verdict::Done(plan.take_note());
+        report(&context, &open, &plan, done);
     }
     tracing::info!(
         event = "eviction_told",
@@ -172,11 +167,6 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         ended_mono_ns = Monotonic::now().0,
         "all requests of an eviction to the API server are done"
     );
-    if leaves_rest {
-        // If the agent dies before the removal, the next one has to know of it.
-        tokio::time::sleep(REST_REMOVED).await;
-        context.ledger.end(intent);
-    }
     intent.uid.clone()
 }
 
@@ -214,8 +204,8 @@ fn is_called_off(context: &Context, intent: &Intent) -> bool {
     open.is_none_or(|open| open.intent.decided_mono_ns != intent.decided_mono_ns)
 }
 
-fn report(context: &Context, open: &Unfinished, verdict: Verdict) {
+fn report(context: &Context, open: &Unfinished, plan: &Plan, verdict: Verdict) {
     let Unfinished { intent, is_resumed, .. } = open;
-    let leaves_rest = *is_resumed && intent.frees_disk && matches!(verdict, Verdict::Done(_));
+    let leaves_rest = *is_resumed && intent.frees_disk && plan.has_ended();
     context.reporter.report(Event::Eviction(EvictionUpdate { uid: intent.uid.clone(), verdict, leaves_rest }));
 }

@@ -159,7 +159,7 @@ impl KernelChoice {
     }
 }
 
-/// Exit status when no scenario was run, as test drivers of other projects have it.
+/// Exit status when every scenario is skipped, as Automake has it.
 const SKIPPED: u8 = 77;
 /// The time for booting and powering off.
 const BOOT_TIME: Duration = Duration::from_secs(120);

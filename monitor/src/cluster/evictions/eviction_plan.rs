@@ -82,6 +82,8 @@ pub struct Plan {
     /// The pod was looked at since the last attempt that was late.
     has_looked: bool,
     is_gone: bool,
+    /// The kubelet has ended the pod, and its object is still there.
+    has_ended: bool,
     looks: u32,
     failed_status: FailedStatus,
     note: Option<String>,
@@ -106,6 +108,7 @@ impl Plan {
             is_delay_reported: false,
             has_looked: false,
             is_gone: false,
+            has_ended: false,
             looks: 0,
             failed_status: FailedStatus::default(),
             note: None,
@@ -136,6 +139,11 @@ impl Plan {
 
     pub fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// Returns whether the kubelet has ended the pod because of its status.
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Returns how the pod is ended: not by the intent's method if the agent may not use the Eviction API.

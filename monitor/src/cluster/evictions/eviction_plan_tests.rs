@@ -258,7 +258,9 @@ const EVICTED: Answer = found(Life::Evicted { is_over: true });
 #[test]
 fn a_failed_status_has_the_mark_in_it_and_is_watched() {
     let answers = soon(&[Answer::Done, Answer::Done, found(Life::Ended), EVICTED, EVICTED, EVICTED]);
-    let (steps, verdicts) = run(&mut failing(), &answers);
+    let mut plan = failing();
+    let (steps, verdicts) = run(&mut plan, &answers);
+    assert!(plan.has_ended());
     assert_eq!(steps, [vec![Step::Remove, Step::SendEvent], vec![Step::Get; 4]].concat());
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(None)]);
     let reverted = soon(&[Answer::Done, Answer::Done, THERE, Answer::Done, EVICTED, EVICTED, EVICTED]);
@@ -267,6 +269,7 @@ fn a_failed_status_has_the_mark_in_it_and_is_watched() {
     let mut plan = failing();
     let (steps, verdicts) = run(&mut plan, &soon(&[Answer::Done, Answer::Done, Answer::NotFound]));
     assert_eq!((steps.len(), verdicts.last()), (3, Some(&Verdict::Done(None))), "deleted meanwhile");
+    assert!(!plan.has_ended());
     let removed = Progress { asked: true, marked: true, removed: true };
     let mut resumed = Plan::of(&Intent { method: EvictionMethod::Fail, ..intent("u") }, removed, true);
     let (steps, _) = run(&mut resumed, &soon(&[Answer::AlreadyExists, EVICTED]));
@@ -287,6 +290,7 @@ fn a_watch_ends_and_says_how() {
         assert_eq!(plan.take(answer.clone(), SOON).wait, Wait::Pause(LOOK_EVERY));
         let verdict = format!("{:?}", plan.take(answer, late).verdict.unwrap());
         assert!(verdict.starts_with(expected), "{verdict}");
+        assert!(!plan.has_ended(), "{verdict}");
     }
 }
 

@@ -87,7 +87,7 @@ pub enum Verdict {
 pub struct EvictionUpdate {
     pub uid: String,
     pub verdict: Verdict,
-    /// An earlier agent began the eviction, and it is done, except that nobody may have removed what the pod has on the disk.
+    /// The eviction was for a disk, an earlier agent began it, and the kubelet has ended the pod. The kubelet keeps the pod's containers.
     pub leaves_rest: bool,
 }
 

@@ -13,8 +13,8 @@ use super::exchange::Life;
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same from [`LATER_AFTER`] on: the kubelet is slow, or away.
 const LATER_LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After the pod's grace period. A kubelet on a busy node takes 10 s for a new sandbox, writes the phase Running when it is made, and looks at
-/// the phase once more when the container starts.
+/// After the pod's grace period. A kubelet took 10 s for a new sandbox (1.36, emulated), wrote the phase Running when it was made, and looks
+/// at the phase once more when the container starts.
 const LATER_AFTER: Duration = Duration::from_secs(30);
 /// How long the status is looked at, after the pod's grace period: the kubelet looks at each pod every 60 to 90 s.
 const LOOKED_AT_FOR: Duration = Duration::from_secs(100);
@@ -22,7 +22,7 @@ const LOOKED_AT_FOR: Duration = Duration::from_secs(100);
 const CALM_LOOKS: u32 = 3;
 /// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
 const PATIENT_LOOKS: u32 = 2;
-/// Times that the status is written again.
+/// Times that the status is written again: more often than a kubelet writes over it until the container starts.
 const REPEATS: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

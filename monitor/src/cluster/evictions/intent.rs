@@ -40,7 +40,7 @@ pub struct Intent {
     pub wants_mark: bool,
     #[serde(rename = "isTold")]
     pub wants_event: bool,
-    /// The agent removes what the kubelet keeps of the pod on the disk. Only if the eviction is certain.
+    /// The agent removes what the kubelet keeps of the pod on the disk.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub frees_disk: bool,
     /// The node's condition, by its standard name, whose taint keeps a replacement away from this node.

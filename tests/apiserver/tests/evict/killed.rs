@@ -94,7 +94,6 @@ async fn killed_before_the_removal_from_the_disk() {
         assert!(begun.elapsed() < PATIENCE, "{:?}", scene.steps());
     };
     assert!(leaves_rest, "the loop has to order the removal");
-    assert!(!cluster.ledger().is_empty(), "an agent that dies now leaves the removal to the next one");
     scene.is_evicted_once(&intent).await;
     cluster.stop(PATIENCE);
     scene.end().await;

@@ -49,7 +49,10 @@ impl Plan {
                 match self.failed_status.take(life, age, self.grace) {
                     Next::Look => {}
                     Next::WriteAgain => return self.go(At::WriteAgain, None),
-                    Next::Over => return self.finish(),
+                    Next::Over => {
+                        self.has_ended = true;
+                        return self.finish();
+                    }
                     Next::Restarted => return self.end(Verdict::Restarted),
                     Next::Unknown => return self.lost("the kubelet has not said that it knows of the eviction"),
                     Next::Lost => return self.lost("its status is not Failed with the reason Evicted"),
