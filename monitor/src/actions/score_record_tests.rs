@@ -84,7 +84,7 @@ fn a_torn_line_and_another_boot_name_no_process() {
     // The line after a torn one must be readable.
     processes.write(&mut record, 12, 900);
     assert_eq!(processes.record().len(), 2);
-    fs::write(&path, text.replacen(|_| true, "0", 1)).unwrap();
+    fs::write(&path, text.replacen(|_| true, "x", 1)).unwrap();
     assert!(processes.record().is_empty(), "another boot has other processes");
     fs::write(&path, [0xff, 0xfe]).unwrap();
     assert!(processes.record().is_empty());
