@@ -147,7 +147,6 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-instead" => real_kubelet::instead,
         "cluster-watch" => real_kubelet::watch,
         "cluster-disk" => real_kubelet::disk,
-        "cluster-disk-killed" => real_kubelet::disk_agent_killed,
         "cluster-budget" => real_kubelet::budget,
         "cluster-drain" => real_kubelet::drain,
         "cluster-no-execute" => real_kubelet::no_execute,

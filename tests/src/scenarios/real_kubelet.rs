@@ -13,7 +13,7 @@ mod soft;
 mod swarm;
 mod times;
 
-pub use disk::{disk, disk_agent_killed};
+pub use disk::disk;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};
 pub use install::install;
 pub use journal_hook::journal_hook;

@@ -1,18 +1,14 @@
 //! A pod fills the node's file system: the agent and the kubelet stop it.
 
 use std::fs::File;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, tidy};
-use crate::cgroups::container_of;
 use crate::cluster::container_id;
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
-use crate::processes;
-use crate::scenarios::cluster_eyes::is_evicted;
 use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
@@ -47,32 +43,6 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
-}
-
-/// The agent dies before it has removed what the kubelet keeps of the pod. The next agent removes it.
-pub fn disk_agent_killed(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
-    let container = container_id(&pod)?;
-    let scope = container_of(stage.layout(), &uid, &container)?;
-    let begun = monotonic_ns();
-    fill(&uid)?;
-    let is_told = || cluster.admin.pod(&name).is_ok_and(|pod| is_evicted(&pod));
-    let ended = stage.until(PATIENCE, |_| scope.processes().is_empty() && is_told());
-    processes::signal(agent.pid, libc::SIGKILL);
-    stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
-    stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
-    stage.check(is_there(&container), || "the container was removed before the agent died".to_owned());
-    let next = cluster.agent(stage)?;
-    ends_as_evicted(stage, &cluster, &name, &uid)?;
-    is_removed(stage, &container);
-    ready_pod(stage, &cluster, &uid)?;
-    stage.check_equal("evictions by the next agent", &next.events("eviction").len(), &0);
-    tell_since(stage, begun, &story)?;
-    tidy(stage, &cluster)
-}
-
-fn is_there(container: &str) -> bool {
-    cri::containers().is_ok_and(|all| all.iter().any(|other| other.id == container))
 }
 
 /// Asserts that the container is removed. The kubelet keeps it until the pod is deleted.
