@@ -16,7 +16,7 @@ struct Source {
     programs: &'static [&'static str],
     /// Directories of the unpacked archive that may hold the programs.
     inside: &'static [&'static str],
-    /// What to do when the variable is not set.
+    /// The advice when the variable is not set.
     advice: &'static str,
 }
 
@@ -66,7 +66,7 @@ const fn sources(runtime: Runtime) -> &'static [Source] {
     }
 }
 
-/// Returns what to do before scenarios with a cluster can run; `None` if all variables are set that a cluster with this runtime needs.
+/// Returns the advice for the first variable that a cluster with this runtime needs and that is not set.
 pub fn unset(runtime: Runtime) -> Option<&'static str> {
     sources(runtime).iter().find(|source| source.named().is_none()).map(|source| source.advice)
 }

@@ -39,17 +39,13 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let recovered =
         stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
-    is_removed(stage, &container);
+    // The kubelet keeps it until the pod is deleted.
+    let is_removed = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
+    let removed = stage.until(PATIENCE, |_| is_removed());
+    stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
-}
-
-/// Asserts that the container is removed. The kubelet keeps it until the pod is deleted.
-fn is_removed(stage: &mut Stage<'_>, container: &str) {
-    let is_gone = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
-    let gone = stage.until(PATIENCE, |_| is_gone());
-    stage.check(gone, || "the evicted pod's container is still on the disk".to_owned());
 }
 
 /// Allocates a file in the pod's volume.
