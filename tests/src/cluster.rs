@@ -87,6 +87,7 @@ impl Cluster {
             Ok(cluster.admin.find("/api/v1/namespaces/default/serviceaccounts/default")?.is_some())
         })?;
         said("the node is Ready");
+        stage.versions(&versions(&cluster.admin.node()?));
         Ok(cluster)
     }
 
@@ -194,6 +195,13 @@ fn attached(layout: Layout, pod: &Value) -> Result<Agent> {
     let address: SocketAddr = address.parse().with_context(|| format!("the agent's address {address}"))?;
     let log = format!("/var/log/pods/{NAME}_{name}_{uid}/monitor/{}.log", container["restartCount"]);
     Ok(Agent::attach(pid, address, log.into()))
+}
+
+/// Returns the versions of Kubernetes and of the container runtime, as the kubelet reports them.
+fn versions(node: &Value) -> String {
+    let info = |field: &str| node["status"]["nodeInfo"][field].as_str().unwrap_or("unknown");
+    let kubernetes = info("kubeletVersion").trim_start_matches('v');
+    format!("Kubernetes {kubernetes}, {}", info("containerRuntimeVersion").replace("://", " "))
 }
 
 /// Returns whether a node or a pod is ready.

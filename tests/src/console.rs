@@ -67,6 +67,11 @@ pub fn timeline(name: &str, ms: f64, what: &str) {
     line(&format!("@@ timeline {name} ms={ms:.1} {what}"));
 }
 
+/// Prints `@@ versions NAME text`: what runs in the guest beside the kernel.
+pub fn versions(name: &str, text: &str) {
+    line(&format!("@@ versions {name} {text}"));
+}
+
 /// Prints `@@ outcome NAME pass|fail|skip reason`.
 pub fn outcome(name: &str, verdict: Verdict, reason: &str) {
     line(&format!("@@ outcome {name} {} {reason}", verdict.as_str()));

@@ -154,6 +154,11 @@ impl<'a> Stage<'a> {
         console::note(self.name, text);
     }
 
+    /// Prints what runs in the guest beside the kernel, with its versions.
+    pub fn versions(&self, text: &str) {
+        console::versions(self.name, text);
+    }
+
     /// Prints a text for readers, unchanged.
     pub fn page(&self, text: &str) {
         if self.boot.pages {
@@ -347,7 +352,7 @@ impl<'a> Stage<'a> {
         loop {
             self.reaper.reap();
             // A container cannot end before this process has collected the workloads in its pid namespace.
-            let mut left = if is_cluster { processes::workloads() } else { pods.processes() };
+            let mut left = if is_cluster { processes::workloads()? } else { pods.processes() };
             left.extend(self.boot.service.processes());
             for pid in owned.iter().copied() {
                 if self.reaper.ended(pid).is_none() {

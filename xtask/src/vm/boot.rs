@@ -61,6 +61,8 @@ pub struct Boot<'a> {
 #[derive(Debug)]
 pub struct Verdict {
     pub label: String,
+    /// The versions of what ran, and on what machine.
+    pub environment: String,
     pub release: String,
     pub runs: Vec<Run>,
     /// Problems other than failed scenarios.
@@ -119,11 +121,13 @@ impl Verdict {
         let mut counts = Counts::default();
         let mut run = |&(name, outcome): &(&str, super::Outcome)| {
             counts.add(outcome);
-            Run { name: name.to_owned(), outcome, seconds: 1.0, reason: "made up".to_owned() }
+            let reason = "made up".to_owned();
+            Run { name: name.to_owned(), outcome, seconds: 1.0, reason, figures: Vec::new() }
         };
         let runs = outcomes.iter().map(&mut run).collect();
         Self {
             label: label.to_owned(),
+            environment: label.to_owned(),
             release: "6.1.0-1".to_owned(),
             runs,
             problems: Vec::new(),
@@ -208,6 +212,7 @@ impl Boot<'_> {
         let retry = record.is_worth_a_retry();
         let mut verdict = Verdict {
             label: plan.label(),
+            environment: self.environment(record.versions.as_deref()),
             release: kernel.release.clone(),
             missing: record.missing(&plan.requests),
             counts: record.counts(),
@@ -226,6 +231,17 @@ impl Boot<'_> {
             verdict.log = Some(kept);
         }
         Ok(verdict)
+    }
+
+    /// Returns what runs, with its versions: `Kubernetes 1.36.2, containerd 1.6.20, Linux 6.12.117, cgroup v2, emulated`.
+    fn environment(&self, versions: Option<&str>) -> String {
+        let plan = self.plan;
+        let versions = versions.map(|versions| format!("{versions}, ")).unwrap_or_default();
+        let packed = if plan.agent.is_some() { ", compiled for size" } else { "" };
+        let machine = if self.accel == Accel::Tcg { "emulated" } else { "KVM" };
+        let (release, cgroup, arch) = (&self.kernel.release, plan.cgroup.word(), plan.arch);
+        let release = release.trim_end_matches(&format!("-{arch}"));
+        format!("{versions}Linux {release}, cgroup {cgroup}, {arch}, {machine}{packed}")
     }
 
     fn initramfs(&self, scratch: &Path, with_viewers: bool) -> Result<Initramfs> {

@@ -12,6 +12,7 @@ mod protocol;
 mod qemu;
 mod record;
 mod report;
+mod results;
 pub mod scenario;
 mod viewers;
 
@@ -78,6 +79,9 @@ pub struct Options {
     silence_limit: u64,
     #[command(flatten)]
     chaos: Chaos,
+    /// Write the outcomes into the tables of tests/RESULTS.md.
+    #[arg(long)]
+    record: bool,
     /// List the scenarios and boot nothing.
     #[arg(long)]
     list: bool,
@@ -341,6 +345,9 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let lab = Lab::open(workspace, plan.arch, &plan.parts())?;
     let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
+    if options.record {
+        results::write(&workspace.root, guest, &verdict)?;
+    }
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

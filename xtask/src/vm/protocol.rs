@@ -26,6 +26,10 @@ pub enum Line<'a> {
         ms: f64,
         what: &'a str,
     },
+    /// The versions of what runs in the guest beside the kernel.
+    Versions {
+        text: &'a str,
+    },
     Outcome {
         name: &'a str,
         outcome: Outcome,
@@ -122,6 +126,7 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
             let (ms, what) = split_word(rest);
             Some(Line::Timeline { name, ms: ms.strip_prefix("ms=")?.parse().ok()?, what })
         }
+        "versions" => Some(Line::Versions { text: rest }),
         "outcome" => {
             let (word, reason) = split_word(rest);
             let outcome = match word {
@@ -193,6 +198,10 @@ mod tests {
         assert_eq!(
             parse("@@ timeline ramp ms=12.3 kill signal sent"),
             Some(Line::Timeline { name: "ramp", ms: 12.3, what: "kill signal sent" })
+        );
+        assert_eq!(
+            parse("@@ versions ramp Kubernetes 1.36.2, containerd 1.6.20"),
+            Some(Line::Versions { text: "Kubernetes 1.36.2, containerd 1.6.20" })
         );
         assert_eq!(
             parse("@@ outcome ramp fail oom_kill rose by 1"),

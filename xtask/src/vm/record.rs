@@ -12,6 +12,8 @@ pub struct Run {
     pub outcome: Outcome,
     pub seconds: f64,
     pub reason: String,
+    /// What the guest measured: `KEY=NUMBER UNIT`.
+    pub figures: Vec<String>,
 }
 
 /// A started scenario without an outcome.
@@ -35,6 +37,10 @@ pub struct Record {
     pub runs: Vec<Run>,
     pub running: Option<Running>,
     pub end: Option<Counts>,
+    /// The versions of what runs in the guest beside the kernel.
+    pub versions: Option<String>,
+    /// The figures since the last outcome.
+    figures: Vec<String>,
     /// The first sign of a crash, with its line.
     pub crash: Option<(Crash, String)>,
     malformed: Vec<String>,
@@ -60,11 +66,14 @@ impl Record {
                     outcome: *outcome,
                     seconds: at.saturating_sub(since).as_secs_f64(),
                     reason: (*reason).to_owned(),
+                    figures: std::mem::take(&mut self.figures),
                 });
             }
             Line::End(counts) => self.end = Some(*counts),
             Line::Malformed(text) => self.malformed.push((*text).to_owned()),
-            Line::Note { .. } | Line::Page { .. } | Line::Figure { .. } | Line::Timeline { .. } => {}
+            Line::Figure { text, .. } => self.figures.push((*text).to_owned()),
+            Line::Versions { text } => self.versions = Some((*text).to_owned()),
+            Line::Note { .. } | Line::Page { .. } | Line::Timeline { .. } => {}
         }
         Some(parsed)
     }

@@ -28,7 +28,7 @@ impl<'a> Live<'a> {
         let at = at.as_secs_f64();
         match line {
             Line::Start { name } => console.say(format_args!("[{at:7.1} s] {name}")),
-            Line::Note { text, .. } => console.say(format_args!("              {text}")),
+            Line::Note { text, .. } | Line::Versions { text } => console.say(format_args!("              {text}")),
             Line::Page { text } => console.say(text),
             Line::Figure { text, .. } => console.say(format_args!("              figure: {text}")),
             Line::Timeline { ms, what, .. } => console.say(format_args!("              {ms:9.1} ms  {what}")),
