@@ -30,7 +30,7 @@ const fn variant(directory: &'static str, condition: &'static str, values: &'sta
 }
 
 /// The variants of the agent. The first is the default.
-pub const VARIANTS: [Variant; 7] = [
+pub const VARIANTS: [Variant; 9] = [
     variant("kubernetes", "", ""),
     variant("kubernetes/base", "", "ownNode=false"),
     variant("kubernetes/first", "eq .Values.evict \"first\"", "evict=first"),
@@ -38,6 +38,8 @@ pub const VARIANTS: [Variant; 7] = [
     variant("kubernetes/privileged", ".Values.privileged", "privileged=true,ownNode=false"),
     variant("kubernetes/tls", ".Values.tls", "tls=true"),
     variant("openshift", ".Values.openshift", "openshift=true"),
+    variant("openshift/first", "", "evict=first,openshift=true"),
+    variant("openshift/instead", "", "evict=instead,openshift=true"),
 ];
 
 /// A kustomization that is applied beside the agent.

@@ -33,6 +33,11 @@ const MERGED: [(&str, &str); 5] = [
 /// # Errors
 /// When a file is missing, or uses an unsupported feature.
 pub fn build(directory: &Path) -> Result<Vec<Value>> {
+    accumulate(directory, Vec::new())
+}
+
+/// Adds the resources of a kustomization to these objects, and changes all of them. A component is given the objects of its user.
+fn accumulate(directory: &Path, mut objects: Vec<Value>) -> Result<Vec<Value>> {
     let file = directory.join("kustomization.yaml");
     let context = || format!("in {}", file.display());
     let mut kustomizations = documents::read(&file)?;
@@ -43,10 +48,12 @@ pub fn build(directory: &Path) -> Result<Vec<Value>> {
     if let Some(unknown) = fields.keys().find(|key| !KNOWN.contains(&key.as_str())) {
         bail!("{}: the field {unknown} is not supported; see {}", file.display(), file!());
     }
-    let mut objects = Vec::new();
     for resource in documents::list(&kustomization, &["resources"]) {
         let path = directory.join(resource.as_str().with_context(context)?);
         objects.extend(if path.is_dir() { build(&path)? } else { documents::read(&path)? });
+    }
+    for component in documents::list(&kustomization, &["components"]) {
+        objects = accumulate(&directory.join(component.as_str().with_context(context)?), objects)?;
     }
     if let Some(namespace) = fields.get("namespace").and_then(Value::as_str) {
         for object in &mut objects {
@@ -62,27 +69,10 @@ pub fn build(directory: &Path) -> Result<Vec<Value>> {
             apply(&mut objects, &patch).with_context(|| format!("applying {}", path.display()))?;
         }
     }
-    let mut images = documents::list(&kustomization, &["images"]).to_vec();
-    for component in documents::list(&kustomization, &["components"]) {
-        let file = directory.join(component.as_str().with_context(context)?).join("kustomization.yaml");
-        images.extend(images_of_component(&file)?);
-    }
-    for image in &images {
+    for image in documents::list(&kustomization, &["images"]) {
         objects.iter_mut().for_each(|object| set_image(object, image));
     }
     Ok(objects)
-}
-
-/// Reads a component. Only one with nothing but names of images is supported.
-fn images_of_component(file: &Path) -> Result<Vec<Value>> {
-    let component = documents::read(file)?.pop().with_context(|| format!("{} is empty", file.display()))?;
-    let fields = component.as_object().with_context(|| format!("{} is no object", file.display()))?;
-    if text(&component, &["kind"]) != "Component"
-        || fields.keys().any(|key| !["apiVersion", "kind", "images"].contains(&key.as_str()))
-    {
-        bail!("{}: only components with nothing but images are supported; see {}", file.display(), file!());
-    }
-    Ok(documents::list(&component, &["images"]).to_vec())
 }
 
 fn set_namespace(object: &mut Value, namespace: &str) {

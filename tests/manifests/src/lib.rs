@@ -42,17 +42,19 @@ pub fn root() -> PathBuf {
 /// # Errors
 /// When a directory cannot be read.
 pub fn kustomizations(root: &Path) -> Result<Vec<PathBuf>> {
-    let is_component = |path: &Path| {
-        std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(|line| line == "kind: Component"))
+    let is_component = |directory: &PathBuf| {
+        let file = directory.join("kustomization.yaml");
+        std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == "kind: Component"))
     };
-    let is_kustomization = |path: &Path| path.ends_with("kustomization.yaml") && !is_component(path);
+    let mut found = kustomizations_and_components(root)?;
+    found.retain(|directory| !is_component(directory));
+    Ok(found)
+}
+
+fn kustomizations_and_components(root: &Path) -> Result<Vec<PathBuf>> {
     let files = files(&root.join("config"))?;
-    Ok(files
-        .iter()
-        .filter(|path| is_kustomization(path))
-        .filter_map(|path| path.parent())
-        .map(Path::to_owned)
-        .collect())
+    let files = files.iter().filter(|path| path.ends_with("kustomization.yaml"));
+    Ok(files.filter_map(|path| path.parent()).map(Path::to_owned).collect())
 }
 
 /// Lists the files below a directory, sorted.
@@ -114,7 +116,7 @@ pub fn check(root: &Path) -> Result<Report> {
 /// Lists YAML files that the kustomization in their directory does not name.
 fn unnamed(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for directory in kustomizations(root)? {
+    for directory in kustomizations_and_components(root)? {
         let text = std::fs::read_to_string(directory.join("kustomization.yaml"))
             .with_context(|| format!("reading the kustomization in {}", directory.display()))?;
         let entries = std::fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))?;

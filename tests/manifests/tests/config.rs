@@ -87,7 +87,7 @@ const FAULTS: &[Faults] = &[
         "kubernetes/tls/permissions-reviews.yaml",
         &[["[tokenreviews]", "[reviews]", "create tokenreviews.authentication.k8s.io is not"]],
     ),
-    ("openshift/security-context-constraints.yaml", &[["  - SYSLOG\n", "", "CAP_SYSLOG is not both"]]),
+    ("openshift/changes/security-context-constraints.yaml", &[["  - SYSLOG\n", "", "CAP_SYSLOG is not both"]]),
     ("systemd/node-pressure-monitor.service", &[["CAP_KILL ", "", "CapabilityBoundingSet differs"]]),
 ];
 
@@ -115,7 +115,8 @@ fn a_fault_in_any_file_is_reported() {
 
 #[test]
 fn the_defaults_restrict_agents_and_readers() {
-    for directory in ["kubernetes", "kubernetes/first", "kubernetes/instead", "kubernetes/tls", "openshift"] {
+    let of_kubernetes = ["kubernetes", "kubernetes/first", "kubernetes/instead", "kubernetes/tls"];
+    for directory in of_kubernetes.into_iter().chain(["openshift", "openshift/first", "openshift/instead"]) {
         let objects = kustomize::build(&root().join("config").join(directory)).unwrap();
         for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"] {
             assert!(objects.iter().any(|object| object["kind"] == kind), "{directory}: no {kind}");
@@ -135,6 +136,9 @@ fn a_variant_of_the_configuration_differs_only_where_it_has_to() {
         ("kubernetes/first", &["mode", "evictionHard"][..]),
         ("kubernetes/instead", &["mode"]),
         ("kubernetes/tls", &["metrics"]),
+        ("openshift", &[]),
+        ("openshift/first", &["mode", "evictionHard"]),
+        ("openshift/instead", &["mode"]),
     ] {
         let (mut base, mut variant) = (configuration("kubernetes"), configuration(directory));
         for field in different {
