@@ -47,6 +47,11 @@ pub enum ActionNote {
         pod_uid: String,
         reason: String,
     },
+    /// The containers of an evicted pod stay on the disk.
+    RestLeft {
+        pod_uid: String,
+        reason: String,
+    },
     NotStarted {
         cause: Cause,
         workload: String,

@@ -13,9 +13,9 @@ use crate::sensors::filesystem_signals::values;
 use crate::units::Signal;
 use crate::workloads::PodUid;
 
-use super::Actions;
 use super::garbage::{garbage_for, until_enough};
 use super::stop::{NotDone, Order, OrderKind};
+use super::{ActionNote, Actions};
 
 impl Actions {
     pub fn hand_orders(&mut self) {
@@ -32,16 +32,11 @@ impl Actions {
     }
 
     /// Orders the removal of the containers that the kubelet keeps of an evicted pod. An earlier agent did not get to it.
-    pub fn finish_removal(&self, uid: &str) {
-        let uid = PodUid(uid.to_owned());
-        let order = StopOrder { uid: uid.clone(), by: TearDown::Kubelet, grace: Duration::ZERO, remove: true };
+    pub fn finish_removal(&mut self, uid: &str) {
+        let pod = PodUid(uid.to_owned());
+        let order = StopOrder { uid: pod, by: TearDown::Kubelet, grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
-            tracing::warn!(
-                event = "removal_not_finished",
-                pod_uid = uid.0,
-                %reason,
-                "the containers of an evicted pod stay on the disk until the pod is deleted"
-            );
+            self.notes.push(ActionNote::RestLeft { pod_uid: uid.to_owned(), reason: reason.to_string() });
         }
     }
 

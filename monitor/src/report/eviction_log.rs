@@ -201,6 +201,15 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
             suppressed,
             "this eviction cannot be reported to the API server now: the kubelet may start the pod again"
         ),
+        Record::EvictionRestLeft { pod_uid, reason } => log_named!(
+            warn,
+            "removal_not_finished",
+            names.of_uid(pod_uid),
+            pod_uid,
+            reason,
+            suppressed,
+            "the containers of this evicted pod stay on the disk until the pod is deleted"
+        ),
         Record::PodUnknown { pod_uid } => log_named!(
             warn,
             "pod_unknown",

@@ -140,7 +140,9 @@ impl LogLimits {
             Record::RefaultsOnly { .. } => ("refaults", seldom),
             Record::PodsAwaited { .. } => ("pods awaited", seldom),
             Record::EvictionPutOff { .. } => ("put off", seldom),
-            Record::PodUnknown { .. } | Record::EvictionUnreported { .. } => ("unknown pods", seldom),
+            Record::PodUnknown { .. } | Record::EvictionUnreported { .. } | Record::EvictionRestLeft { .. } => {
+                ("unknown pods", seldom)
+            }
             Record::KernelEvent { event: Event::Stall(_), .. } => ("stalls", often),
             Record::OomKill(_) => ("OOM kills", (200, Duration::from_millis(100))),
             Record::OomScoreDrift { .. } | Record::OwnOomScore { .. } => ("OOM scores", often),

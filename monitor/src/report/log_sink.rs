@@ -34,6 +34,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
         | Record::EvictionAbandoned { .. }
         | Record::EvictionSettled { .. }
         | Record::EvictionUnreported { .. }
+        | Record::EvictionRestLeft { .. }
         | Record::PodUnknown { .. }
         | Record::CandidatesExhausted { .. }
         | Record::RefaultsOnly { .. }

@@ -127,6 +127,7 @@ impl Reporter {
             let record = match note {
                 ActionNote::PodUnknown { pod_uid } => Record::PodUnknown { pod_uid },
                 ActionNote::Unreported { pod, pod_uid, reason } => Record::EvictionUnreported { pod, pod_uid, reason },
+                ActionNote::RestLeft { pod_uid, reason } => Record::EvictionRestLeft { pod_uid, reason },
                 ActionNote::NotStarted { cause, workload, reason } => {
                     Record::EvictionNotStarted { cause: *cause, workload, reason }
                 }

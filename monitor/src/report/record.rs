@@ -70,6 +70,8 @@ pub enum Record<'r> {
     EvictionSettled { pod_uid: &'r str, verdict: &'r Verdict },
     // The agent cannot report an eviction to the API server.
     EvictionUnreported { pod: &'r str, pod_uid: &'r str, reason: &'r str },
+    // The containers of an evicted pod stay on the disk.
+    EvictionRestLeft { pod_uid: &'r str, reason: &'r str },
     // The API server does not list a pod that is evicted.
     PodUnknown { pod_uid: &'r str },
     // The next eviction waits for the memory of workloads that were killed; `of` has most of it.
