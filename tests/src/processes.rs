@@ -145,13 +145,13 @@ fn write_all(fd: i32, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the other processes that run this program.
-pub fn workloads() -> Vec<i32> {
-    let Ok(program) = fs::read_link("/proc/self/exe") else { return Vec::new() };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+pub fn workloads() -> Result<Vec<i32>> {
+    let program = fs::read_link("/proc/self/exe").context("read /proc/self/exe")?;
+    let entries = fs::read_dir("/proc").context("read /proc")?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let runs_it = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
     let others = pids.filter(|pid| *pid != std::process::id()).filter(runs_it);
-    others.filter_map(|pid| i32::try_from(pid).ok()).collect()
+    Ok(others.filter_map(|pid| i32::try_from(pid).ok()).collect())
 }
 
 /// Sends a signal. A process that has exited is no error.

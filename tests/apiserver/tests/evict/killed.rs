@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use node_pressure_apiserver::stage::uid;
 use node_pressure_apiserver::{Fault, Record, What};
-use node_pressure_monitor::cluster::{Event, Intent, Verdict};
+use node_pressure_monitor::cluster::{Intent, Verdict};
 use serde_json::Value;
 
 use super::scene::{ASKED, PATIENCE, POD, Scene, Way, agent, begin, has};
@@ -84,15 +84,9 @@ async fn killed_before_the_removal_from_the_disk() {
     let scene = Scene::new().await;
     let intent = Intent { frees_disk: true, ..scene.failed() };
     assert!(!start(&scene, &intent, "noted").wait().unwrap().success());
-    let (mut cluster, begun) = (scene.cluster(), Instant::now());
-    let leaves_rest = loop {
-        match cluster.try_event() {
-            Some(Event::Eviction(settled)) if settled.verdict == Verdict::Done(None) => break settled.leaves_rest,
-            Some(_) => {}
-            None => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-        assert!(begun.elapsed() < PATIENCE, "{:?}", scene.steps());
-    };
+    let mut cluster = scene.cluster();
+    let updates = scene.updates(&mut cluster).await;
+    let leaves_rest = updates.iter().any(|update| update.verdict == Verdict::Done(None) && update.leaves_rest);
     assert!(leaves_rest, "the loop has to order the removal");
     scene.is_evicted_once(&intent).await;
     cluster.stop(PATIENCE);

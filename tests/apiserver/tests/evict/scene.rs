@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::stage::{condition, uid};
 use node_pressure_apiserver::{Kubelet, Record, Stage};
-use node_pressure_monitor::cluster::{Access, Cluster, Event, Intent, Ledger, Verdict};
+use node_pressure_monitor::cluster::{Access, Cluster, Event, EvictionUpdate, Intent, Ledger, Verdict};
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use node_pressure_monitor::units::Monotonic;
@@ -133,27 +133,39 @@ impl Scene {
 
     /// Waits until the ledger is empty.
     pub async fn settle(&self, cluster: &mut Cluster) -> Vec<Verdict> {
+        self.updates(cluster).await.into_iter().map(|update| update.verdict).collect()
+    }
+
+    /// Waits until the ledger is empty; returns what was reported until then.
+    pub async fn updates(&self, cluster: &mut Cluster) -> Vec<EvictionUpdate> {
         self.listen(cluster, |cluster, _| cluster.ledger().is_empty()).await
     }
 
     /// Waits for [`Verdict::Delayed`]; returns its reason.
     pub async fn until_delayed(&self, cluster: &mut Cluster) -> String {
-        let reason = |heard: &[Verdict]| {
-            heard.iter().find_map(|it| if let Verdict::Delayed(reason) = it { Some(reason.clone()) } else { None })
+        let reason = |heard: &[EvictionUpdate]| {
+            heard.iter().find_map(|it| match &it.verdict {
+                Verdict::Delayed(reason) => Some(reason.clone()),
+                _ => None,
+            })
         };
         let heard = self.listen(cluster, |_, heard| reason(heard).is_some()).await;
         reason(&heard).unwrap()
     }
 
-    async fn listen(&self, cluster: &mut Cluster, is_over: impl Fn(&Cluster, &[Verdict]) -> bool) -> Vec<Verdict> {
+    async fn listen(
+        &self,
+        cluster: &mut Cluster,
+        is_over: impl Fn(&Cluster, &[EvictionUpdate]) -> bool,
+    ) -> Vec<EvictionUpdate> {
         let start = Instant::now();
         let mut heard = Vec::new();
         loop {
             // This is read first, since events are sent before the ledger's entry ends.
             let is_over = is_over(cluster, &heard);
             while let Some(event) = cluster.try_event() {
-                if let Event::Eviction(settled) = event {
-                    heard.push(settled.verdict);
+                if let Event::Eviction(update) = event {
+                    heard.push(update);
                 }
             }
             if is_over {

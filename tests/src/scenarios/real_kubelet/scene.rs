@@ -167,10 +167,12 @@ pub fn killed_count(agent: &Agent) -> Result<f64> {
     Ok(agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0))
 }
 
-/// Returns the pods of the namespace `default` that are Failed and Evicted.
+/// Returns the pods of the namespace `default` that ran and are Failed and Evicted. The kubelet gives that status also to pods that it does
+/// not admit under pressure, which never have an address.
 pub fn dead_pods(cluster: &Cluster) -> Result<Vec<Value>> {
     let list = cluster.admin.get("/api/v1/namespaces/default/pods")?;
-    Ok(list["items"].as_array().into_iter().flatten().filter(|pod| is_evicted(pod)).cloned().collect())
+    let is_dead = |pod: &&Value| is_evicted(pod) && !pod["status"]["podIP"].is_null();
+    Ok(list["items"].as_array().into_iter().flatten().filter(is_dead).cloned().collect())
 }
 
 /// Asserts that the agent has killed this worker, and the kernel none.

@@ -47,7 +47,11 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
         &killed_count(&agent)?,
         &f64::from(u32::try_from(evicted.len())?),
     );
-    let is_by_kubelet = |event: &&Value| event["reason"] == "Evicted" && event["source"]["component"] == "kubelet";
+    // A scenario before this one may have had the kubelet evict.
+    let is_of_swarm = |event: &Value| text(&event["involvedObject"]["name"]).starts_with(SWARM);
+    let is_by_kubelet = |event: &&Value| {
+        event["reason"] == "Evicted" && event["source"]["component"] == "kubelet" && is_of_swarm(event)
+    };
     let by_kubelet = all_events(&cluster)?.iter().filter(is_by_kubelet).count();
     stage.check_equal("evictions by the kubelet", &by_kubelet, &0);
     stage.check_no_oom_kill()?;

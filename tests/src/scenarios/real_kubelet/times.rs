@@ -18,6 +18,10 @@ use crate::units::{mib, milliseconds_between, monotonic_ns, nanoseconds};
 
 /// The most time from a decision to its kill.
 const DECIDED_BEFORE: Duration = Duration::from_secs(2);
+/// A kill that comes later than this after the crossing is explained.
+const LATE: Duration = Duration::from_secs(1);
+/// The number of steps in which available memory is told for a late kill.
+const POINTS: u64 = 8;
 /// How long the status of an evicted pod waits for the taint.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
@@ -26,26 +30,27 @@ const LONGEST_WAIT: Duration = Duration::from_millis(200);
 pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) -> Result<()> {
     let records = agent.events("eviction");
     let curve = stage.boot.sampler.curve();
-    let crossing =
-        records.first().and_then(|record| Some((crossing(&curve, record)?, record.number("threshold_bytes")?)));
-    let Some((crossed, threshold)) = crossing else {
+    let crossing = records.first().and_then(|record| {
+        let (threshold, correction) = (record.number("threshold_bytes")?, correction(&curve, record)?);
+        Some((crossing_down(&curve, threshold + correction, 0)?, threshold, correction))
+    });
+    let Some((crossed, threshold, correction)) = crossing else {
         stage.note("the sampler has not seen the crossing");
         return Ok(());
     };
     let (cluster, requests) = (Cluster::of(stage)?, audit::requests()?);
-    let status = format!("pods/status/default/{pod}");
-    let (node, node_status) = (format!("nodes/{NODE}"), format!("nodes/status/{NODE}"));
+    let by_agent = by_agent_since(&requests, crossed);
     let first = |is_it: &dyn Fn(&Request) -> bool| {
-        let mut done = requests.iter().filter(|request| request.is_done_by_agent() && request.answered_ns >= crossed);
-        done.find(|request| is_it(request)).map(|request| request.answered_ns)
+        by_agent.iter().copied().find(|request| is_it(request)).map(|request| request.answered_ns)
     };
+    let node_status = format!("nodes/status/{NODE}");
     let is_condition =
         |one: &Request| one.object == node_status && condition(&one.body, "MonitorMemoryPressure") == Some("True");
     let steps = [
         ("kill", Some(killed)),
         ("condition True", first(&is_condition)),
-        ("taint", first(&|one| one.object == node && sets_taint(&one.body))),
-        ("status Failed and Evicted", first(&|one| one.object == status)),
+        ("taint", first(&is_taint)),
+        ("status Failed and Evicted", first(&|one| is_status_of(one, pod))),
         ("event Evicted", first(&|one| one.verb == "create" && one.body["reason"] == "Evicted")),
         ("replacement ready (whole seconds)", replacement_ready(&cluster, pod)?),
     ];
@@ -55,18 +60,32 @@ pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) 
     let steps: Vec<String> = steps.collect();
     stage.note(format!("memory.available fell below {:.0} MiB; {}", mib(threshold), steps.join(", ")));
     stage.figure("crossing_to_kill_ms", milliseconds_between(crossed, killed), "ms");
+    if killed.saturating_sub(crossed) > nanoseconds(LATE) {
+        stage.note(format!("the kill was late; {}", told(&curve, crossed, killed, correction)));
+    }
     Ok(())
+}
+
+/// Returns the agent's figure at a few times between these two, which explains a late kill: the correction for refaulting pages is that of the
+/// decision, and was smaller before.
+fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
+    let times = (0..=POINTS).map(|point| from + (to - from) / POINTS * point);
+    let samples = times.filter_map(|at| curve.iter().rfind(|sample| sample.at_ns <= at));
+    let one = |sample: &Sample| {
+        let before = milliseconds_between(sample.at_ns, to) / 1000.0;
+        format!("{:.0} MiB {before:.1} s before", mib(sample.available))
+    };
+    let points: Vec<String> = samples.map(one).collect();
+    format!("MemAvailable: {}; the agent's correction at the decision: {:.0} MiB", points.join(", "), mib(correction))
 }
 
 /// Asserts that the agent sent the node's taint before the status of the pod that was killed then, and waited for it: a controller creates the
 /// replacement as soon as the pod is Failed.
 pub fn taint_came_first(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
     let requests = audit::requests()?;
-    let (node, status) = (format!("nodes/{NODE}"), format!("pods/status/default/{pod}"));
-    let since = killed.saturating_sub(nanoseconds(DECIDED_BEFORE));
-    let mut done = requests.iter().filter(|one| one.is_done_by_agent() && one.answered_ns >= since);
-    let taint = done.clone().find(|one| one.object == node && sets_taint(&one.body)).context("no taint")?;
-    let status = done.find(|one| one.object == status).context("no status of the pod")?;
+    let by_agent = by_agent_since(&requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE)));
+    let taint = by_agent.iter().find(|one| is_taint(one)).context("no taint")?;
+    let status = by_agent.iter().find(|one| is_status_of(one, pod)).context("no status of the pod")?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
     stage.check(taint.arrived_ns <= status.arrived_ns, || "the pod's status came before the taint".to_owned());
@@ -79,14 +98,26 @@ pub fn taint_came_first(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
     Ok(())
 }
 
-/// Returns when the agent's figure fell below the threshold. The agent's figure is `MemAvailable` without a correction, which is the
-/// difference at the agent's own measurement.
-fn crossing(curve: &[Sample], record: &Record) -> Option<u64> {
-    let [sampled, available, threshold] =
-        ["sampled_mono_ns", "available_bytes", "threshold_bytes"].map(|field| record.number(field));
-    let sampled = sampled?;
+/// Returns the agent's requests that were answered at or after this time.
+fn by_agent_since(requests: &[Request], since: u64) -> Vec<&Request> {
+    requests.iter().filter(|request| request.is_done_by_agent() && request.answered_ns >= since).collect()
+}
+
+/// Returns whether a request sets a taint of the node.
+fn is_taint(request: &Request) -> bool {
+    request.object == format!("nodes/{NODE}") && sets_taint(&request.body)
+}
+
+/// Returns whether a request sets the status of this pod.
+fn is_status_of(request: &Request, pod: &str) -> bool {
+    request.object == format!("pods/status/default/{pod}")
+}
+
+/// Returns by how much the agent's figure was below `MemAvailable` at the agent's own measurement.
+fn correction(curve: &[Sample], record: &Record) -> Option<u64> {
+    let (sampled, available) = (record.number("sampled_mono_ns")?, record.number("available_bytes")?);
     let beside = curve.iter().rfind(|sample| sample.at_ns <= sampled)?.available;
-    crossing_down(curve, threshold? + beside.saturating_sub(available?), 0)
+    Some(beside.saturating_sub(available))
 }
 
 /// Returns when another pod of the Deployment became ready.
