@@ -13,7 +13,7 @@ use super::scene::{
     BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, killed_at,
     leak, ready_pod, tell_story, text, tidy,
 };
-use super::times::taint_came_first;
+use super::times::waited_for_taint;
 use crate::agent::{self, Agent};
 use crate::cgroups::container_of;
 use crate::cluster::programs::{self, Program};
@@ -42,7 +42,7 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     is_killed(stage, &scene.agent, &worker)?;
     node_tells(stage, &scene.cluster)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
-    taint_came_first(stage, killed_at(stage, &scene.agent, &worker)?, &scene.name)?;
+    waited_for_taint(stage, killed_at(stage, &scene.agent, &worker)?, &scene.name)?;
     node_recovers(stage, &scene.cluster)?;
     plugin_explains(stage, &scene)?;
     lease_counts_one_more(stage, &scene.cluster, before)?;

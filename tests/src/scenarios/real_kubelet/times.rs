@@ -79,21 +79,21 @@ fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
     format!("MemAvailable: {}; the agent's correction at the decision: {:.0} MiB", points.join(", "), mib(correction))
 }
 
-/// Asserts that the agent sent the node's taint before the status of the pod that was killed then, and waited for it: a controller creates the
-/// replacement as soon as the pod is Failed.
-pub fn taint_came_first(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
+/// Asserts that the status of the pod that was killed then waited for the node's taint, or for as long as it waits at most: a controller creates
+/// the replacement as soon as the pod is Failed.
+pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
     let requests = audit::requests()?;
     let by_agent = by_agent_since(&requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE)));
     let taint = by_agent.iter().find(|one| is_taint(one)).context("no taint")?;
     let status = by_agent.iter().find(|one| is_status_of(one, pod)).context("no status of the pod")?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
-    stage.check(taint.arrived_ns <= status.arrived_ns, || "the pod's status came before the taint".to_owned());
     stage.check(is_answered || has_waited, || "the pod's status did not wait for the taint".to_owned());
-    stage.note(if is_answered {
-        "the taint was there before the status"
-    } else {
-        "the status had waited for the taint"
+    // Under emulation the handshake of a new connection may take longer than the status waits.
+    stage.note(match (is_answered, taint.arrived_ns <= status.arrived_ns) {
+        (true, _) => "the taint was there before the status",
+        (false, true) => "the status had waited for the taint, which was on its way",
+        (false, false) => "the status had waited for the taint, which came after it",
     });
     Ok(())
 }
