@@ -79,6 +79,9 @@ impl Actions {
     /// eviction waits for is reported at the end of that eviction.
     pub fn settle(&mut self, settled: &EvictionUpdate) -> bool {
         let EvictionUpdate { uid, verdict, .. } = settled;
+        if matches!(verdict, Verdict::Restarted | Verdict::GivenUp(_)) {
+            self.pending.forget_pod(uid);
+        }
         let outcome = match verdict {
             Verdict::Delayed(_) => return true,
             Verdict::Accepted | Verdict::Gone | Verdict::Done(_) => Ok(()),
