@@ -52,12 +52,15 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     let worker = work(stage, &pod, &format!("ramp --name hog --rate 20 --to {total} --fast-until 700"))?;
     // The kubelet does not count the kernel's own memory as used, and looks every ten seconds.
     let layout = stage.layout();
-    let low = stage.until(PATIENCE, |_| kubelet_available(layout).is_ok_and(|bytes| bytes < (THRESHOLD - BELOW) * MIB));
+    let is_low = || kubelet_available(layout).is_ok_and(|bytes| bytes < (THRESHOLD - BELOW) * MIB);
+    let low = stage.until(PATIENCE, |_| is_low());
     processes::signal(worker.pid, libc::SIGSTOP);
     stage.check(low, || "the kubelet's figure has not fallen below its threshold".to_owned());
     let (available, by_kubelet) = (meminfo("MemAvailable")? / MIB, kubelet_available(layout)? / MIB);
     stage.note(format!("the pod has stopped to grow at {available} MiB, {by_kubelet} MiB by the kubelet's figure"));
     let evicted = stage.until(PATIENCE, |_| {
+        // The kernel may free page cache, and the figure then rises above the threshold before the kubelet looks.
+        processes::signal(worker.pid, if is_low() { libc::SIGSTOP } else { libc::SIGCONT });
         events_of(&cluster, &name).is_ok_and(|events| events.iter().any(|event| event["reason"] == "Evicted"))
     });
     stage.check(evicted, || "the kubelet has not evicted the pod".to_owned());
