@@ -79,9 +79,6 @@ impl Actions {
     /// eviction waits for is reported at the end of that eviction.
     pub fn settle(&mut self, settled: &EvictionUpdate) -> bool {
         let EvictionUpdate { uid, verdict, .. } = settled;
-        if matches!(verdict, Verdict::Restarted | Verdict::GivenUp(_)) {
-            self.pending.forget_pod(uid);
-        }
         let outcome = match verdict {
             Verdict::Delayed(_) => return true,
             Verdict::Accepted | Verdict::Gone | Verdict::Done(_) => Ok(()),
@@ -92,6 +89,9 @@ impl Actions {
             Verdict::GivenUp(reason) => Err(NotDone::Failed(reason.clone())),
             Verdict::Restarted => Err(NotDone::Failed("the kubelet has restarted it, and it runs".to_owned())),
         };
+        if outcome.is_err() {
+            self.pending.disinherit(uid);
+        }
         let Some(answer) = self.asking.take(uid) else { return true };
         answer.give(outcome);
         !matches!(verdict, Verdict::Refused(_))

@@ -48,9 +48,9 @@ impl PendingRemovals {
         self.left.push(Left { pod, workload: String::new(), has: None, since: now, until });
     }
 
-    /// Drops a pod that stays after all.
-    pub(super) fn forget_pod(&mut self, uid: &str) {
-        self.left.retain(|left| left.pod.0 != uid);
+    /// Drops a pod that an earlier agent evicted and that stays after all.
+    pub(super) fn disinherit(&mut self, uid: &str) {
+        self.left.retain(|left| left.has.is_some() || left.pod.0 != uid);
     }
 
     /// Returns whether a pod that an earlier agent evicted is about to free what it has on the disk.
@@ -204,9 +204,9 @@ mod tests {
             assert!(!pending.has_inherited(), "{name}");
         }
         let mut pending = inherited();
-        pending.forget_pod("b");
+        pending.disinherit("b");
         assert!(pending.has_inherited());
-        pending.forget_pod("a");
+        pending.disinherit("a");
         assert!(!pending.has_inherited());
     }
 
