@@ -89,9 +89,6 @@ impl Actions {
             Verdict::GivenUp(reason) => Err(NotDone::Failed(reason.clone())),
             Verdict::Restarted => Err(NotDone::Failed("the kubelet has restarted it, and it runs".to_owned())),
         };
-        if outcome.is_err() {
-            self.pending.disinherit(uid);
-        }
         let Some(answer) = self.asking.take(uid) else { return true };
         answer.give(outcome);
         !matches!(verdict, Verdict::Refused(_))

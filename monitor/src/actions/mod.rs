@@ -31,7 +31,7 @@ use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::runtime::Runtime;
 use crate::sensors::Sensors;
 use crate::units::{Bytes, Monotonic};
-use crate::workloads::{PodUid, WorkloadUsage};
+use crate::workloads::WorkloadUsage;
 
 use pending_removals::PendingRemovals;
 use reclaim::ReclaimFirst;
@@ -76,10 +76,6 @@ impl Actions {
         runtime: Runtime,
         cluster: Cluster,
     ) -> Self {
-        let mut pending = PendingRemovals::default();
-        for open in cluster.ledger().unfinished().into_iter().filter(|open| open.is_resumed && open.intent.frees_disk) {
-            pending.inherit(PodUid(open.intent.uid), Monotonic::now());
-        }
         Self {
             evictor,
             reclaim: ProactiveReclaim::new(first),
@@ -90,7 +86,7 @@ impl Actions {
             collected: None,
             orders: RuntimeOrders::on(queue),
             asking: ApiEvictions::default(),
-            pending,
+            pending: PendingRemovals::default(),
             notes: Vec::new(),
         }
     }
@@ -102,7 +98,6 @@ impl Actions {
             ended: std::mem::take(&mut self.ended),
             collected: self.collected.take(),
             expected: self.pending.expected(sensors, now),
-            has_unfinished_removal: self.pending.has_inherited(),
             reclaim: self.reclaim.facts(),
             ..Snapshot::default()
         }

@@ -26,8 +26,7 @@ pub(super) struct PendingRemovals {
 struct Left {
     pod: PodUid,
     workload: String,
-    /// `None`: an earlier agent evicted the pod.
-    has: Option<DiskUsage>,
+    has: DiskUsage,
     since: Monotonic,
     /// End of the wait for the removal; `None` while the runtime is down.
     until: Option<Monotonic>,
@@ -38,24 +37,8 @@ impl PendingRemovals {
     fn add(&mut self, (pod, by): (PodUid, TearDown), workload: &str, has: DiskUsage, now: Monotonic) {
         self.left.retain(|left| left.pod != pod);
         let volumes = if by == TearDown::Kubelet { has.volumes } else { Taken::default() };
-        let (workload, has) = (workload.to_owned(), Some(DiskUsage { volumes, ..has }));
+        let (workload, has) = (workload.to_owned(), DiskUsage { volumes, ..has });
         self.left.push(Left { pod, workload, has, since: now, until: None });
-    }
-
-    /// Adds a pod that an earlier agent evicted for a disk. The wait for it ends also without a runtime.
-    pub(super) fn inherit(&mut self, pod: PodUid, now: Monotonic) {
-        let until = Some(now.after(LONGEST));
-        self.left.push(Left { pod, workload: String::new(), has: None, since: now, until });
-    }
-
-    /// Drops a pod that an earlier agent evicted and that stays after all.
-    pub(super) fn disinherit(&mut self, uid: &str) {
-        self.left.retain(|left| left.has.is_some() || left.pod.0 != uid);
-    }
-
-    /// Returns whether a pod that an earlier agent evicted is about to free what it has on the disk.
-    pub(super) fn has_inherited(&self) -> bool {
-        self.left.iter().any(|left| left.has.is_none())
     }
 
     /// Drops a pod whose eviction failed: it keeps its disk usage.
@@ -66,8 +49,7 @@ impl PendingRemovals {
     /// Compares the pods with the runtime's snapshot; does nothing while the runtime is down.
     fn update(&mut self, snapshot: Option<&Snapshot>, now: Monotonic) {
         let Some(snapshot) = snapshot else {
-            self.left.iter_mut().filter(|left| left.has.is_some()).for_each(|left| left.until = None);
-            self.left.retain(|left| left.until.is_none_or(|until| now < until));
+            self.left.iter_mut().for_each(|left| left.until = None);
             return;
         };
         for left in &mut self.left {
@@ -108,8 +90,7 @@ impl PendingRemovals {
     }
 
     fn on(&self, signal: Signal, layout: Layout) -> Amount {
-        let has = self.left.iter().filter_map(|left| left.has.as_ref());
-        has.fold(Amount::ZERO, |sum, has| sum + has.on(signal, layout))
+        self.left.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
     }
 }
 
@@ -181,33 +162,6 @@ mod tests {
         assert_eq!(bytes(&pending), 110);
         pending.update(Some(&snapshot(5, &[])), Monotonic(25 * SECOND));
         assert_eq!(bytes(&pending), 0);
-    }
-
-    #[test]
-    fn an_inherited_pod_is_waited_for_until_it_is_removed_or_stays() {
-        let inherited = || {
-            let mut pending = PendingRemovals::default();
-            pending.inherit(PodUid("a".to_owned()), Monotonic(SECOND));
-            pending
-        };
-        for (name, snapshot, last) in [
-            ("removed", Some(snapshot(5, &[])), 24),
-            ("not removed", Some(snapshot(5, &["a"])), 60),
-            ("no runtime", None, 60),
-        ] {
-            let mut pending = inherited();
-            pending.update(snapshot.as_ref(), Monotonic(5 * SECOND));
-            pending.update(snapshot.as_ref(), Monotonic(last * SECOND));
-            assert!(pending.has_inherited(), "{name}");
-            assert_eq!(bytes(&pending), 0, "{name}: how much is not known");
-            pending.update(snapshot.as_ref(), Monotonic((last + 1) * SECOND));
-            assert!(!pending.has_inherited(), "{name}");
-        }
-        let mut pending = inherited();
-        pending.disinherit("b");
-        assert!(pending.has_inherited());
-        pending.disinherit("a");
-        assert!(!pending.has_inherited());
     }
 
     #[test]

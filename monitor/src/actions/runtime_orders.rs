@@ -36,7 +36,6 @@ impl Actions {
         let pod = PodUid(uid.to_owned());
         let order = StopOrder { uid: pod, by: TearDown::Kubelet, grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
-            self.pending.disinherit(uid);
             self.notes.push(ActionNote::RestLeft { pod_uid: uid.to_owned(), reason: reason.to_string() });
         }
     }

@@ -55,8 +55,8 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                 event = "eviction_waits",
                 signal = met.threshold.signal.as_str(),
                 pods,
-                expected_bytes = (is_bytes && !expected.is_zero()).then_some(expected.units()),
-                expected = (!is_bytes && !expected.is_zero()).then_some(expected.units()),
+                expected_bytes = is_bytes.then_some(expected.units()),
+                expected = (!is_bytes).then_some(expected.units()),
                 suppressed,
                 "no further workload is evicted: what evicted pods have on the disk suffices once the container runtime has removed it"
             );

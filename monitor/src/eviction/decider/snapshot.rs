@@ -38,8 +38,6 @@ pub struct Snapshot {
     /// The amounts, by signal, that evicted pods still occupy and that the container runtime is going to free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expected: Vec<(Signal, Amount)>,
-    /// An earlier agent died in an eviction for a disk, which is not finished: how much it frees is not known.
-    pub has_unfinished_removal: bool,
     /// The memory of workloads that were killed and whose memory has not come back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dying: Vec<DyingMemory>,

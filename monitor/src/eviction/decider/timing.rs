@@ -94,21 +94,20 @@ impl<C: Candidate> Decider<C> {
     /// first is left.
     fn presses_before_removal(&mut self, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let is_removing = snapshot.under_way.iter().any(|it| it.stage == EvictionStage::Removing);
-        if !is_removing && snapshot.expected.is_empty() && !snapshot.has_unfinished_removal {
+        if !is_removing && snapshot.expected.is_empty() {
             self.memory.expected_since.clear();
         }
         is_removing && met.is_hard() && !self.is_worth_waiting(met.threshold.signal, met.value.available)
     }
 
-    /// Returns whether the space that evicted pods still occupy will suffice once it is freed; an amount that is not known is taken to suffice.
-    /// Returns false once less than half of what was available at first is left.
+    /// Returns whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
+    /// available at first is left.
     fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let signal = met.threshold.signal;
         let amount = snapshot.expected.iter().find(|(of, _)| *of == signal).map_or(Amount::ZERO, |(_, amount)| *amount);
-        let is_enough = amount > Amount::ZERO
-            && Amount::from_units(met.value.available) + amount >= met.wanted(rules.policy.quirks);
-        let suffices =
-            (is_enough || snapshot.has_unfinished_removal) && self.is_worth_waiting(signal, met.value.available);
+        let suffices = amount > Amount::ZERO
+            && Amount::from_units(met.value.available) + amount >= met.wanted(rules.policy.quirks)
+            && self.is_worth_waiting(signal, met.value.available);
         if suffices {
             self.turn.notes.push(Note::Expected { threshold: met.place, amount });
         }

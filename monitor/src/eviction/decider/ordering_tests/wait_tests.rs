@@ -32,18 +32,6 @@ fn an_eviction_waits_for_expected_space_of_evicted_pods() {
 }
 
 #[test]
-fn an_eviction_waits_for_the_removal_that_an_earlier_agent_left_unfinished() {
-    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 60)]);
-    scene.snapshot.has_unfinished_removal = true;
-    assert_eq!(scene.at(0).turn(), ["expected"], "how much it frees is not known");
-    scene.see(&[(DISK, 29)]);
-    assert_eq!(scene.at(100).turn(), ["evict large for nodefs.available"], "less than half of the space is left");
-    let mut memory = Scene::memory(50);
-    memory.snapshot.has_unfinished_removal = true;
-    assert_eq!(memory.at(0).turn(), ["evict large for memory.available"], "memory does not wait for a disk");
-}
-
-#[test]
 fn a_cool_down_follows_an_effect_not_an_attempt() {
     let mut scene = Scene::memory(50);
     assert_eq!(scene.at(0).turn(), ["evict large for memory.available"]);
