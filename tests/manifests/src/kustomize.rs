@@ -33,11 +33,11 @@ const MERGED: [(&str, &str); 5] = [
 /// # Errors
 /// When a file is missing, or uses an unsupported feature.
 pub fn build(directory: &Path) -> Result<Vec<Value>> {
-    accumulate(directory, Vec::new())
+    accumulate(directory, "Kustomization", Vec::new())
 }
 
 /// Adds the resources of a kustomization to these objects, and changes all of them. A component is given the objects of its user.
-fn accumulate(directory: &Path, mut objects: Vec<Value>) -> Result<Vec<Value>> {
+fn accumulate(directory: &Path, kind: &str, mut objects: Vec<Value>) -> Result<Vec<Value>> {
     let file = directory.join("kustomization.yaml");
     let context = || format!("in {}", file.display());
     let mut kustomizations = documents::read(&file)?;
@@ -48,12 +48,15 @@ fn accumulate(directory: &Path, mut objects: Vec<Value>) -> Result<Vec<Value>> {
     if let Some(unknown) = fields.keys().find(|key| !KNOWN.contains(&key.as_str())) {
         bail!("{}: the field {unknown} is not supported; see {}", file.display(), file!());
     }
+    if text(&kustomization, &["kind"]) != kind {
+        bail!("{} is not of kind {kind}", file.display());
+    }
     for resource in documents::list(&kustomization, &["resources"]) {
         let path = directory.join(resource.as_str().with_context(context)?);
         objects.extend(if path.is_dir() { build(&path)? } else { documents::read(&path)? });
     }
     for component in documents::list(&kustomization, &["components"]) {
-        objects = accumulate(&directory.join(component.as_str().with_context(context)?), objects)?;
+        objects = accumulate(&directory.join(component.as_str().with_context(context)?), "Component", objects)?;
     }
     if let Some(namespace) = fields.get("namespace").and_then(Value::as_str) {
         for object in &mut objects {
@@ -177,6 +180,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("kustomization.yaml"), "namePrefix: a-\n").unwrap();
         assert!(build(directory.path()).unwrap_err().to_string().contains("namePrefix"));
+        std::fs::write(directory.path().join("kustomization.yaml"), "kind: Component\n").unwrap();
+        assert!(build(directory.path()).unwrap_err().to_string().contains("is not of kind Kustomization"));
         let mut object = json!({});
         assert!(merge(&mut object, &json!({"$patch": "delete"})).is_err());
     }

@@ -63,6 +63,8 @@ pub struct Verdict {
     pub label: String,
     /// The versions of what ran, and on what machine.
     pub environment: String,
+    /// The guest has told the versions.
+    pub is_known: bool,
     pub release: String,
     pub runs: Vec<Run>,
     /// Problems other than failed scenarios.
@@ -128,6 +130,7 @@ impl Verdict {
         Self {
             label: label.to_owned(),
             environment: label.to_owned(),
+            is_known: true,
             release: "6.1.0-1".to_owned(),
             runs,
             problems: Vec::new(),
@@ -213,6 +216,7 @@ impl Boot<'_> {
         let mut verdict = Verdict {
             label: plan.label(),
             environment: self.environment(record.versions.as_deref()),
+            is_known: record.versions.is_some(),
             release: kernel.release.clone(),
             missing: record.missing(&plan.requests),
             counts: record.counts(),
@@ -233,7 +237,7 @@ impl Boot<'_> {
         Ok(verdict)
     }
 
-    /// Returns what runs, with its versions: `Kubernetes 1.36.2, containerd 1.6.20, Linux 6.12.117, cgroup v2, emulated`.
+    /// Returns what runs, with its versions: `Kubernetes 1.36.2, containerd 1.6.20, Linux 6.12.117, cgroup v2, amd64, emulated`.
     fn environment(&self, versions: Option<&str>) -> String {
         let plan = self.plan;
         let versions = versions.map(|versions| format!("{versions}, ")).unwrap_or_default();

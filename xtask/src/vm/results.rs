@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::boot::Verdict;
 use super::record::Run;
@@ -22,6 +22,9 @@ const SHOWN: [(&str, &str); 3] = [
 
 /// Adds the outcomes of one boot to the table for this guest.
 pub fn write(root: &Path, guest: Guest, verdict: &Verdict) -> Result<()> {
+    if guest == Guest::Cluster && !verdict.is_known {
+        bail!("nothing is recorded: the cluster did not start, so its versions are not known");
+    }
     let path = root.join(FILE);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let date = cmd::output(Command::new("date").args(["--utc", "+%Y-%m-%d"]))?;
@@ -40,17 +43,24 @@ fn updated(text: &str, guest: Guest, verdict: &Verdict, date: &str) -> Result<St
     let rows = rest.iter().take_while(|line| line.starts_with('|')).count();
     let (old, after) = rest.split_at(rows);
     let mut table = Table::parse(old).with_context(|| format!("no table below {mark}"))?;
-    for run in &verdict.runs {
-        let cell = cell(run, date);
+    for (scenario, cell) in cells(verdict, date) {
         // There are many machines for five scenarios, and many scenarios for three clusters.
         match guest {
-            Guest::Cluster => table.set(&run.name, &verdict.environment, cell),
-            Guest::Plain | Guest::Containerd => table.set(&verdict.environment, &run.name, cell),
+            Guest::Cluster => table.set(scenario, &verdict.environment, cell),
+            Guest::Plain | Guest::Containerd => table.set(&verdict.environment, scenario, cell),
         }
     }
     let table = table.lines();
     let all = before.iter().copied().chain(table.iter().map(String::as_str)).chain(after.iter().copied());
     Ok(all.flat_map(|line| [line, "\n"]).collect())
+}
+
+/// Returns the cell of each scenario. A boot with a problem of its own proves nothing.
+fn cells<'v>(verdict: &'v Verdict, date: &str) -> Vec<(&'v str, String)> {
+    let problem = if verdict.problems.is_empty() { "" } else { ", in a boot with a problem" };
+    let runs = verdict.runs.iter().map(|run| (run.name.as_str(), format!("{}{problem}", cell(run, date))));
+    let missing = verdict.missing.iter().map(|name| (*name, format!("FAIL {date}, no outcome")));
+    runs.chain(missing).collect()
 }
 
 const fn table_of(guest: Guest) -> &'static str {
@@ -60,15 +70,19 @@ const fn table_of(guest: Guest) -> &'static str {
     }
 }
 
-/// Returns a cell: `pass 2026-11-26, 80 ms to the kill`.
+/// Returns a cell: `pass 2026-11-26, 80 ms to the kill`. After several runs a figure is the median.
 fn cell(run: &Run, date: &str) -> String {
     let shown = |(key, unit): &(&str, &str)| {
-        let value = run.figures.iter().rev().find_map(|figure| figure.strip_prefix(key)?.strip_prefix('='))?;
+        let value = run.figures.iter().rev().find_map(|figure| {
+            let value = figure.strip_prefix(key)?;
+            value.strip_prefix("_median").unwrap_or(value).strip_prefix('=')
+        })?;
         let number: f64 = value.split(' ').next()?.parse().ok()?;
         Some(format!(", {number:.0}{unit}"))
     };
     // The guest's reason begins with the number of runs.
-    let runs = run.reason.split(',').next().filter(|runs| runs.ends_with(" runs") && *runs != "1 of 1 runs");
+    let runs =
+        run.reason.split([',', ';']).next().filter(|runs| runs.ends_with(" runs") && !runs.ends_with("of 1 runs"));
     let runs = runs.map(|runs| format!(", {runs}")).unwrap_or_default();
     format!("{} {date}{runs}{}", run.outcome.word(), SHOWN.iter().filter_map(shown).collect::<String>())
 }
@@ -150,14 +164,19 @@ The end.
 
     #[test]
     fn a_cell_is_replaced_and_the_rest_stays() {
-        let text = run_there(Guest::Plain, "Linux 5.10", "probes", &["probes=3 ", "probes=19 "]);
+        let text = run_there(Guest::Plain, "Linux 5.10", "probes", &["probes=19 "]);
         let cell = "pass 2026-11-26, 3 of 3 runs, 19 probes attached";
         assert_eq!(text, BEFORE.replace("pass 2026-11-23", cell));
     }
 
     #[test]
     fn a_new_row_and_a_new_column_come_last() {
-        let text = run_there(Guest::Plain, "Linux 6.1", "ramp", &["crossing_to_kill_ms=80.4 ms"]);
+        let text = run_there(
+            Guest::Plain,
+            "Linux 6.1",
+            "ramp",
+            &["crossing_to_kill_ms_median=80.4 ms", "crossing_to_kill_ms_max=99 ms"],
+        );
         let table = "\
 | machine | probes | ramp |
 |---|---|---|
@@ -165,6 +184,19 @@ The end.
 | Linux 6.1 |  | pass 2026-11-26, 3 of 3 runs, 80 ms to the kill |
 ";
         assert!(text.contains(table), "{text}");
+    }
+
+    #[test]
+    fn a_failure_and_a_missing_outcome_replace_a_pass() {
+        let mut verdict = Verdict::made_up("6.12 v2", &[("probes", Outcome::Fail)]);
+        verdict.environment = "Linux 5.10".to_owned();
+        verdict.runs[0].reason = "2 of 3 runs; the probe was not hit".to_owned();
+        verdict.missing = vec!["ramp"];
+        verdict.problems = vec!["the kernel panicked".to_owned()];
+        let text = updated(BEFORE, Guest::Plain, &verdict, "2026-11-26").unwrap();
+        let row =
+            "| Linux 5.10 | FAIL 2026-11-26, 2 of 3 runs, in a boot with a problem | FAIL 2026-11-26, no outcome |";
+        assert!(text.contains(row), "{text}");
     }
 
     #[test]

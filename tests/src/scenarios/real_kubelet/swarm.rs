@@ -47,10 +47,10 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
         &killed_count(&agent)?,
         &f64::from(u32::try_from(evicted.len())?),
     );
-    // A scenario before this one may have had the kubelet evict.
-    let is_of_swarm = |event: &Value| text(&event["involvedObject"]["name"]).starts_with(SWARM);
+    // In a scenario before this one the kubelet may have evicted pods, and rejected some.
+    let is_of_leaker = |event: &Value| leakers.iter().any(|leaker| event["involvedObject"]["uid"] == leaker.uid);
     let is_by_kubelet = |event: &&Value| {
-        event["reason"] == "Evicted" && event["source"]["component"] == "kubelet" && is_of_swarm(event)
+        event["reason"] == "Evicted" && event["source"]["component"] == "kubelet" && is_of_leaker(event)
     };
     let by_kubelet = all_events(&cluster)?.iter().filter(is_by_kubelet).count();
     stage.check_equal("evictions by the kubelet", &by_kubelet, &0);

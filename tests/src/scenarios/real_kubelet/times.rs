@@ -66,8 +66,8 @@ pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) 
     Ok(())
 }
 
-/// Returns the agent's figure at a few times between these two, which explains a late kill: the correction for refaulting pages is that of the
-/// decision, and was smaller before.
+/// Returns `MemAvailable` at a few times between these two, which may explain a late kill: the agent's correction for refaulting pages is known
+/// for the decision only, and may have been smaller before.
 fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
     let times = (0..=POINTS).map(|point| from + (to - from) / POINTS * point);
     let samples = times.filter_map(|at| curve.iter().rfind(|sample| sample.at_ns <= at));
@@ -88,7 +88,9 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
     let status = by_agent.iter().find(|one| is_status_of(one, pod)).context("no status of the pod")?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
+    let is_soon = taint.arrived_ns <= status.answered_ns;
     stage.check(is_answered || has_waited, || "the pod's status did not wait for the taint".to_owned());
+    stage.check(is_soon, || "the taint was not on its way when the status was taken".to_owned());
     // Under emulation the handshake of a new connection may take longer than the status waits.
     stage.note(match (is_answered, taint.arrived_ns <= status.arrived_ns) {
         (true, _) => "the taint was there before the status",
