@@ -46,8 +46,8 @@ fn updated(text: &str, guest: Guest, verdict: &Verdict, date: &str) -> Result<St
     for (scenario, cell) in cells(verdict, date) {
         // There are many machines for five scenarios, and many scenarios for three clusters.
         match guest {
-            Guest::Cluster => table.set(scenario, &verdict.environment, cell),
-            Guest::Plain | Guest::Containerd => table.set(&verdict.environment, scenario, cell),
+            Guest::Cluster => table.set(scenario, &verdict.environment, &cell),
+            Guest::Plain | Guest::Containerd => table.set(&verdict.environment, scenario, &cell),
         }
     }
     let table = table.lines();
@@ -108,7 +108,7 @@ impl<'a> Table<'a> {
     }
 
     /// Sets a cell. A new row comes last, and so does a new column.
-    fn set(&mut self, row: &str, column: &str, cell: String) {
+    fn set(&mut self, row: &str, column: &str, cell: &str) {
         let at = self.columns.iter().position(|known| known == column).unwrap_or_else(|| {
             self.columns.push(column.to_owned());
             self.columns.len() - 1
@@ -118,7 +118,7 @@ impl<'a> Table<'a> {
         }
         for (_, cells) in self.rows.iter_mut().filter(|(name, _)| name == row) {
             cells.resize(self.columns.len(), String::new());
-            cells[at].clone_from(&cell);
+            cell.clone_into(&mut cells[at]);
         }
     }
 
