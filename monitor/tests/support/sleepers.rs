@@ -11,6 +11,7 @@ use node_pressure_monitor::config::{EvictionLimits, NamePattern};
 use node_pressure_monitor::node::Hierarchy;
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::workloads::WorkloadTree;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
@@ -133,8 +134,12 @@ impl Drop for Cgroups {
     }
 }
 
-/// Removes a cgroup and those in it, as far as they are empty.
+/// Removes a cgroup and those in it, as far as they are empty. A child's own children are killed: they would hold the pipe of the suite.
 fn remove(cgroup: &Path) {
+    let left = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    for pid in left.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+        let _already_gone = kill_process(pid, Signal::KILL);
+    }
     for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove(&entry.path());
