@@ -134,7 +134,8 @@ impl Drop for Cgroups {
     }
 }
 
-/// Removes a cgroup and those in it, as far as they are empty. A child's own children are killed: they would hold the pipe of the suite.
+/// Kills the processes in a cgroup and in those below, and removes the cgroups that are empty. A child's own children would otherwise outlive
+/// the test, and hold the pipe of the suite.
 fn remove(cgroup: &Path) {
     let left = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     for pid in left.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {

@@ -12,7 +12,7 @@ pub struct Run {
     pub outcome: Outcome,
     pub seconds: f64,
     pub reason: String,
-    /// What the guest measured: `KEY=NUMBER UNIT`.
+    /// Measurements of the guest: `KEY=NUMBER UNIT`.
     pub figures: Vec<String>,
 }
 

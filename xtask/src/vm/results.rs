@@ -1,4 +1,4 @@
-//! Writes the outcomes of a boot into the tables of `tests/RESULTS.md`: what each scenario came to where it was run last.
+//! Writes the outcomes of a boot into the tables of `tests/RESULTS.md`: the last outcome of each scenario in each environment.
 
 use std::fs;
 use std::path::Path;
