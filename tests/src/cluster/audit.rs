@@ -52,6 +52,11 @@ impl Request {
     pub fn is_done_by_agent(&self) -> bool {
         self.by == Client::Agent && (200..300).contains(&self.code)
     }
+
+    /// Returns whether this request sets the status of the pod with this name in the namespace `default`.
+    pub fn is_status_of(&self, pod: &str) -> bool {
+        self.object == format!("pods/status/default/{pod}")
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

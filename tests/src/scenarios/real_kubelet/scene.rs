@@ -351,9 +351,8 @@ pub fn is_restarted_only_if_late(
 
 /// Returns the agent's first request since the kill that has set the pod's status.
 pub fn status_written(killed: u64, name: &str) -> Result<Request> {
-    let object = format!("pods/status/default/{name}");
     let is_it =
-        |request: &Request| request.is_done_by_agent() && request.object == object && request.arrived_ns >= killed;
+        |request: &Request| request.is_done_by_agent() && request.is_status_of(name) && request.arrived_ns >= killed;
     audit::requests()?.into_iter().find(is_it).context("the agent has not written the pod's status")
 }
 

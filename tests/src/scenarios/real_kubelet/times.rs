@@ -50,7 +50,7 @@ pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) 
         ("kill", Some(killed)),
         ("condition True", first(&is_condition)),
         ("taint", first(&is_taint)),
-        ("status Failed and Evicted", first(&|one| is_status_of(one, pod))),
+        ("status Failed and Evicted", first(&|one| one.is_status_of(pod))),
         ("event Evicted", first(&|one| one.verb == "create" && one.body["reason"] == "Evicted")),
         ("replacement ready (whole seconds)", replacement_ready(&cluster, pod)?),
     ];
@@ -85,7 +85,7 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
     let requests = audit::requests()?;
     let by_agent = by_agent_since(&requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE)));
     let taint = by_agent.iter().find(|one| is_taint(one)).context("no taint")?;
-    let status = by_agent.iter().find(|one| is_status_of(one, pod)).context("no status of the pod")?;
+    let status = by_agent.iter().find(|one| one.is_status_of(pod)).context("no status of the pod")?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
     let is_soon = taint.arrived_ns <= status.answered_ns;
@@ -108,11 +108,6 @@ fn by_agent_since(requests: &[Request], since: u64) -> Vec<&Request> {
 /// Returns whether a request sets a taint of the node.
 fn is_taint(request: &Request) -> bool {
     request.object == format!("nodes/{NODE}") && sets_taint(&request.body)
-}
-
-/// Returns whether a request sets the status of this pod.
-fn is_status_of(request: &Request, pod: &str) -> bool {
-    request.object == format!("pods/status/default/{pod}")
 }
 
 /// Returns by how much the agent's figure was below `MemAvailable` at the agent's own measurement.
