@@ -315,6 +315,19 @@ fn an_unreadable_cgroup_tree_is_named() {
 }
 
 #[test]
+fn without_nested_accounting_nothing_is_enforced() {
+    let root = tempfile::tempdir().unwrap();
+    let memory = root.path().join("memory");
+    fs::create_dir(&memory).unwrap();
+    fs::write(memory.join("memory.usage_in_bytes"), "1\n").unwrap();
+    fs::write(memory.join("memory.use_hierarchy"), "0\n").unwrap();
+    let output = refused(&format!("cgroupRoot: {}\nmode: enforce\n", root.path().display()), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("memory.use_hierarchy is 0") && text.contains("because mode is enforce"), "{text}");
+}
+
+#[test]
 fn missing_capabilities_are_reported() {
     let bare = |arguments: &[&str]| {
         let mut command = Command::new("setpriv");

@@ -203,6 +203,14 @@ fn an_invisible_machine_is_unsafe_to_enforce_on() {
     let found = sentences(&answer, "unsafe");
     assert!(found.iter().any(|it| it.contains("no cgroup hierarchy") && it.contains("mount one there")), "{found:?}");
     assert_eq!(answer["cgroup"], Value::Null);
+    let cgroups = tempfile::tempdir().unwrap();
+    fs::create_dir(cgroups.path().join("memory")).unwrap();
+    for (file, text) in [("memory.usage_in_bytes", "1\n"), ("memory.use_hierarchy", "0\n")] {
+        fs::write(cgroups.path().join("memory").join(file), text).unwrap();
+    }
+    let (status, answer) = machine.json(&format!("cgroupRoot: {}\n", cgroups.path().display()));
+    assert_eq!(status, 1);
+    assert!(sentences(&answer, "unsafe").iter().any(|it| it.contains("memory.use_hierarchy is 0")), "{answer}");
     let (status, answer) = machine.json("procRoot: /nonexistent\n");
     assert_eq!(status, 1);
     assert!(sentences(&answer, "unsafe").iter().any(|it| it.contains("set procRoot")), "{answer}");

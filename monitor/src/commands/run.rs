@@ -23,7 +23,9 @@ use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, PoolChoice, cpus, fault_rate, name, namespaces, other_killers};
+use crate::node::{
+    Hierarchy, MemoryReader, NESTED_ACCOUNTING, PoolChoice, cpus, fault_rate, name, namespaces, other_killers,
+};
 use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::log_sink::log_restored_scores;
 use crate::report::logging::{self, LogFormat};
@@ -62,7 +64,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let _lock = InstanceLock::take(&config.lock_file)?;
     // The same in every pool.
     let access = Access::find(&config.kubernetes);
-    let private = private_namespaces(config.strictest_mode())?;
+    let unfit = only_observes(&config)?;
     let pool = PoolChoice::of(config, access.is_some());
     let config = pool.choose();
     thaw_left_frozen(&config);
@@ -71,7 +73,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
     let is_text = format.is_for_people();
-    let served = runtime.block_on(serve(&options.for_top, (config, pool), access, private, file, is_text, log));
+    let served = runtime.block_on(serve(&options.for_top, (config, pool), access, unfit, file, is_text, log));
     // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     options.for_top.clean_up();
@@ -144,20 +146,27 @@ fn ledger_of(config: &MonitorConfig, mode: Mode) -> Ledger {
     ledger
 }
 
-/// In a private namespace the agent recognizes neither itself nor other workloads: it may observe, but not act.
-fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
-    let Some(text) = namespaces_text(&namespaces::private()) else { return Ok(None) };
-    match mode {
-        Mode::Observe => Ok(Some(text)),
-        Mode::Enforce => anyhow::bail!("{text}; nothing was started, because mode is enforce"),
+/// Returns the degradations with which the agent may observe, but not act: in a private namespace it recognizes neither itself nor other
+/// workloads, and with accounts of single cgroups it does not know what a pod uses.
+fn only_observes(config: &MonitorConfig) -> anyhow::Result<Vec<String>> {
+    let private = namespaces_text(&namespaces::private()).map(|text| ("namespaces", text));
+    // Without a usable hierarchy the agent does not start at all.
+    let hierarchy = Hierarchy::detect(&config.cgroup_root).ok();
+    let nested = hierarchy.and_then(|it| it.leaves_out_nested()).map(|text| (NESTED_ACCOUNTING, text));
+    let unfit: Vec<(&str, String)> = private.into_iter().chain(nested).collect();
+    if let Some((_, text)) = unfit.first()
+        && config.strictest_mode() == Mode::Enforce
+    {
+        anyhow::bail!("{text}; nothing was started, because mode is enforce");
     }
+    Ok(unfit.into_iter().map(|(capability, text)| format!("{capability}: {text}")).collect())
 }
 
 /// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start.
 fn interpret(path: PathBuf, options: Options) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(wanted.config.strictest_mode()).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        only_observes(&wanted.config).map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
 }
@@ -180,7 +189,7 @@ async fn serve(
     for_top: &ForTop,
     (config, pool): (MonitorConfig, PoolChoice),
     access: Option<Access>,
-    private: Option<String>,
+    unfit: Vec<String>,
     file: Option<(PathBuf, Fingerprint, Options)>,
     text: bool,
     log: logging::Writer,
@@ -244,7 +253,7 @@ async fn serve(
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
     }
     degradations.extend(CounterError::read(&config.proc_root).and_then(|error| error.degradation(&config.policy)));
-    degradations.extend(private.map(|private| format!("namespaces: {private}")));
+    degradations.extend(unfit);
     if config.serving.token_review && cluster.reviewer().is_none() {
         degradations
             .push("bearerToken: there is no API server to review tokens: those of the file alone are good".to_owned());

@@ -67,6 +67,25 @@ impl Hierarchy {
     }
 }
 
+/// Name among the missing capabilities.
+pub const NESTED_ACCOUNTING: &str = "nested cgroups";
+
+impl Hierarchy {
+    /// Returns why the figures of a cgroup leave out the cgroups inside it, if they do. Before Linux 5.11 that depends on a file of cgroup v1.
+    pub fn leaves_out_nested(&self) -> Option<String> {
+        let file = self.memory.join("memory.use_hierarchy");
+        let is_off = self.version == CgroupVersion::V1
+            && std::fs::read_to_string(&file).is_ok_and(|text| text.trim_ascii() == "0");
+        is_off.then(|| {
+            format!(
+                "{} is 0, so the memory of a pod is not known: that of its containers is left out; write 1 to it at boot before other \
+                 cgroups are made, as systemd does, or boot with cgroup v2",
+                file.display()
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +98,19 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         directory
+    }
+
+    #[test]
+    fn nested_cgroups_are_left_out_on_v1_only() {
+        for (switch, is_left_out) in [("0\n", true), ("1\n", false)] {
+            let root = tree(&[("memory/memory.usage_in_bytes", "1\n"), ("memory/memory.use_hierarchy", switch)]);
+            let reason = Hierarchy::detect(root.path()).unwrap().leaves_out_nested();
+            assert_eq!(reason.is_some_and(|it| it.contains("memory.use_hierarchy is 0")), is_left_out, "{switch}");
+        }
+        let root = tree(&[("memory/memory.usage_in_bytes", "1\n")]);
+        assert_eq!(Hierarchy::detect(root.path()).unwrap().leaves_out_nested(), None, "no such file");
+        let root = tree(&[("cgroup.controllers", "memory\n"), ("memory.use_hierarchy", "0\n")]);
+        assert_eq!(Hierarchy::detect(root.path()).unwrap().leaves_out_nested(), None, "v2");
     }
 
     #[test]

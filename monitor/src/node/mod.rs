@@ -27,7 +27,7 @@ pub mod vmstat;
 pub mod zoneinfo;
 
 pub use filesystem_roles::{FilesystemHints, Role};
-pub use hierarchy::{CgroupVersion, Hierarchy};
+pub use hierarchy::{CgroupVersion, Hierarchy, NESTED_ACCOUNTING};
 pub use memory::{MemoryReader, MemorySample, RootUsage};
 pub use pool_choice::PoolChoice;
 pub use process_ids::{PidReader, PidSample};

@@ -89,7 +89,9 @@ pub fn mount_cgroups(layout: Layout) -> Result<()> {
                 mount_at("cgroup", &format!("{ROOT}/{name}"), "cgroup", name)
                     .with_context(|| format!("this kernel may lack the v1 {name} controller"))?;
             }
-            Ok(())
+            // As systemd does. Without it Linux before 5.11 counts the memory of each cgroup alone.
+            let path = format!("{ROOT}/memory/memory.use_hierarchy");
+            fs::write(&path, "1").with_context(|| format!("write {path}"))
         }
     }
 }

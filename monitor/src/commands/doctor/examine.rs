@@ -12,7 +12,7 @@ use crate::node::meminfo::{MemDetails, MemInfo};
 use crate::node::other_killers::{self, OtherKillerFact, SetUpFact};
 use crate::node::pods_memory::PodsMemory;
 use crate::node::psi_trigger::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, PoolChoice, cpus, namespaces};
+use crate::node::{Hierarchy, MemoryReader, NESTED_ACCOUNTING, PoolChoice, cpus, namespaces};
 use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
@@ -39,6 +39,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     {
         problems.push(Problem::fatal("memory", format!("memory cannot be read: {error}; the agent evicts nothing")));
     }
+    let left_out = hierarchy.as_ref().and_then(Hierarchy::leaves_out_nested);
+    problems.extend(left_out.map(|reason| Problem::fatal(NESTED_ACCOUNTING, reason)));
     let scanned = hierarchy.as_ref().map(|hierarchy| candidate_facts::find(config, hierarchy)).transpose();
     let scanned = scanned.map_err(|error| problems.push(Problem::fatal("cgroup", error))).ok().flatten();
     let (candidates, needed, workloads) = scanned.unwrap_or((Candidates::Everything.as_str(), Vec::new(), 0));

@@ -115,6 +115,9 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     if let Err(reason) = host_facts::sees_processes(&config.proc_root) {
         output::note(reason);
     }
+    if let Some(reason) = hierarchy.leaves_out_nested() {
+        output::note(reason);
+    }
     let private = namespaces::private();
     if !private.is_empty() {
         let private = private.join(" and ");

@@ -23,6 +23,9 @@ pub(super) const fn mend(capability: &str) -> Option<&'static str> {
         b"serving" => "correct the certificate, key or token file that the log names",
         b"bearerToken" => "connect the agent to the API server, or leave metrics.tokenReview out",
         b"namespaces" => "run the agent in the host's namespaces: hostPID: true, and no private cgroup namespace",
+        b"nested cgroups" => {
+            "write 1 to memory.use_hierarchy at boot before other cgroups are made, or boot with cgroup v2"
+        }
         b"oom_score_adj" | b"own oom_score_adj" => "run the agent as root with CAP_SYS_RESOURCE",
         b"memory.reclaim" => "boot Linux 5.19 or later with cgroup v2, or set evictions.reclaimDeadline: 0s",
         b"counter error" => "set the threshold above the error that the log names",
@@ -70,6 +73,7 @@ mod tests {
             crate::actions::kept_state::CAPABILITY,
             crate::actions::self_protection::SCORES,
             crate::actions::self_protection::OWN_SCORE,
+            crate::node::NESTED_ACCOUNTING,
             crate::node::pool_choice::CAPABILITY,
             "oom:mark_victim",
         ];
