@@ -18,6 +18,8 @@ use crate::processes::{self, Ended, Reaper, Start};
 
 /// The program under test.
 pub const PROGRAM: &str = "/bin/node-pressure-monitor";
+/// What the agent remembers over a restart is beside this file.
+pub const LOCK: &str = "/run/node-pressure-monitor.lock";
 
 /// A running agent, with its log file.
 #[derive(Debug, Clone)]
@@ -30,8 +32,8 @@ pub struct Agent {
 
 /// Removes what the agents of this boot remember over a restart, so that the budget of one scenario does not count in the next.
 pub fn forget_decisions() -> Result<()> {
-    let path = "/run/node-pressure-monitor.lock.decisions";
-    match fs::remove_file(path) {
+    let path = format!("{LOCK}.decisions");
+    match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).with_context(|| format!("remove {path}")),
         _ => Ok(()),
     }

@@ -12,7 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use node_pressure_apiserver::access::User;
 use node_pressure_apiserver::resource::RESOURCES;
 use node_pressure_apiserver::stage::AGENTS;
-use node_pressure_apiserver::{Record, Settings, TestServer};
+use node_pressure_apiserver::{Fault, Record, Settings, TestServer};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -75,6 +75,11 @@ impl ControlPlane {
             }
         }
         Ok(())
+    }
+
+    /// Refuses every request to this path and below it with 503.
+    pub fn refuse(&self, path: &str) {
+        self.server.faults().add(Fault::answer(503).at(path));
     }
 
     /// Returns another client with administrator rights, for another thread.

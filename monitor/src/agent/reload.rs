@@ -124,11 +124,16 @@ impl Agent {
         if !self.reload.pool.has_pools() || node.uid.is_empty() {
             return;
         }
+        let was_known = self.reload.pool.is_known();
         self.reload.pool.learn(&node.labels);
         let adopted = self.compare_wanted();
         if !adopted.changed.is_empty() {
             let file = self.reload.file_name();
             (_, self.reload.state.needs_restart) = self.apply_wanted(adopted, &file);
+        }
+        // What an earlier agent left was kept until the pool was known. The mode does not change from observe to observe.
+        if !was_known && self.config.mode == Mode::Observe {
+            self.stop_acting();
         }
     }
 
@@ -205,13 +210,19 @@ impl Agent {
         self.reporter.set_capability(self_protection::SCORES, scores, "oom_score_adj is not set", now);
         self.reporter.forget_dry_runs();
         if !enforces {
-            let restored = self.actions.audits.restore(&self.config.proc_root);
-            self.reporter.report(&Record::OomScoresRestored(&restored), now);
-            for workload in self.actions.evictor.stand_down() {
-                self.reporter.report(&Record::EvictionCalledOff { workload: &workload }, now);
-            }
-            self.call_off(|_| true, "observe mode");
+            self.stop_acting();
         }
+    }
+
+    /// Restores `oom_score_adj`, and cancels every eviction that has not ended.
+    fn stop_acting(&mut self) {
+        let restored = self.actions.audits.restore(&self.config.proc_root);
+        let now = Monotonic::now();
+        self.reporter.report(&Record::OomScoresRestored(&restored), now);
+        for workload in self.actions.evictor.stand_down() {
+            self.reporter.report(&Record::EvictionCalledOff { workload: &workload }, now);
+        }
+        self.call_off(|_| true, "observe mode");
     }
 
     /// Cancels the evictions that are not settled at the API server: its answer may come in hours, and would then evict

@@ -1,16 +1,18 @@
 //! The configuration of a node follows its labels.
 
+use std::fs;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::json;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, LOCK};
 use crate::config::AgentConfig;
-use crate::control_plane::{ControlPlane, NODE};
+use crate::control_plane::{ControlPlane, NODE, pod_path};
 use crate::processes;
 use crate::stage::Stage;
+use crate::units::monotonic_ns;
 
 const POOL: &str = "batch";
 /// Time limit of a change that the agent learns by its watch.
@@ -66,5 +68,26 @@ pub fn pools(stage: &mut Stage<'_>) -> Result<()> {
     let third = stage.agent(&self::config(&plane)?)?;
     follows(stage, &third, "", "observe");
     stage.stop(&third);
+    gives_up(stage, &plane)
+}
+
+/// An eviction that an earlier agent began ends when the node turns out to be in no pool that evicts.
+fn gives_up(stage: &mut Stage<'_>, plane: &ControlPlane) -> Result<()> {
+    fs::remove_file(format!("{LOCK}.labels")).context("remove the record of the labels")?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("read the id of the boot")?;
+    let intent = json!({
+        "uid": "e1", "namespace": "default", "name": "begun", "method": "fail", "isCertain": true, "graceSeconds": 1,
+        "cause": "memory.available", "message": "", "isMarked": true, "isTold": true,
+        "decidedAt": jiff::Timestamp::now(), "decidedMonoNs": monotonic_ns(),
+    });
+    let line = json!({"is": "intent", "boot": boot.trim(), "intent": intent});
+    fs::write(format!("{LOCK}.evictions"), format!("{line}\n")).context("write the ledger")?;
+    plane.refuse(&pod_path("begun"));
+    let agent = stage.agent(&config(plane)?)?;
+    let resumed = agent.events("eviction_resumed").len();
+    stage.check_equal("the evictions that are resumed while the pool is not known", &resumed, &1);
+    let ended = stage.until(SOON, |_| !agent.events("eviction_abandoned").is_empty());
+    stage.check(ended, || "the eviction was not abandoned in a pool that observes".to_owned());
+    stage.stop(&agent);
     Ok(())
 }
