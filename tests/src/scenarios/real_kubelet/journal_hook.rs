@@ -17,10 +17,10 @@ const MACHINES: &str = "openshift-machine-api";
 const JOURNALS: &str = "/tmp/journals";
 const OVERLAY: &str = "/tmp/journal-hook.d";
 
-/// The fields of OpenShift's `machine.openshift.io/v1beta1` that a hook concerns, and two machines held by it: one of this node, and one
-/// whose node does not exist.
+/// The fields of OpenShift's `machine.openshift.io/v1beta1` that a hook concerns, and machines held by it: two of this node, and one whose
+/// node does not exist.
 fn machines() -> String {
-    let machine = |name: &str| {
+    let machine = |name: &str, point: &str| {
         format!(
             "---
 apiVersion: machine.openshift.io/v1beta1
@@ -28,13 +28,14 @@ kind: Machine
 metadata: {{name: {name}, namespace: {MACHINES}, finalizers: [machine.machine.openshift.io]}}
 spec:
   lifecycleHooks:
-    preTerminate:
+    {point}:
       - {{name: Another, owner: another-controller}}
       - {{name: NodePressureJournal, owner: node-pressure-monitor/journal-hook}}
 "
         )
     };
-    format!("{}{}", machine("here"), machine("elsewhere"))
+    let after_the_drain = ["here", "elsewhere"].map(|name| machine(name, "preTerminate"));
+    format!("{}{}", after_the_drain.concat(), machine("early", "preDrain"))
 }
 
 const DEFINITION: &str = "
@@ -103,7 +104,9 @@ pub fn journal_hook(stage: &mut Stage<'_>) -> Result<()> {
     cluster.apply(DEFINITION)?;
     cluster.kubectl(&["wait", "--for=condition=Established", "crd/machines.machine.openshift.io", "--timeout=2m"])?;
     cluster.apply(&machines())?;
-    set_status(&cluster, "here", &format!(r#"{{"nodeRef":{{"name":"{NODE}"}}}}"#))?;
+    for machine in ["here", "early"] {
+        set_status(&cluster, machine, &format!(r#"{{"nodeRef":{{"name":"{NODE}"}}}}"#))?;
+    }
     set_status(
         &cluster,
         "elsewhere",
@@ -130,24 +133,38 @@ pub fn journal_hook(stage: &mut Stage<'_>) -> Result<()> {
     fs::set_permissions(JOURNALS, fs::Permissions::from_mode(0o777)).with_context(|| format!("open {JOURNALS}"))?;
     deliver(stage, &cluster, "drained", "Complete")?;
     expect_hooks(stage, &cluster, "here", &["Another"])?;
-    let mut evidence = 0;
-    for entry in fs::read_dir(journal()).context("read the stored journal")? {
-        let path = entry.context("read the stored journal")?.path();
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let stored: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
-        // The list of incidents has no ranking.
-        evidence += usize::from(stored.to_string().contains(&uid) && text.contains("ranking"));
-    }
-    stage.check(evidence > 0, || "no stored incident has the ranking of the evicted pod".to_owned());
+    expect_evidence(stage, &uid)?;
+
+    // The machine of the other point was left alone until now, though it waits for its hook.
+    expect_hooks(stage, &cluster, "early", &["Another", "NodePressureJournal"])?;
+    fs::remove_dir_all(journal()).context("remove the stored journal")?;
+    cluster.kubectl(&["-n", NAME, "set", "env", "cronjob/journal-hook", "POINT=preDrain"])?;
+    deliver(stage, &cluster, "early", "Complete")?;
+    expect_hooks(stage, &cluster, "early", &["Another"])?;
+    expect_evidence(stage, &uid)?;
 
     cluster.kubectl(&["delete", "-k", OVERLAY, "--wait"])?;
-    for machine in ["here", "elsewhere"] {
+    for machine in ["here", "elsewhere", "early"] {
         let words = ["-n", MACHINES, "patch", "machine", machine, "--type=merge", "-p"];
         cluster.kubectl(&[&words[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat())?;
     }
     // OpenShift's API server does not let this namespace be deleted.
     cluster.kubectl(&["delete", "crd/machines.machine.openshift.io", "--wait"])?;
     tidy(stage, &cluster)
+}
+
+/// Asserts that the stored journal has the ranking by which this pod was evicted.
+fn expect_evidence(stage: &mut Stage<'_>, uid: &str) -> Result<()> {
+    let mut evidence = 0;
+    for entry in fs::read_dir(journal()).context("read the stored journal")? {
+        let path = entry.context("read the stored journal")?.path();
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let stored: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        // The list of incidents has no ranking.
+        evidence += usize::from(stored.to_string().contains(uid) && text.contains("ranking"));
+    }
+    stage.check(evidence > 0, || "no stored incident has the ranking of the evicted pod".to_owned());
+    Ok(())
 }
 
 fn journal() -> &'static Path {
@@ -188,7 +205,7 @@ fn deliver(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, expected: &str)
 }
 
 fn expect_hooks(stage: &mut Stage<'_>, cluster: &Cluster, machine: &str, expected: &[&str]) -> Result<()> {
-    let template = "jsonpath={.spec.lifecycleHooks.preTerminate[*].name}";
+    let template = "jsonpath={.spec.lifecycleHooks.*[*].name}";
     let hooks = cluster.kubectl(&["-n", MACHINES, "get", "machine", machine, "-o", template])?;
     stage.check_equal(&format!("the hooks of machine {machine}"), &hooks, &expected.join(" "));
     Ok(())
