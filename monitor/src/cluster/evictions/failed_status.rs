@@ -3,7 +3,8 @@
 //! The kubelet ends the pod because of it, and writes the status a few times meanwhile: once with an empty reason, and with the phase
 //! Running if it was about to restart a container (seen with kubelet 1.36). Therefore the status is read until it lasts, and written
 //! again while it is not the agent's. A status lasts only once the kubelet itself has written that the pod has failed: a kubelet that was
-//! about to restart a container has not seen it, and may write over it many seconds later.
+//! about to restart a container has not seen it, and may write over it many seconds later. A kubelet that was through with the pod before it
+//! saw the reason restores its own status every ten seconds, for ever.
 
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const LATER_AFTER: Duration = Duration::from_secs(30);
 const LOOKED_AT_FOR: Duration = Duration::from_secs(100);
 /// Looks in a row that must find the pod ended with the agent's reason.
 const CALM_LOOKS: u32 = 3;
+/// The time to one more look, where the status was written again: the kubelet compares the status with its own every ten seconds.
+pub(super) const UNTIL_LAST_LOOK: Duration = Duration::from_secs(12);
 /// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
 const PATIENT_LOOKS: u32 = 2;
 /// Times that the status is written again: more often than a kubelet writes over it until the container starts.
@@ -35,6 +38,8 @@ pub(super) struct FailedStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Look,
+    /// Look after [`UNTIL_LAST_LOOK`].
+    LookLater,
     WriteAgain,
     /// The status lasts.
     Over,
@@ -53,7 +58,11 @@ impl FailedStatus {
         match life {
             Life::Evicted { is_over: true } => {
                 (self.calm, self.lost) = (self.calm + 1, 0);
-                if self.calm >= CALM_LOOKS { Next::Over } else { Next::Look }
+                match self.calm {
+                    CALM_LOOKS if self.repeats > 0 => Next::LookLater,
+                    ..CALM_LOOKS => Next::Look,
+                    _ => Next::Over,
+                }
             }
             Life::Evicted { is_over: false } => {
                 (self.calm, self.lost) = (0, 0);
@@ -95,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_status_is_written_again_until_it_lasts() {
-        use Next::{Look, Lost, Over, WriteAgain};
+        use Next::{Look, LookLater, Lost, Over, WriteAgain};
         for (name, lives, expected) in [
             ("it lasts", vec![ENDING, OVER, OVER, OVER], vec![Look, Look, Look, Over]),
             ("the reason is lost for a moment", vec![Life::Ended, OVER, OVER, OVER], vec![Look, Look, Look, Over]),
@@ -103,6 +112,16 @@ mod tests {
             ("an old status has overwritten it", vec![Life::AsBefore, OVER], vec![WriteAgain, Look]),
             ("the phase is reset", vec![Life::Stopped, Life::Ended, Life::Ended], vec![WriteAgain, Look, WriteAgain]),
             ("restarted, then ended", vec![Life::Restarted, Life::Ended, Life::Ended], vec![Look, Look, WriteAgain]),
+            (
+                "the kubelet is through",
+                vec![Life::Stopped, OVER, OVER, OVER, Life::Ended, Life::Ended],
+                vec![WriteAgain, Look, Look, LookLater, Look, WriteAgain],
+            ),
+            (
+                "it lasts now",
+                vec![Life::Stopped, OVER, OVER, OVER, OVER],
+                vec![WriteAgain, Look, Look, LookLater, Over],
+            ),
             ("another client insists", vec![Life::Stopped; 9], [vec![WriteAgain; 8], vec![Lost]].concat()),
         ] {
             let mut status = FailedStatus::default();

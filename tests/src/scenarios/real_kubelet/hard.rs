@@ -10,8 +10,9 @@ use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, ends_as_evicted, is_evicted_and_replaced, is_killed, killed_at,
-    leak, ready_pod, tell_story, text, tidy,
+    BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
+    is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, show, status_written, tell_story, text,
+    tidy,
 };
 use super::times::waited_for_taint;
 use crate::agent::{self, Agent};
@@ -24,11 +25,14 @@ use crate::incidents;
 use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
+use crate::units::milliseconds_between;
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(65);
 /// How long the kubelet is away: less than the node lifecycle controller waits (40 s).
 const KUBELET_AWAY: Duration = Duration::from_secs(15);
+/// What the agent notes of a pod whose status has lost the reason `Evicted`.
+const NOT_SEEN: &str = "may not be seen as evicted";
 /// The time after a kill in which the agent and the kubelet write the pod's status.
 const UNDISTURBED: Duration = Duration::from_secs(4);
 
@@ -37,6 +41,7 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
         |text: &str| text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 40s");
     let scene = Scene::with(stage, ENFORCING, for_a_while)?;
     let before = first_lease_count(stage, &scene.cluster)?;
+    is_set_up(stage, &scene.cluster, "first")?;
     let worker = leak(stage, &scene.pod)?;
     monitors_keep_their_score(stage, &scene)?;
     is_killed(stage, &scene.agent, &worker)?;
@@ -56,10 +61,9 @@ fn node_tells(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let node = cluster.admin.node()?;
     let found = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
     stage.check_equal("the condition and the taint during pressure", &found, &(Some("True"), true));
-    let page = cluster.kubectl(&["describe", "node", NODE])?;
-    let parts = page.lines().skip_while(|line| !line.starts_with("Taints:"));
-    let parts: Vec<&str> = parts.take_while(|line| !line.starts_with("Addresses:")).collect();
-    stage.page(&parts.join("\n"));
+    stage.screen("During pressure:");
+    show(stage, cluster)?;
+    stage.screen("\nAfterwards:");
     Ok(())
 }
 
@@ -70,7 +74,6 @@ fn node_recovers(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
         cluster.admin.node().is_ok_and(|node| condition(&node, "MonitorMemoryPressure") == Some("False"))
     });
     stage.check(recovered, || "the condition was not cleared".to_owned());
-    stage.page(&cluster.kubectl(&["describe", "node", NODE])?);
     Ok(())
 }
 
@@ -207,30 +210,49 @@ fn incident_says_restarted(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
 
 /// The agent dies right after the kill. The next one finishes the eviction, or leaves alone what the kubelet has restarted meanwhile.
 pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
-    let worker = leak(stage, &pod)?;
-    is_killed(stage, &agent, &worker)?;
+    let scene = Scene::begin(stage, ENFORCING)?;
+    let Scene { cluster, agent, pod, name, uid, story } = &scene;
+    let worker = leak(stage, pod)?;
+    is_killed(stage, agent, &worker)?;
     processes::signal(agent.pid, libc::SIGKILL);
     stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
     let next = cluster.agent(stage)?;
-    let finished = |event: &str| next.events(event).iter().any(|record| record.text("pod_uid") == uid);
+    let finished = |event: &str| next.events(event).iter().any(|record| record.text("pod_uid") == *uid);
     let came = stage.until(PATIENCE, |_| finished("eviction_told") || finished("eviction_restarted"));
     stage.check(came, || format!("the next agent has not finished the eviction: {}", next.tail(10).join(" / ")));
     stage.pause(LASTS);
     if finished("eviction_restarted") {
         stage.note("the kubelet had restarted the pod before it learned of the eviction");
-        let after = cluster.admin.pod(&name)?;
+        let after = cluster.admin.pod(name)?;
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
+    } else if next.events("eviction_note").iter().any(|record| record.text("note").contains(NOT_SEEN)) {
+        is_marked_only(stage, &scene, killed_at(stage, agent, &worker)?)?;
     } else {
-        let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
+        let restarts = ends_as_evicted(stage, cluster, name, uid)?;
         // The kubelet may restart the container while the next agent sets the status; the status set once more ends it.
         stage.check(restarts <= 1, || format!("the evicted pod's container was restarted {restarts} times"));
-        ready_pod(stage, &cluster, &uid)?;
+        ready_pod(stage, cluster, uid)?;
     }
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
-    tell_story(stage, &agent, &worker, &story)?;
-    tidy(stage, &cluster)
+    tell_story(stage, agent, &worker, story)?;
+    tidy(stage, cluster)
+}
+
+/// Asserts that the pod has failed and is marked as evicted, though its status has lost the reason for good: the kubelet was through with the
+/// pod before it saw the agent's status, which the API server had taken too late.
+fn is_marked_only(stage: &mut Stage<'_>, scene: &Scene, killed: u64) -> Result<()> {
+    let Scene { cluster, name, uid, .. } = scene;
+    let taken = milliseconds_between(killed, status_written(killed, name)?.answered_ns);
+    stage.note(format!(
+        "the API server had taken the status after {taken:.0} ms only, and the kubelet keeps one without the reason"
+    ));
+    stage.check(taken > IN_TIME_MS, || "the status was in time, and the reason is lost all the same".to_owned());
+    let after = cluster.admin.pod(name)?;
+    let found = (text(&after["status"]["phase"]), condition(&after, "DisruptionTarget").map(str::to_owned));
+    stage.check_equal("the phase and the mark", &found, &("Failed".to_owned(), Some("True".to_owned())));
+    stage.check_equal("events Evicted of the pod", &evictions_told(cluster, name)?, &1);
+    ready_pod(stage, cluster, uid).map(drop)
 }
 
 /// The kubelet is away when the pod is killed. It finds the pod failed, and restarts nothing.

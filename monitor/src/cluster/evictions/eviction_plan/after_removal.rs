@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::evictions::exchange::{Answer, Outcome, Verdict, Wait};
-use crate::cluster::evictions::failed_status::{LOOK_EVERY, Next, until_next_look};
+use crate::cluster::evictions::failed_status::{LOOK_EVERY, Next, UNTIL_LAST_LOOK, until_next_look};
 use crate::config::kubernetes_options::EvictionMethod;
 
 use super::{At, LATE_MARKS, Plan, retry};
@@ -44,10 +44,12 @@ impl Plan {
     }
 
     pub(super) fn take_watch(&mut self, answer: Answer, age: Duration) -> Outcome {
+        let mut pause = until_next_look(age, self.grace);
         match answer {
             Answer::Found { is_same: true, is_terminating: false, life } => {
                 match self.failed_status.take(life, age, self.grace) {
                     Next::Look => {}
+                    Next::LookLater => pause = UNTIL_LAST_LOOK,
                     Next::WriteAgain => return self.go(At::WriteAgain, None),
                     Next::Over => {
                         self.has_ended = true;
@@ -65,7 +67,7 @@ impl Plan {
             _ => return retry(&answer),
         }
         self.attempts = 0;
-        Outcome { wait: Wait::Pause(until_next_look(age, self.grace)), verdict: None }
+        Outcome { wait: Wait::Pause(pause), verdict: None }
     }
 
     pub(super) fn take_repeat(&mut self, answer: Answer) -> Outcome {
