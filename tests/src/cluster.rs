@@ -110,6 +110,18 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Runs one of the program's commands with `--output json` in the agent's pod; returns its answer. A finding gives an exit status of 1.
+    pub fn in_agent(&self, words: &[&str]) -> Result<Value> {
+        let daemon_set = format!("daemonset/{NAME}");
+        let mut command = Command::new(programs::path("kubectl"));
+        command.arg(format!("--kubeconfig={}", Self::admin_kubeconfig().display()));
+        command.args(["-n", NAME, "exec", &daemon_set, "-c", "monitor", "--", "/usr/bin/node-pressure-monitor"]);
+        command.args(words).args(["--output", "json", "--config", "/etc/node-pressure-monitor/monitor.yaml"]);
+        let output = command.output().context("start kubectl exec")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{}: {}", words.join(" "), said.trim()))
+    }
+
     /// Creates the objects of this text.
     pub fn apply(&self, yaml: &str) -> Result<()> {
         let path = "/tmp/apply.yaml";

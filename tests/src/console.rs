@@ -49,6 +49,11 @@ pub fn note(name: &str, text: impl Display) {
     line(&format!("@@ note {name} {text}"));
 }
 
+/// Prints `@@ screen NAME |text`: one line of what a person sees, which is kept with the results.
+pub fn screen(name: &str, text: &str) {
+    line(&format!("@@ screen {name} |{text}"));
+}
+
 /// Prints `@@ page NAME |text`: one line of a text for readers. The bar preserves the indentation.
 pub fn page(name: &str, text: &str) {
     line(&format!("@@ page {name} |{text}"));

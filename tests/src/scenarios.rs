@@ -138,7 +138,9 @@ fn scenario(name: &str) -> Option<Scenario> {
         "kubernetes" => kubernetes::kubernetes,
         "image" => image::image,
         "cluster-install" => real_kubelet::install,
+        "cluster-figures" => real_kubelet::figures,
         "cluster-ramp" => real_kubelet::ramp,
+        "cluster-elsewhere" => real_kubelet::elsewhere,
         "cluster-owners" => real_kubelet::owners,
         "cluster-swarm" => real_kubelet::swarm,
         "cluster-outage" => real_kubelet::outage,
@@ -239,7 +241,7 @@ fn play_request(boot: &Boot, request: &Request, replays: &mut Replays) -> (Verdi
             }
             console::note(entry.name, format!("run {run} of {times} done"));
         }
-        if run == 1 {
+        if run == 1 || !report.failures.is_empty() {
             for (ms, what) in &report.timeline {
                 console::timeline(entry.name, *ms, what);
             }

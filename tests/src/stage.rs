@@ -166,6 +166,13 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Prints what a person sees, to be kept with the results.
+    pub fn screen(&self, text: &str) {
+        if self.boot.pages {
+            text.lines().for_each(|line| console::screen(self.name, line));
+        }
+    }
+
     pub fn figure(&mut self, key: &'static str, value: f64, unit: &'static str) {
         self.figures.push((key, value, unit));
     }

@@ -1,6 +1,8 @@
 //! The agent beside a real kubelet and a real control plane.
 
 mod disk;
+mod elsewhere;
+mod figures;
 mod hard;
 mod install;
 mod journal_hook;
@@ -14,6 +16,8 @@ mod swarm;
 mod times;
 
 pub use disk::disk;
+pub use elsewhere::elsewhere;
+pub use figures::figures;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};
 pub use install::install;
 pub use journal_hook::journal_hook;

@@ -124,7 +124,7 @@ impl Verdict {
         let mut run = |&(name, outcome): &(&str, super::Outcome)| {
             counts.add(outcome);
             let reason = "made up".to_owned();
-            Run { name: name.to_owned(), outcome, seconds: 1.0, reason, figures: Vec::new() }
+            Run { name: name.to_owned(), outcome, seconds: 1.0, reason, figures: Vec::new(), screen: Vec::new() }
         };
         let runs = outcomes.iter().map(&mut run).collect();
         Self {

@@ -17,6 +17,10 @@ pub enum Line<'a> {
     Page {
         text: &'a str,
     },
+    /// The same, and it is kept with the results.
+    Screen {
+        text: &'a str,
+    },
     Figure {
         name: &'a str,
         text: &'a str,
@@ -121,6 +125,7 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
         "scenario" => (rest == "start").then_some(Line::Start { name }),
         "note" => Some(Line::Note { name, text: rest }),
         "page" => Some(Line::Page { text: rest.strip_prefix('|')? }),
+        "screen" => Some(Line::Screen { text: rest.strip_prefix('|')? }),
         "figure" => Some(Line::Figure { name, text: rest }),
         "timeline" => {
             let (ms, what) = split_word(rest);
@@ -191,6 +196,7 @@ mod tests {
         assert_eq!(parse("@@ scenario ramp start\r\n"), Some(Line::Start { name: "ramp" }));
         assert_eq!(parse("@@ note ramp two words"), Some(Line::Note { name: "ramp", text: "two words" }));
         assert_eq!(parse("@@ page gallery |  indented"), Some(Line::Page { text: "  indented" }));
+        assert_eq!(parse("@@ screen ramp |NAME  READY"), Some(Line::Screen { text: "NAME  READY" }));
         assert_eq!(
             parse("@@ figure ramp rate=12.5 MiB/s"),
             Some(Line::Figure { name: "ramp", text: "rate=12.5 MiB/s" })

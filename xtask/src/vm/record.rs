@@ -14,6 +14,8 @@ pub struct Run {
     pub reason: String,
     /// Measurements of the guest: `KEY=NUMBER UNIT`.
     pub figures: Vec<String>,
+    /// Lines of what a person sees there.
+    pub screen: Vec<String>,
 }
 
 /// A started scenario without an outcome.
@@ -41,6 +43,7 @@ pub struct Record {
     pub versions: Option<String>,
     /// The figures since the last outcome.
     figures: Vec<String>,
+    screen: Vec<String>,
     /// The first sign of a crash, with its line.
     pub crash: Option<(Crash, String)>,
     malformed: Vec<String>,
@@ -67,11 +70,13 @@ impl Record {
                     seconds: at.saturating_sub(since).as_secs_f64(),
                     reason: (*reason).to_owned(),
                     figures: std::mem::take(&mut self.figures),
+                    screen: std::mem::take(&mut self.screen),
                 });
             }
             Line::End(counts) => self.end = Some(*counts),
             Line::Malformed(text) => self.malformed.push((*text).to_owned()),
             Line::Figure { text, .. } => self.figures.push((*text).to_owned()),
+            Line::Screen { text } => self.screen.push((*text).to_owned()),
             Line::Versions { text } => self.versions = Some((*text).to_owned()),
             Line::Note { .. } | Line::Page { .. } | Line::Timeline { .. } => {}
         }

@@ -29,7 +29,7 @@ impl<'a> Live<'a> {
         match line {
             Line::Start { name } => console.say(format_args!("[{at:7.1} s] {name}")),
             Line::Note { text, .. } | Line::Versions { text } => console.say(format_args!("              {text}")),
-            Line::Page { text } => console.say(text),
+            Line::Page { text } | Line::Screen { text } => console.say(text),
             Line::Figure { text, .. } => console.say(format_args!("              figure: {text}")),
             Line::Timeline { ms, what, .. } => console.say(format_args!("              {ms:9.1} ms  {what}")),
             Line::Outcome { name, outcome, reason } => {

@@ -7,16 +7,20 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::boot::Verdict;
+use super::protocol::Outcome;
 use super::record::Run;
 use super::scenario::Guest;
 use crate::cmd;
 
 /// The file with the tables, below the root of the workspace.
 const FILE: &str = "tests/RESULTS.md";
+/// The directory with what a person sees in a scenario, by its name.
+const SCREENS: &str = "tests/screens";
 /// Figures that a cell has beside the outcome.
-const SHOWN: [(&str, &str); 3] = [
+const SHOWN: [(&str, &str); 4] = [
     ("probes", " probes attached"),
     ("crossing_to_kill_ms", " ms to the kill"),
+    ("kill_to_status_sent_ms", " ms to the request of the status"),
     ("kill_to_status_taken_ms", " ms to the status"),
 ];
 
@@ -31,6 +35,20 @@ pub fn write(root: &Path, guest: Guest, verdict: &Verdict) -> Result<()> {
     let text = updated(&text, guest, verdict, date.trim()).with_context(|| format!("in {}", path.display()))?;
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     println!("the outcomes are in {}", path.display());
+    write_screens(root, verdict, date.trim())
+}
+
+/// Keeps the screens of the scenarios that passed.
+fn write_screens(root: &Path, verdict: &Verdict, date: &str) -> Result<()> {
+    let shown = verdict.runs.iter().filter(|run| run.outcome == Outcome::Pass && !run.screen.is_empty());
+    for run in shown {
+        let path = root.join(SCREENS).join(format!("{}.txt", run.name));
+        let lines: Vec<&str> = run.screen.iter().map(|line| line.trim_end()).collect();
+        let text = format!("{}, {date}, {}\n\n{}\n", run.name, verdict.environment, lines.join("\n"));
+        fs::create_dir_all(root.join(SCREENS))
+            .and_then(|()| fs::write(&path, text))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, start, start_tolerating, text, tidy};
+use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, start, start_with, text, tidy};
 use crate::cluster::story::Story;
 use crate::control_plane::NODE;
 use crate::scenarios::cluster_eyes::taint_with;
@@ -23,10 +23,14 @@ pub fn no_execute(stage: &mut Stage<'_>) -> Result<()> {
         long_pressure(text).replace("conditions: own", "conditions: own\n      taints: {noExecute: {after: 5s}}")
     };
     let Scene { cluster, agent, pod, .. } = Scene::with(stage, ENFORCING, soon)?;
-    let key = "{key: node-pressure-monitor/memory-pressure, operator: Exists, effect: NoExecute";
+    let tolerating = |for_a_time: &str| {
+        format!(
+            "tolerations: [{{key: node-pressure-monitor/memory-pressure, operator: Exists, effect: NoExecute{for_a_time}}}]"
+        )
+    };
     let stranger = start(stage, &cluster, "stranger")?;
-    let patient = start_tolerating(stage, &cluster, "patient", &format!("{key}, tolerationSeconds: {TOLERATED}}}"))?;
-    let loyal = start_tolerating(stage, &cluster, "loyal", &format!("{key}}}"))?;
+    let patient = start_with(stage, &cluster, "patient", &tolerating(&format!(", tolerationSeconds: {TOLERATED}")))?;
+    let loyal = start_with(stage, &cluster, "loyal", &tolerating(""))?;
     let name = |pod: &Value| text(&pod["metadata"]["name"]);
     let (first, second) = (Story::of(&name(&stranger))?, Story::of(&name(&patient))?);
     let worker = leak(stage, &pod)?;

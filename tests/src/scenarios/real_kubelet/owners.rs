@@ -18,6 +18,7 @@ use crate::units::milliseconds_between;
 /// The mark of a pod that is evicted, in a chapter of its story.
 const MARK: &str = "DisruptionTarget=";
 const JOB: &str = "job";
+const RESTARTING_JOB: &str = "job-on-failure";
 
 /// A pod of one kind, which leaks.
 struct Case {
@@ -71,6 +72,8 @@ fn cases() -> Vec<Case> {
     let policy = "{rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: 'True'}]}]}";
     let job =
         format!("backoffLimit: 0, podFailurePolicy: {policy}, template: {}", template(JOB, "restartPolicy: Never"));
+    // Kubernetes allows no podFailurePolicy here.
+    let restarting_job = format!("template: {}", template(RESTARTING_JOB, "restartPolicy: OnFailure"));
     let set = |app: &str, fields: &str| {
         format!("{fields}selector: {{matchLabels: {{app: {app}}}}}, template: {}", template(app, ""))
     };
@@ -79,6 +82,11 @@ fn cases() -> Vec<Case> {
         bare("on-failure", "OnFailure"),
         bare("never", "Never"),
         Case { app: JOB, manifest: object("batch/v1", "Job", JOB, &job), then: Then::StaysAndReplaced },
+        Case {
+            app: RESTARTING_JOB,
+            manifest: object("batch/v1", "Job", RESTARTING_JOB, &restarting_job),
+            then: Then::StaysAndReplaced,
+        },
         Case {
             app: "stateful",
             manifest: object("apps/v1", "StatefulSet", "stateful", &set("stateful", "serviceName: stateful, ")),
@@ -182,18 +190,18 @@ fn judge(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction, chapters
     let marked = own().any(|chapter| chapter.text.contains(MARK));
     stage.check(marked, || format!("{app}: no condition DisruptionTarget"));
     stage.check_equal(&format!("{app}: events Evicted"), &evictions_told(cluster, name)?, &1);
-    if *app == JOB {
-        goes_on(stage, cluster, is_in_time)?;
+    if [JOB, RESTARTING_JOB].contains(app) {
+        goes_on(stage, cluster, app, is_in_time)?;
     }
     Ok(())
 }
 
 /// Asserts that the Job has not failed. Its controller may have seen the kubelet's status before the agent's, if that came late.
-fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, is_in_time: bool) -> Result<()> {
-    let job = cluster.admin.get(&format!("/apis/batch/v1/namespaces/default/jobs/{JOB}"))?;
-    stage.note(format!("{JOB}: its status is {}", job["status"]));
+fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_in_time: bool) -> Result<()> {
+    let job = cluster.admin.get(&format!("/apis/batch/v1/namespaces/default/jobs/{name}"))?;
+    stage.note(format!("{name}: its status is {}", job["status"]));
     let failed = condition(&job, "Failed") == Some("True") || condition(&job, "FailureTarget") == Some("True");
-    stage.check(!failed, || format!("the Job has failed, the status in time: {is_in_time}"));
+    stage.check(!failed, || format!("{name} has failed, the status in time: {is_in_time}"));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure};
+use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, show};
 use crate::cluster::{Cluster, NAME};
 use crate::init::MANIFESTS;
 use crate::scenarios::cluster_eyes::{condition, taint};
@@ -18,6 +18,7 @@ pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
         |node: &Value| taint(node, "memory").is_some() && condition(node, "MonitorMemoryPressure") == Some("True");
     let told = stage.until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| is_told(&node)));
     stage.check(told, || "the node has neither the agent's taint nor its condition".to_owned());
+    show(stage, &cluster)?;
     cluster.remove()?;
     let node = cluster.admin.node()?;
     let left = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());

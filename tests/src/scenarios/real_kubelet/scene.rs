@@ -1,5 +1,6 @@
 //! A Deployment whose pod leaks on a node with the agent, and the questions that all scenarios ask.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -132,12 +133,12 @@ pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Wo
 
 /// Creates a Deployment, and waits for its pod.
 pub fn start(stage: &mut Stage<'_>, cluster: &Cluster, app: &str) -> Result<Value> {
-    start_tolerating(stage, cluster, app, "")
+    start_with(stage, cluster, app, "")
 }
 
-/// Creates a Deployment whose pod has a toleration, and waits for the pod.
-pub fn start_tolerating(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, toleration: &str) -> Result<Value> {
-    cluster.apply(&deployment(app, 1, &format!("tolerations: [{toleration}]")))?;
+/// Creates a Deployment whose pod has these further fields, and waits for the pod.
+pub fn start_with(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, fields: &str) -> Result<Value> {
+    cluster.apply(&deployment(app, 1, fields))?;
     ready_pod_of(stage, cluster, app, "")
 }
 
@@ -218,6 +219,8 @@ pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()
 
 /// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    node_is_told_once(stage, cluster)?;
+    show(stage, cluster)?;
     let lease = lease_path(NODE);
     let held = cluster.admin.find(&lease)?.unwrap_or_default();
     stage.check_equal("the holder of the node's Lease", &text(&held["spec"]["holderIdentity"]), &NODE.to_owned());
@@ -233,6 +236,43 @@ pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
     stage.check_equal("what is left of the agent's condition", &left, &None);
     stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    Ok(())
+}
+
+/// Shows the pods and the node, as kubectl prints them now. It takes seconds under emulation.
+pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
+    stage.screen("$ kubectl get pods -o wide");
+    stage.screen(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.screen(&format!("\n$ kubectl describe node {NODE}"));
+    let page = cluster.kubectl(&["describe", "node", NODE])?;
+    // Addresses, capacity and the pods of the node are left out.
+    let mut part = "";
+    for line in page.lines() {
+        part = if line.starts_with(' ') { part } else { line.split(':').next().unwrap_or_default() };
+        if ["Taints", "Conditions", "Events"].contains(&part) {
+            stage.screen(line);
+        }
+    }
+    Ok(())
+}
+
+/// Asserts that no kind of event about the node comes from two programs: the kubelet tells of the node, too.
+fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let mut tellers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for event in events_of(cluster, NODE)? {
+        tellers.entry(text(&event["reason"])).or_default().insert(text(&event["source"]["component"]));
+    }
+    tellers.retain(|_, components| components.len() > 1);
+    stage.check(tellers.is_empty(), || format!("events about the node from two programs: {tellers:?}"));
+    Ok(())
+}
+
+/// Asserts which division of work with the kubelet `doctor` sees in the agent's pod.
+pub fn is_set_up(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+    let answer = cluster.in_agent(&["doctor"])?;
+    let set_up = &answer["setUp"];
+    stage.note(format!("doctor: {set_up}"));
+    stage.check_equal("the set-up by doctor", &text(&set_up["name"]), &name.to_owned());
     Ok(())
 }
 

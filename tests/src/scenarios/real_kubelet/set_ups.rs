@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::scene::{
-    PATIENCE, Scene, dead_pods, end, events_of, is_evicted_and_replaced, killed_count, leak, ready_pod, start_many,
-    tell_since, tidy, work,
+    PATIENCE, Scene, dead_pods, end, events_of, is_evicted_and_replaced, is_set_up, killed_count, leak, ready_pod,
+    start_many, tell_since, tidy, work,
 };
 use crate::cluster::programs::{Program, configure_kubelet};
 use crate::cluster::{Cluster, is_ready};
@@ -31,6 +31,7 @@ const OTHER_MIB: u64 = 80;
 pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
     let scene = Scene::begin(stage, "instead")?;
     restart_kubelet(stage, WITHOUT_EVICTION, || scene.cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    is_set_up(stage, &scene.cluster, "instead")?;
     let others = others(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;

@@ -82,10 +82,7 @@ fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
 /// Asserts that the status of the pod that was killed then waited for the node's taint, or for as long as it waits at most: a controller creates
 /// the replacement as soon as the pod is Failed.
 pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
-    let requests = audit::requests()?;
-    let by_agent = by_agent_since(&requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE)));
-    let taint = by_agent.iter().find(|one| is_taint(one)).context("no taint")?;
-    let status = by_agent.iter().find(|one| one.is_status_of(pod)).context("no status of the pod")?;
+    let (taint, status) = taint_and_status(killed, pod)?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
     let is_soon = taint.arrived_ns <= status.answered_ns;
@@ -98,6 +95,20 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
         (false, false) => "the status had waited for the taint, which came after it",
     });
     Ok(())
+}
+
+/// Returns whether the taint was set before the status of the pod that was killed then was sent.
+pub fn taint_came_first(killed: u64, pod: &str) -> Result<bool> {
+    let (taint, status) = taint_and_status(killed, pod)?;
+    Ok(taint.answered_ns <= status.arrived_ns)
+}
+
+/// Returns the requests that have set the taint and the status of the pod that was killed then.
+fn taint_and_status(killed: u64, pod: &str) -> Result<(Request, Request)> {
+    let requests = audit::requests()?;
+    let by_agent = by_agent_since(&requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE)));
+    let first = |is_it: &dyn Fn(&Request) -> bool| by_agent.iter().copied().find(|one| is_it(one)).cloned();
+    Ok((first(&is_taint).context("no taint")?, first(&|one| one.is_status_of(pod)).context("no status of the pod")?))
 }
 
 /// Returns the agent's requests that were answered at or after this time.

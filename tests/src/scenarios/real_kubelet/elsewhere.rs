@@ -1,0 +1,97 @@
+//! The replacement of an evicted pod goes to another node.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::scene::{
+    APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, start_with, text, tidy,
+};
+use super::times::taint_came_first;
+use crate::agent::Agent;
+use crate::cluster::{Cluster, is_ready};
+use crate::control_plane::{Admin, NODE};
+use crate::stage::Stage;
+
+/// A node without a kubelet. Pods that are assigned to it stay pending.
+const SPARE: &str = "spare";
+/// The node lifecycle controller waits 50 s for a heartbeat.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Pods that rather run on this node. For the scheduler that counts less than the agent's taint, and more than an empty node.
+const PREFERS_THIS_NODE: &str = "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, \
+     preference: {matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [guest]}]}}]}}";
+
+/// With a second node the replacement avoids the node under pressure, though it would rather run there.
+pub fn elsewhere(stage: &mut Stage<'_>) -> Result<()> {
+    let cluster = Cluster::of(stage)?;
+    let agent = deploy(stage, &cluster, ENFORCING, str::to_owned)?;
+    let heart = Admin::of_kubeconfig(&Cluster::admin_kubeconfig())?;
+    register(&cluster)?;
+    let is_over = AtomicBool::new(false);
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                // A heartbeat that is not answered is followed by the next.
+                let _missed = heart.merge(&format!("/api/v1/nodes/{SPARE}/status"), &status());
+                thread::sleep(HEARTBEAT);
+            }
+        });
+        let outcome = replaced_elsewhere(stage, &cluster, &agent);
+        is_over.store(true, Ordering::Release);
+        outcome
+    });
+    outcome?;
+    cluster.kubectl(&["delete", "node", SPARE])?;
+    let on_spare = ["delete", "pods", "-A", "--field-selector", "spec.nodeName=spare", "--force", "--grace-period=0"];
+    cluster.kubectl(&on_spare)?;
+    tidy(stage, &cluster)
+}
+
+fn register(cluster: &Cluster) -> Result<()> {
+    let labels = json!({"kubernetes.io/hostname": SPARE, "kubernetes.io/os": "linux"});
+    cluster.admin.create("/api/v1/nodes", &json!({"metadata": {"name": SPARE, "labels": labels}})).map(drop)
+}
+
+/// A heartbeat, with room for many pods.
+fn status() -> Value {
+    let (room, now) = (json!({"cpu": "2", "memory": "3Gi", "pods": "110"}), Timestamp::now().to_string());
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
+    json!({"status": {"capacity": room, "allocatable": room, "conditions": [ready]}})
+}
+
+fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
+    let is_open = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        let node = cluster.admin.get(&format!("/api/v1/nodes/{SPARE}")).unwrap_or_default();
+        is_ready(&node) && node["spec"]["taints"].is_null()
+    });
+    stage.check(is_open, || format!("the node {SPARE} takes no pods"));
+    let pod = start_with(stage, cluster, APP, PREFERS_THIS_NODE)?;
+    stage.check_equal("the pod's node while there is no pressure", &text(&pod["spec"]["nodeName"]), &NODE.to_owned());
+    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let worker = leak(stage, &pod)?;
+    is_killed(stage, agent, &worker)?;
+    let mut replacement = Value::Null;
+    let is_bound = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        let pods = cluster.pods_of("default", &format!("app={APP}")).unwrap_or_default();
+        let other = pods.into_iter().find(|pod| pod["metadata"]["uid"] != uid && !pod["spec"]["nodeName"].is_null());
+        replacement = other.unwrap_or_default();
+        !replacement.is_null()
+    });
+    stage.check(is_bound, || "no replacement has a node".to_owned());
+    let node = text(&replacement["spec"]["nodeName"]);
+    let killed = killed_at(stage, agent, &worker)?;
+    if taint_came_first(killed, &name)? {
+        stage.check_equal("the replacement's node", &node, &SPARE.to_owned());
+    } else {
+        stage.note(format!(
+            "the taint came after the status, as it may on a slow machine; the replacement is on {node}"
+        ));
+    }
+    Ok(())
+}

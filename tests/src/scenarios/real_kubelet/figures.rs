@@ -1,0 +1,100 @@
+//! What the agent says beside what the kubelet says of the same pod, and what its commands say in its own pod.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::scene::{APP, PATIENCE, Scene, end, is_set_up, text, tidy, work};
+use crate::cluster::Cluster;
+use crate::containers::storage::KUBELET;
+use crate::control_plane::NODE;
+use crate::http;
+use crate::stage::Stage;
+use crate::units::MIB;
+
+/// The size of the file in the pod's volume, in MiB.
+const FILE: u64 = 8;
+/// How much the two may differ on the pod's local storage: a block or two for each of the directories that one of them counts.
+const DIRECTORIES: u64 = 64 << 10;
+/// MiB that the pod's workload holds.
+const HELD: u64 = 64;
+/// How much the two may differ on a working set, which both measure at other times.
+const APART: u64 = 8 * MIB;
+
+pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, name, uid, .. } = Scene::begin(stage, "")?;
+    let worker = work(stage, &pod, &format!("hold --name {APP} --mib {HELD}"))?;
+    stage.wait_resident(&worker, HELD)?;
+    let file = format!("{KUBELET}/pods/{uid}/volumes/kubernetes.io~empty-dir/data/file");
+    fs::write(&file, vec![1; usize::try_from(FILE * MIB)?]).with_context(|| format!("write {file}"))?;
+
+    let kubelet = || -> Result<Value> {
+        let path = format!("/api/v1/nodes/{NODE}/proxy/stats/summary");
+        of_pod(&cluster.kubectl(&["get", "--raw", &path])?, &uid)
+    };
+    let own = || of_pod(&http::get(agent.address, "/stats/summary")?.1, &uid);
+    let (mut theirs, mut ours) = (Value::Null, Value::Null);
+    // Both measure disks in the background: the kubelet every minute.
+    let measured = stage.until(PATIENCE, |_| {
+        (theirs, ours) = (kubelet().unwrap_or_default(), own().unwrap_or_default());
+        [&theirs, &ours].iter().all(|one| used(&one["ephemeral-storage"]) >= FILE * MIB)
+    });
+    stage.check(measured, || format!("the file is not seen by both: {theirs} {ours}"));
+    stage.page(&format!("kubelet: {theirs}\nagent:   {ours}"));
+    agree(stage, &theirs, &ours);
+
+    is_ranked(stage, &cluster, &name)?;
+    is_set_up(stage, &cluster, "watch")?;
+    let layers = agent.events("degraded").iter().filter(|one| one.text("reason").contains("writable layer")).count();
+    stage.check_equal("warnings that writable layers are not counted", &layers, &0);
+    end(stage, &worker);
+    tidy(stage, &cluster)
+}
+
+/// Returns the statistics of the pod with this UID.
+fn of_pod(summary: &str, uid: &str) -> Result<Value> {
+    let summary: Value = serde_json::from_str(summary).context("the summary is not JSON")?;
+    let pods = summary["pods"].as_array().cloned().unwrap_or_default();
+    pods.into_iter().find(|pod| pod["podRef"]["uid"] == uid).context("the pod is not in the summary")
+}
+
+fn used(of: &Value) -> u64 {
+    of["usedBytes"].as_u64().unwrap_or(0)
+}
+
+fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
+    let names = |of: &Value, field: &str| -> Vec<String> {
+        let mut names: Vec<String> = of[field].as_array().into_iter().flatten().map(|one| text(&one["name"])).collect();
+        names.sort();
+        names
+    };
+    stage.check_equal("the pod's containers", &names(ours, "containers"), &names(theirs, "containers"));
+    let (all, own) = (names(theirs, "volume"), names(ours, "volume"));
+    // The kubelet also lists the projected volume of the token.
+    stage.check(own.iter().all(|name| all.contains(name)), || format!("volumes {own:?}, by the kubelet {all:?}"));
+    let data = |of: &Value| {
+        let volumes = of["volume"].as_array().into_iter().flatten();
+        volumes.filter(|one| one["name"] == "data").map(used).next().unwrap_or(0)
+    };
+    for (what, [ours, theirs], apart) in [
+        ("the volume", [data(ours), data(theirs)], DIRECTORIES),
+        ("ephemeral storage", [ours, theirs].map(|one| used(&one["ephemeral-storage"])), DIRECTORIES),
+        ("the working set", [ours, theirs].map(|one| one["memory"]["workingSetBytes"].as_u64().unwrap_or(0)), APART),
+    ] {
+        stage.note(format!("{what}: {ours} bytes, by the kubelet {theirs}"));
+        stage.check(ours.abs_diff(theirs) <= apart, || format!("{what}: {ours} bytes, by the kubelet {theirs}"));
+    }
+    let count = |of: &Value| of["process_stats"]["process_count"].as_u64();
+    stage.check_equal("process_count", &count(ours), &count(theirs));
+}
+
+/// Asserts that `rank` in the agent's pod ranks this pod, and has the node's name, not that of the agent's pod.
+fn is_ranked(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> {
+    let answer = cluster.in_agent(&["rank"])?;
+    stage.check_equal("the node by rank in the agent's pod", &text(&answer["node"]), &NODE.to_owned());
+    let mut ranking = answer["ranking"].as_array().into_iter().flatten();
+    let is_listed = ranking.any(|row| text(&row["pod"]).ends_with(pod));
+    stage.check(is_listed, || format!("rank in the agent's pod does not list {pod}: {answer}"));
+    Ok(())
+}
