@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::scene::{
-    APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, start_with, text, tidy,
+    APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, show, start_with, text, tidy,
 };
 use super::times::taint_came_first;
 use crate::agent::Agent;
@@ -93,5 +93,5 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
             "the taint came after the status, as it may on a slow machine; the replacement is on {node}"
         ));
     }
-    Ok(())
+    show(stage, cluster)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::scene::{APP, PATIENCE, Scene, end, is_set_up, text, tidy, work};
+use super::scene::{APP, BETWEEN_LOOKS, PATIENCE, Scene, end, is_set_up, text, tidy, work};
 use crate::cluster::Cluster;
 use crate::containers::storage::KUBELET;
 use crate::control_plane::NODE;
@@ -34,12 +34,15 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
         of_pod(&cluster.kubectl(&["get", "--raw", &path])?, &uid)
     };
     let own = || of_pod(&http::get(agent.address, "/stats/summary")?.1, &uid);
-    let (mut theirs, mut ours) = (Value::Null, Value::Null);
+    let (mut theirs, mut ours) = (kubelet(), own());
     // Both measure disks in the background: the kubelet every minute.
-    let measured = stage.until(PATIENCE, |_| {
-        (theirs, ours) = (kubelet().unwrap_or_default(), own().unwrap_or_default());
-        [&theirs, &ours].iter().all(|one| used(&one["ephemeral-storage"]) >= FILE * MIB)
+    let measured = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        (theirs, ours) = (kubelet(), own());
+        let sees_it = |one: &Result<Value>| one.as_ref().is_ok_and(|one| used(&one["ephemeral-storage"]) >= FILE * MIB);
+        sees_it(&theirs) && sees_it(&ours)
     });
+    let (theirs, ours) = (theirs.context("the kubelet's summary")?, ours.context("the agent's summary")?);
     stage.check(measured, || format!("the file is not seen by both: {theirs} {ours}"));
     stage.page(&format!("kubelet: {theirs}\nagent:   {ours}"));
     agree(stage, &theirs, &ours);
