@@ -269,7 +269,16 @@ fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 
 /// Asserts which division of work with the kubelet `doctor` sees in the agent's pod.
 pub fn is_set_up(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
-    let answer = cluster.in_agent(&["doctor"])?;
+    // A kubelet that was just started does not listen yet.
+    let mut answer = cluster.in_agent(&["doctor"]);
+    stage.until(PATIENCE, |stage| {
+        if answer.is_err() {
+            stage.pause(BETWEEN_LOOKS);
+            answer = cluster.in_agent(&["doctor"]);
+        }
+        answer.is_ok()
+    });
+    let answer = answer?;
     let set_up = &answer["setUp"];
     stage.note(format!("doctor: {set_up}"));
     stage.check_equal("the set-up by doctor", &text(&set_up["name"]), &name.to_owned());
