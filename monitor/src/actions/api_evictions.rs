@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::cluster::ledger::Begun;
+use crate::cluster::ledger::{Begun, Unfinished};
 use crate::cluster::{EvictionUpdate, Intent, Verdict};
 use crate::config::{MonitorConfig, Policy, Quirk};
 use crate::eviction::decider::{Choice, Route};
@@ -68,9 +68,9 @@ impl Actions {
     }
 
     /// Drops the evictions that are not settled at the API server. Returns those whose pod has not ended there.
-    pub fn call_off(&self, is_meant: impl Fn(&Intent) -> bool) -> Vec<Intent> {
+    pub fn call_off(&self, is_meant: impl Fn(&Unfinished) -> bool) -> Vec<Intent> {
         let mut unfinished = self.cluster.ledger().unfinished();
-        unfinished.retain(|unfinished| is_meant(&unfinished.intent));
+        unfinished.retain(is_meant);
         unfinished.iter().for_each(|unfinished| self.cluster.ledger().end(&unfinished.intent));
         unfinished.into_iter().filter(|it| !it.progress.removed).map(|it| it.intent).collect()
     }

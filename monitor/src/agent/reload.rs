@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 
 use crate::actions::self_protection;
-use crate::cluster::Intent;
+use crate::cluster::ledger::Unfinished;
 use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
 use crate::config::kubernetes_options::EvictionMethod;
@@ -88,9 +88,11 @@ impl Agent {
                 for warning in warnings.iter().filter(|_| !update.is_same) {
                     self.reporter.report_configuration_warning(&warning.to_string(), now);
                 }
+                let was_known = self.reload.pool.is_known();
                 self.reload.pool.set_wanted(config);
                 let adopted = self.compare_wanted();
                 let (is_changed, needs_restart) = self.apply_wanted(adopted, &file);
+                self.give_up_leftovers(was_known);
                 let (since, fingerprint) = (SystemTime::now(), update.fingerprint);
                 let file = self.reload.state.file.take();
                 self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint, file };
@@ -131,10 +133,20 @@ impl Agent {
             let file = self.reload.file_name();
             (_, self.reload.state.needs_restart) = self.apply_wanted(adopted, &file);
         }
-        // What an earlier agent left was kept until the pool was known. The mode does not change from observe to observe.
-        if !was_known && self.config.mode == Mode::Observe {
-            self.stop_acting();
+        self.give_up_leftovers(was_known);
+    }
+
+    /// Gives up what an earlier agent began, if this node turns out to observe only. It was kept while the pool was not known. An eviction
+    /// whose pod has ended at the API server is told to the end.
+    fn give_up_leftovers(&mut self, was_known: bool) {
+        if was_known || !self.reload.pool.is_known() || self.config.mode == Mode::Enforce {
+            return;
         }
+        let restored = self.actions.audits.restore(&self.config.proc_root);
+        if restored.restored > 0 {
+            self.reporter.report(&Record::OomScoresRestored(&restored), Monotonic::now());
+        }
+        self.call_off(|it| !it.progress.removed, "observe mode");
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived
@@ -165,7 +177,7 @@ impl Agent {
         }
         let is_off = |config: &MonitorConfig| config.kubernetes.evictions.hard == EvictionMethod::Off;
         if is_off(&self.config) && !is_off(&before) {
-            self.call_off(Intent::is_hard, "kubernetes.evictions.hard is off");
+            self.call_off(|it| it.intent.is_hard(), "kubernetes.evictions.hard is off");
         }
         if before.kubernetes != self.config.kubernetes {
             self.actions.cluster.reload(self.config.kubernetes.clone());
@@ -210,24 +222,18 @@ impl Agent {
         self.reporter.set_capability(self_protection::SCORES, scores, "oom_score_adj is not set", now);
         self.reporter.forget_dry_runs();
         if !enforces {
-            self.stop_acting();
+            let restored = self.actions.audits.restore(&self.config.proc_root);
+            self.reporter.report(&Record::OomScoresRestored(&restored), now);
+            for workload in self.actions.evictor.stand_down() {
+                self.reporter.report(&Record::EvictionCalledOff { workload: &workload }, now);
+            }
+            self.call_off(|_| true, "observe mode");
         }
-    }
-
-    /// Restores `oom_score_adj`, and cancels every eviction that has not ended.
-    fn stop_acting(&mut self) {
-        let restored = self.actions.audits.restore(&self.config.proc_root);
-        let now = Monotonic::now();
-        self.reporter.report(&Record::OomScoresRestored(&restored), now);
-        for workload in self.actions.evictor.stand_down() {
-            self.reporter.report(&Record::EvictionCalledOff { workload: &workload }, now);
-        }
-        self.call_off(|_| true, "observe mode");
     }
 
     /// Cancels the evictions that are not settled at the API server: its answer may come in hours, and would then evict
     /// the pod.
-    fn call_off(&mut self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
+    fn call_off(&mut self, is_meant: impl Fn(&Unfinished) -> bool, reason: &str) {
         for intent in self.actions.call_off(is_meant) {
             let record = Record::EvictionAbandoned { pod: &intent.pod(), pod_uid: &intent.uid, reason };
             self.reporter.report(&record, Monotonic::now());

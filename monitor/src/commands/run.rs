@@ -3,7 +3,7 @@
 mod for_top;
 mod options;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let _lock = InstanceLock::take(&config.lock_file)?;
     // The same in every pool.
     let access = Access::find(&config.kubernetes);
-    let unfit = only_observes(&config)?;
+    let unfit = only_observes(config.strictest_mode(), &config.cgroup_root)?;
     let pool = PoolChoice::of(config, access.is_some());
     let config = pool.choose();
     thaw_left_frozen(&config);
@@ -148,25 +148,26 @@ fn ledger_of(config: &MonitorConfig, mode: Mode) -> Ledger {
 
 /// Returns the degradations with which the agent may observe, but not act: in a private namespace it recognizes neither itself nor other
 /// workloads, and with accounts of single cgroups it does not know what a pod uses.
-fn only_observes(config: &MonitorConfig) -> anyhow::Result<Vec<String>> {
+fn only_observes(mode: Mode, cgroup_root: &Path) -> anyhow::Result<Vec<String>> {
     let private = namespaces_text(&namespaces::private()).map(|text| ("namespaces", text));
     // Without a usable hierarchy the agent does not start at all.
-    let hierarchy = Hierarchy::detect(&config.cgroup_root).ok();
+    let hierarchy = Hierarchy::detect(cgroup_root).ok();
     let nested = hierarchy.and_then(|it| it.leaves_out_nested()).map(|text| (NESTED_ACCOUNTING, text));
     let unfit: Vec<(&str, String)> = private.into_iter().chain(nested).collect();
-    if let Some((_, text)) = unfit.first()
-        && config.strictest_mode() == Mode::Enforce
-    {
-        anyhow::bail!("{text}; nothing was started, because mode is enforce");
+    if mode == Mode::Enforce && !unfit.is_empty() {
+        let texts: Vec<&str> = unfit.iter().map(|(_, text)| text.as_str()).collect();
+        anyhow::bail!("{}; nothing was started, because mode is enforce", texts.join("; "));
     }
     Ok(unfit.into_iter().map(|(capability, text)| format!("{capability}: {text}")).collect())
 }
 
-/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start.
-fn interpret(path: PathBuf, options: Options) -> Interpret {
+/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start. The cgroups are those
+/// in force: another `cgroupRoot` needs a restart.
+fn interpret(path: PathBuf, options: Options, cgroup_root: PathBuf) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        only_observes(&wanted.config).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        only_observes(wanted.config.strictest_mode(), &cgroup_root)
+            .map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
 }
@@ -226,7 +227,7 @@ async fn serve(
         SystemTime::now(),
     );
     let watch = |(path, fingerprint, options): (PathBuf, Fingerprint, Options)| {
-        ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
+        ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options, config.cgroup_root.clone()))
     };
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
     let ledger = ledger_of(&config, pool.mode_for_leftovers());

@@ -113,6 +113,9 @@ impl Plan {
             failed_status: FailedStatus::default(),
             note: None,
         };
+        if is_resumed {
+            plan.failed_status.note_earlier();
+        }
         plan.at = if progress.removed {
             plan.after_removal()
         } else if !intent.is_certain && is_resumed {
@@ -252,7 +255,10 @@ impl Plan {
                 );
                 self.go(At::Remove, None)
             }
-            Answer::Done | Answer::AlreadyExists | Answer::Found { .. } => self.removed(),
+            Answer::Done | Answer::AlreadyExists | Answer::Found { .. } => {
+                self.failed_status.note_written(age);
+                self.removed()
+            }
             Answer::NotFound => self.gone(),
             Answer::Conflict => self.go(At::Compare, None),
             Answer::Budget(reason) => self.end(Verdict::Refused(reason)),

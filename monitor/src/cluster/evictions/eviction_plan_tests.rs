@@ -1,7 +1,7 @@
 use super::*;
 use crate::cluster::evictions::intent::tests::intent;
 
-const SOON: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(11);
 const TERMINATING: Answer = Answer::Found { is_same: true, is_terminating: true, life: Life::AsBefore };
 const THERE: Answer = found(Life::AsBefore);
@@ -263,9 +263,9 @@ fn a_failed_status_has_the_mark_in_it_and_is_watched() {
     assert!(plan.has_ended());
     assert_eq!(steps, [vec![Step::Remove, Step::SendEvent], vec![Step::Get; 4]].concat());
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(None)]);
-    let reverted = soon(&[Answer::Done, Answer::Done, THERE, Answer::Done, EVICTED, EVICTED, EVICTED]);
+    let reverted = soon(&[Answer::Done, Answer::Done, THERE, Answer::Done, EVICTED, EVICTED, EVICTED, EVICTED]);
     let (steps, _) = run(&mut failing(), &reverted);
-    assert_eq!(steps[2..], [Step::Get, Step::Remove, Step::Get, Step::Get, Step::Get], "written again");
+    assert_eq!(steps[2..], [Step::Get, Step::Remove, Step::Get, Step::Get, Step::Get, Step::Get], "written again");
     let mut plan = failing();
     let (steps, verdicts) = run(&mut plan, &soon(&[Answer::Done, Answer::Done, Answer::NotFound]));
     assert_eq!((steps.len(), verdicts.last()), (3, Some(&Verdict::Done(None))), "deleted meanwhile");

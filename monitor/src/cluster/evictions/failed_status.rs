@@ -21,8 +21,10 @@ const LATER_AFTER: Duration = Duration::from_secs(30);
 const LOOKED_AT_FOR: Duration = Duration::from_secs(100);
 /// Looks in a row that must find the pod ended with the agent's reason.
 const CALM_LOOKS: u32 = 3;
-/// The time to one more look, where the status was written again: the kubelet compares the status with its own every ten seconds.
+/// The time to one more look where the kubelet may have been through before: it compares the status with its own every ten seconds.
 pub(super) const UNTIL_LAST_LOOK: Duration = Duration::from_secs(12);
+/// Age of a decision at which the kubelet may be through with the pod before the status is written: it looks for ended containers every second.
+const MAYBE_THROUGH_AFTER: Duration = Duration::from_secs(1);
 /// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
 const PATIENT_LOOKS: u32 = 2;
 /// Times that the status is written again: more often than a kubelet writes over it until the container starts.
@@ -33,6 +35,8 @@ pub(super) struct FailedStatus {
     calm: u32,
     lost: u32,
     repeats: u32,
+    /// The status may have been written after the kubelet was through with the pod.
+    is_late: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,32 +56,42 @@ pub(super) enum Next {
 }
 
 impl FailedStatus {
+    /// Notes that the status was written, `age` after the decision.
+    pub(super) fn note_written(&mut self, age: Duration) {
+        self.is_late |= age >= MAYBE_THROUGH_AFTER;
+    }
+
+    /// Notes that an earlier agent may have written the status.
+    pub(super) fn note_earlier(&mut self) {
+        self.is_late = true;
+    }
+
     /// Continues after a look, `age` after the decision to give the pod `grace`.
     pub(super) fn take(&mut self, life: Life, age: Duration, grace: Duration) -> Next {
-        let is_late = age >= grace.saturating_add(LOOKED_AT_FOR);
+        let is_last = age >= grace.saturating_add(LOOKED_AT_FOR);
         match life {
             Life::Evicted { is_over: true } => {
                 (self.calm, self.lost) = (self.calm + 1, 0);
                 match self.calm {
-                    CALM_LOOKS if self.repeats > 0 => Next::LookLater,
+                    CALM_LOOKS if self.is_late || self.repeats > 0 => Next::LookLater,
                     ..CALM_LOOKS => Next::Look,
                     _ => Next::Over,
                 }
             }
             Life::Evicted { is_over: false } => {
                 (self.calm, self.lost) = (0, 0);
-                if is_late { Next::Unknown } else { Next::Look }
+                if is_last { Next::Unknown } else { Next::Look }
             }
             Life::Succeeded => Next::Over,
             // The kubelet may end this container too: it looks at the phase when a container starts or ends, and every 60 to 90 s.
-            Life::Restarted if !is_late => {
+            Life::Restarted if !is_last => {
                 (self.calm, self.lost) = (0, 0);
                 Next::Look
             }
             Life::Restarted => Next::Restarted,
             Life::AsBefore | Life::Stopped | Life::Ended => {
                 (self.calm, self.lost) = (0, self.lost + 1);
-                if is_late || self.repeats >= REPEATS {
+                if is_last || self.repeats >= REPEATS {
                     Next::Lost
                 } else if self.lost >= PATIENT_LOOKS || life != Life::Ended {
                     (self.lost, self.repeats) = (0, self.repeats + 1);
@@ -128,6 +142,20 @@ mod tests {
             let take = |life: &Life| status.take(*life, Duration::from_secs(5), Duration::from_secs(1));
             assert_eq!(lives.iter().map(take).collect::<Vec<_>>(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_late_status_is_looked_at_once_more() {
+        let later = |note: fn(&mut FailedStatus)| {
+            let mut status = FailedStatus::default();
+            note(&mut status);
+            [(); 4].map(|()| status.take(OVER, Duration::from_secs(5), Duration::from_secs(1)))
+        };
+        let in_time = [Next::Look, Next::Look, Next::Over, Next::Over];
+        let late = [Next::Look, Next::Look, Next::LookLater, Next::Over];
+        assert_eq!(later(|status| status.note_written(Duration::from_millis(999))), in_time);
+        assert_eq!(later(|status| status.note_written(MAYBE_THROUGH_AFTER)), late);
+        assert_eq!(later(FailedStatus::note_earlier), late);
     }
 
     #[test]

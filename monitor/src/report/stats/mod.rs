@@ -26,7 +26,7 @@ use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
 use crate::units::CgroupId;
 use crate::workloads::cgroup_path::{self, PodUid};
 use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, VolumeStats};
-use crate::workloads::{PodSpecs, task_count};
+use crate::workloads::{Pod as Spec, PodSpecs, task_count};
 
 /// The loop's data that a document is built from.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl<'k> Names<'k> {
         if extent == Extent::Whole {
             described.process_stats = process_count.map(|process_count| ProcessStats { process_count });
             if let Some(usage) = known.usages.get(&pod.path, pod.id) {
-                self.add_disks(&mut described, usage);
+                self.add_disks(&mut described, usage, known.specs.find(&pod.uid));
             }
         }
         Some(described)
@@ -211,8 +211,11 @@ impl<'k> Names<'k> {
         (containers, processes)
     }
 
-    fn add_disks(&self, pod: &mut Pod, usage: &Usage) {
-        let name_of = |id: &str| self.containers.get(id).map(|(name, _)| (*name).to_owned());
+    fn add_disks(&self, pod: &mut Pod, usage: &Usage, spec: Option<&Spec>) {
+        let name_of = |id: &str| {
+            let by_runtime = self.containers.get(id).map(|(name, _)| *name);
+            by_runtime.or_else(|| spec?.container_name(id)).map(str::to_owned)
+        };
         let stats = usage.statistics(&pod.pod_ref.uid, name_of);
         let time = Time(usage.at.wall());
         let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);

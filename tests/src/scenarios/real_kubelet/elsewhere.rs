@@ -44,10 +44,11 @@ pub fn elsewhere(stage: &mut Stage<'_>) -> Result<()> {
         is_over.store(true, Ordering::Release);
         outcome
     });
-    outcome?;
+    // No kubelet ends the pods of this node.
     cluster.kubectl(&["delete", "node", SPARE])?;
     let on_spare = ["delete", "pods", "-A", "--field-selector", "spec.nodeName=spare", "--force", "--grace-period=0"];
     cluster.kubectl(&on_spare)?;
+    outcome?;
     tidy(stage, &cluster)
 }
 
@@ -89,8 +90,8 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
     if taint_came_first(killed, &name)? {
         stage.check_equal("the replacement's node", &node, &SPARE.to_owned());
     } else {
-        stage.note(format!(
-            "the taint came after the status, as it may on a slow machine; the replacement is on {node}"
+        stage.skip(format!(
+            "the machine was too slow: the taint came after the status, and the replacement is on {node}"
         ));
     }
     show(stage, cluster)

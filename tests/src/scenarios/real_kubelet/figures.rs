@@ -20,6 +20,8 @@ const FILE: u64 = 8;
 const DIRECTORIES: u64 = 64 << 10;
 /// MiB that the pod's workload holds.
 const HELD: u64 = 64;
+/// The container's first process and the pod's workload.
+const PROCESSES: u64 = 2;
 /// How much the two may differ on a working set, which both measure at other times.
 const APART: u64 = 8 * MIB;
 
@@ -49,6 +51,9 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     stage.page(&format!("kubelet: {theirs}\nagent:   {ours}"));
     agree(stage, &theirs, &ours);
 
+    for event in ["container_runtime", "degraded"] {
+        agent.events(event).iter().for_each(|record| stage.note(format!("{event}: {}", record.text("message"))));
+    }
     is_ranked(stage, &cluster, &name)?;
     is_set_up(stage, &cluster, "watch")?;
     let layers = agent.events("degraded").iter().filter(|one| one.text("reason").contains("writable layer")).count();
@@ -82,15 +87,19 @@ fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
         let volumes = of["volume"].as_array().into_iter().flatten();
         volumes.filter(|one| one["name"] == "data").map(used).next().unwrap_or(0)
     };
-    for (what, [ours, theirs], apart) in [
-        ("the volume", [data(ours), data(theirs)], DIRECTORIES),
-        ("ephemeral storage", [ours, theirs].map(|one| used(&one["ephemeral-storage"])), DIRECTORIES),
-        ("the working set", [ours, theirs].map(|one| one["memory"]["workingSetBytes"].as_u64().unwrap_or(0)), APART),
+    let working_set = |of: &Value| of["memory"]["workingSetBytes"].as_u64().unwrap_or(0);
+    for (what, [ours, theirs], least, apart) in [
+        ("the volume", [data(ours), data(theirs)], FILE * MIB, DIRECTORIES),
+        ("ephemeral storage", [ours, theirs].map(|one| used(&one["ephemeral-storage"])), FILE * MIB, DIRECTORIES),
+        ("the working set", [ours, theirs].map(working_set), HELD * MIB, APART),
     ] {
         stage.note(format!("{what}: {ours} bytes, by the kubelet {theirs}"));
-        stage.check(ours.abs_diff(theirs) <= apart, || format!("{what}: {ours} bytes, by the kubelet {theirs}"));
+        stage.check(theirs >= least && ours.abs_diff(theirs) <= apart, || {
+            format!("{what}: {ours} bytes, by the kubelet {theirs}")
+        });
     }
     let count = |of: &Value| of["process_stats"]["process_count"].as_u64();
+    stage.check(count(theirs) >= Some(PROCESSES), || format!("process_count by the kubelet: {:?}", count(theirs)));
     stage.check_equal("process_count", &count(ours), &count(theirs));
 }
 

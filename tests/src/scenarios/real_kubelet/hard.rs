@@ -31,7 +31,7 @@ use crate::units::milliseconds_between;
 const AWAY: Duration = Duration::from_secs(65);
 /// How long the kubelet is away: less than the node lifecycle controller waits (40 s).
 const KUBELET_AWAY: Duration = Duration::from_secs(15);
-/// What the agent notes of a pod whose status has lost the reason `Evicted`.
+/// The agent's note about a pod whose status has lost the reason `Evicted`.
 const NOT_SEEN: &str = "may not be seen as evicted";
 /// The time after a kill in which the agent and the kubelet write the pod's status.
 const UNDISTURBED: Duration = Duration::from_secs(4);

@@ -201,6 +201,9 @@ fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_in_time: boo
     let job = cluster.admin.get(&format!("/apis/batch/v1/namespaces/default/jobs/{name}"))?;
     stage.note(format!("{name}: its status is {}", job["status"]));
     let failed = condition(&job, "Failed") == Some("True") || condition(&job, "FailureTarget") == Some("True");
+    // Without a podFailurePolicy the evicted pod counts as a failure, of which six are allowed.
+    let counted = job["status"]["failed"].as_u64().unwrap_or(0);
+    stage.check_equal(&format!("{name}: failures that it counts"), &counted, &u64::from(name == RESTARTING_JOB));
     stage.check(!failed, || format!("{name} has failed, the status in time: {is_in_time}"));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::evictions::exchange::{Answer, Outcome, Verdict, Wait};
+use crate::cluster::evictions::exchange::{Answer, Life, Outcome, Verdict, Wait};
 use crate::cluster::evictions::failed_status::{LOOK_EVERY, Next, UNTIL_LAST_LOOK, until_next_look};
 use crate::config::kubernetes_options::EvictionMethod;
 
@@ -57,7 +57,10 @@ impl Plan {
                     }
                     Next::Restarted => return self.end(Verdict::Restarted),
                     Next::Unknown => return self.lost("the kubelet has not said that it knows of the eviction"),
-                    Next::Lost => return self.lost("its status is not Failed with the reason Evicted"),
+                    Next::Lost => {
+                        self.has_ended = life == Life::Ended;
+                        return self.lost("its status is not Failed with the reason Evicted");
+                    }
                 }
             }
             // Deleted since.
