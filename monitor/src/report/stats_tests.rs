@@ -207,6 +207,22 @@ fn the_document_has_the_kubelets_fields() {
 }
 
 #[test]
+fn a_pod_that_the_runtime_has_not_reported_has_its_names_from_the_api_server() {
+    let root = cgroups();
+    let spec = format!(
+        r#"{{"metadata": {{"namespace": "shop", "name": "web", "uid": "u-1"}},
+            "status": {{"containerStatuses": [{{"name": "app", "containerID": "containerd://{ID}"}}]}}}}"#
+    );
+    let specs = Arc::new(PodSpecs::new([serde_json::from_str::<Spec>(&spec).unwrap()]));
+    let known = Known { snapshot: None, specs, ..known(root.path()) };
+    let document = document(&known, Extent::Whole, &mut CpuHistory::default());
+    let [pod] = document.pods.as_slice() else { panic!("{:?}", document.pods) };
+    let [app] = pod.containers.as_slice() else { panic!("{:?}", pod.containers) };
+    assert_eq!((app.name.as_str(), app.rootfs.unwrap().used_bytes), ("app", Some(70)));
+    assert_eq!(pod.ephemeral_storage.unwrap().used_bytes, Some(390), "without the sandbox");
+}
+
+#[test]
 fn only_cpu_and_memory_omits_the_rest() {
     let json = served(Extent::CpuAndMemory);
     for absent in ["/node/fs", "/node/rlimit", "/pods/0/volume", "/pods/0/ephemeral-storage", "/pods/0/process_stats"] {

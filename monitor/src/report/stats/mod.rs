@@ -63,6 +63,8 @@ pub enum Extent {
     CpuAndMemory,
 }
 
+/// Characters of a container's name, which is a DNS label. An id of the runtime has 64.
+const LONGEST_NAME: usize = 63;
 /// Parent cgroups of all pods: of the kubelet's systemd driver, and of its cgroupfs driver.
 const ALL_PODS: [&str; 2] = ["kubepods.slice", "kubepods"];
 
@@ -219,8 +221,11 @@ impl<'k> Names<'k> {
         let stats = usage.statistics(&pod.pod_ref.uid, name_of);
         let time = Time(usage.at.wall());
         let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);
-        // A sandbox has a writable layer, too. The kubelet does not count it.
-        let is_sandbox = |stats: &ContainerStats| self.sandbox_ids.contains(stats.name.as_str());
+        // A sandbox has a writable layer, too. The kubelet does not count it. One that the runtime has not reported yet has no name.
+        let is_sandbox = |stats: &ContainerStats| {
+            let is_unnamed = spec.is_some() && stats.name.len() > LONGEST_NAME;
+            is_unnamed || self.sandbox_ids.contains(stats.name.as_str())
+        };
         let (sandboxes, containers): (Vec<_>, Vec<_>) = stats.containers.into_iter().partition(is_sandbox);
         for ContainerStats { name, rootfs, logs, .. } in containers {
             let place = pod.containers.iter().position(|container| container.name == name);
