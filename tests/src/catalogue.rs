@@ -244,7 +244,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("imagefs-layer", Containers, 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
     with_containerd("runtime-outage", Containers, 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
     with_cluster("cluster-install", 900, "the agent installed by kubectl apply -k and by the Helm chart, as the README says: ready, upgraded, removed"),
-    with_cluster("cluster-figures", 900, "the agent's /stats/summary beside the kubelet's, and what rank and doctor say in the agent's pod"),
+    with_cluster("cluster-figures", 900, "the agent's /stats/summary beside the kubelet's, and the answers of rank and doctor in the agent's pod"),
     with_cluster("cluster-ramp", 900, "beside a real kubelet a pod of a Deployment leaks: it ends as Failed and Evicted, a replacement runs, the node tells"),
     with_cluster("cluster-elsewhere", 900, "with a second node: the replacement of an evicted pod goes there, though it would rather run on the node with the taint"),
     with_cluster("cluster-owners", 1500, "bare pods of each restartPolicy, a StatefulSet, a Job and a DaemonSet leak one after the other: what becomes of each"),

@@ -99,11 +99,16 @@ impl Cluster {
         pki::file("admin.conf")
     }
 
+    /// Returns kubectl as the administrator.
+    pub fn kubectl_command() -> Command {
+        let mut command = Command::new(programs::path("kubectl"));
+        command.arg(format!("--kubeconfig={}", Self::admin_kubeconfig().display()));
+        command
+    }
+
     /// Runs kubectl as the administrator; returns its output.
     pub fn kubectl(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new(programs::path("kubectl"));
-        command.arg(format!("--kubeconfig={}", Self::admin_kubeconfig().display())).args(words);
-        let output = command.output().context("start kubectl")?;
+        let output = Self::kubectl_command().args(words).output().context("start kubectl")?;
         if !output.status.success() {
             bail!("kubectl {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
         }
@@ -113,8 +118,7 @@ impl Cluster {
     /// Runs one of the program's commands with `--output json` in the agent's pod; returns its answer. A finding gives an exit status of 1.
     pub fn in_agent(&self, words: &[&str]) -> Result<Value> {
         let daemon_set = format!("daemonset/{NAME}");
-        let mut command = Command::new(programs::path("kubectl"));
-        command.arg(format!("--kubeconfig={}", Self::admin_kubeconfig().display()));
+        let mut command = Self::kubectl_command();
         command.args(["-n", NAME, "exec", &daemon_set, "-c", "monitor", "--", "/usr/bin/node-pressure-monitor"]);
         command.args(words).args(["--output", "json", "--config", "/etc/node-pressure-monitor/monitor.yaml"]);
         let output = command.output().context("start kubectl exec")?;

@@ -49,7 +49,7 @@ pub fn note(name: &str, text: impl Display) {
     line(&format!("@@ note {name} {text}"));
 }
 
-/// Prints `@@ screen NAME |text`: one line of what a person sees, which is kept with the results.
+/// Prints `@@ screen NAME |text`: one line as a person sees it, which is kept with the results.
 pub fn screen(name: &str, text: &str) {
     line(&format!("@@ screen {name} |{text}"));
 }

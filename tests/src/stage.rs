@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Prints what a person sees, to be kept with the results.
+    /// Prints a text as a person sees it, to be kept with the results.
     pub fn screen(&self, text: &str) {
         if self.boot.pages {
             text.lines().for_each(|line| console::screen(self.name, line));

@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use crate::actions::self_protection;
+use crate::actions::{Restored, self_protection};
 use crate::cluster::ledger::Unfinished;
 use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
@@ -143,7 +143,8 @@ impl Agent {
             return;
         }
         let restored = self.actions.audits.restore(&self.config.proc_root);
-        if restored.restored > 0 {
+        // An earlier agent may have left none.
+        if restored != Restored::default() {
             self.reporter.report(&Record::OomScoresRestored(&restored), Monotonic::now());
         }
         self.call_off(|it| !it.progress.removed, "observe mode");

@@ -38,7 +38,7 @@ use crate::sensors::counter_error::CounterError;
 use crate::sensors::filesystem_signals::FilesystemSignals;
 use crate::sensors::oom_kill_stream::OomKills;
 use crate::sensors::{Platform, SensorParts, Sensors};
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, Monotonic, split_degradation};
 use crate::workloads::{PodsFile, WorkloadTree};
 use anyhow::Context as _;
 
@@ -64,7 +64,8 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let _lock = InstanceLock::take(&config.lock_file)?;
     // The same in every pool.
     let access = Access::find(&config.kubernetes);
-    let unfit = only_observes(config.strictest_mode(), &config.cgroup_root)?;
+    let unfit = unfit(&config.cgroup_root);
+    require_fit(config.strictest_mode(), &unfit)?;
     let pool = PoolChoice::of(config, access.is_some());
     let config = pool.choose();
     thaw_left_frozen(&config);
@@ -147,26 +148,29 @@ fn ledger_of(config: &MonitorConfig, mode: Mode) -> Ledger {
 }
 
 /// Returns the degradations with which the agent may observe, but not act: in a private namespace it recognizes neither itself nor other
-/// workloads, and with accounts of single cgroups it does not know what a pod uses.
-fn only_observes(mode: Mode, cgroup_root: &Path) -> anyhow::Result<Vec<String>> {
-    let private = namespaces_text(&namespaces::private()).map(|text| ("namespaces", text));
+/// workloads, and with accounts of single cgroups it does not know what a pod uses. They stay as long as the agent runs.
+fn unfit(cgroup_root: &Path) -> Vec<String> {
+    let private = namespaces_text(&namespaces::private()).map(|text| format!("namespaces: {text}"));
     // Without a usable hierarchy the agent does not start at all.
     let hierarchy = Hierarchy::detect(cgroup_root).ok();
-    let nested = hierarchy.and_then(|it| it.leaves_out_nested()).map(|text| (NESTED_ACCOUNTING, text));
-    let unfit: Vec<(&str, String)> = private.into_iter().chain(nested).collect();
-    if mode == Mode::Enforce && !unfit.is_empty() {
-        let texts: Vec<&str> = unfit.iter().map(|(_, text)| text.as_str()).collect();
-        anyhow::bail!("{}; nothing was started, because mode is enforce", texts.join("; "));
-    }
-    Ok(unfit.into_iter().map(|(capability, text)| format!("{capability}: {text}")).collect())
+    let nested = hierarchy.and_then(|it| it.leaves_out_nested()).map(|text| format!("{NESTED_ACCOUNTING}: {text}"));
+    private.into_iter().chain(nested).collect()
 }
 
-/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start. The cgroups are those
-/// in force: another `cgroupRoot` needs a restart.
-fn interpret(path: PathBuf, options: Options, cgroup_root: PathBuf) -> Interpret {
+/// Refuses to enforce with one of these degradations.
+fn require_fit(mode: Mode, unfit: &[String]) -> anyhow::Result<()> {
+    if mode == Mode::Enforce && !unfit.is_empty() {
+        let texts: Vec<&str> = unfit.iter().map(|text| split_degradation(text).1).collect();
+        anyhow::bail!("{}; nothing was started, because mode is enforce", texts.join("; "));
+    }
+    Ok(())
+}
+
+/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start.
+fn interpret(path: PathBuf, options: Options, unfit: Vec<String>) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        only_observes(wanted.config.strictest_mode(), &cgroup_root)
+        require_fit(wanted.config.strictest_mode(), &unfit)
             .map_err(|error| format!("{}: {error:#}", path.display()))?;
         Ok(wanted)
     })
@@ -227,7 +231,7 @@ async fn serve(
         SystemTime::now(),
     );
     let watch = |(path, fingerprint, options): (PathBuf, Fingerprint, Options)| {
-        ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options, config.cgroup_root.clone()))
+        ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options, unfit.clone()))
     };
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
     let ledger = ledger_of(&config, pool.mode_for_leftovers());

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::units::named_enum;
 
+/// Name among the missing capabilities.
+pub const NESTED_ACCOUNTING: &str = "nested cgroups";
+
 named_enum! {
     /// The interface version of the hierarchy with the memory controller.
     pub enum CgroupVersion {
@@ -65,12 +68,7 @@ impl Hierarchy {
             ))),
         }
     }
-}
 
-/// Name among the missing capabilities.
-pub const NESTED_ACCOUNTING: &str = "nested cgroups";
-
-impl Hierarchy {
     /// Returns why the figures of a cgroup leave out the cgroups inside it, if they do. Before Linux 5.11 that depends on a file of cgroup v1.
     pub fn leaves_out_nested(&self) -> Option<String> {
         let file = self.memory.join("memory.use_hierarchy");

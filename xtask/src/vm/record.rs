@@ -14,7 +14,7 @@ pub struct Run {
     pub reason: String,
     /// Measurements of the guest: `KEY=NUMBER UNIT`.
     pub figures: Vec<String>,
-    /// Lines of what a person sees there.
+    /// Lines that the scenario showed as a person sees them.
     pub screen: Vec<String>,
 }
 

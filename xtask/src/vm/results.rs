@@ -14,7 +14,7 @@ use crate::cmd;
 
 /// The file with the tables, below the root of the workspace.
 const FILE: &str = "tests/RESULTS.md";
-/// The directory with what a person sees in a scenario, by its name.
+/// The directory with the screens of scenarios, by their names.
 const SCREENS: &str = "tests/screens";
 /// Figures that a cell has beside the outcome.
 const SHOWN: [(&str, &str); 4] = [
@@ -40,14 +40,14 @@ pub fn write(root: &Path, guest: Guest, verdict: &Verdict) -> Result<()> {
 
 /// Keeps the screens of the scenarios that passed.
 fn write_screens(root: &Path, verdict: &Verdict, date: &str) -> Result<()> {
+    let directory = root.join(SCREENS);
+    fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
     let shown = verdict.runs.iter().filter(|run| run.outcome == Outcome::Pass && !run.screen.is_empty());
     for run in shown {
-        let path = root.join(SCREENS).join(format!("{}.txt", run.name));
+        let path = directory.join(format!("{}.txt", run.name));
         let lines: Vec<&str> = run.screen.iter().map(|line| line.trim_end()).collect();
         let text = format!("{}, {date}, {}\n\n{}\n", run.name, verdict.environment, lines.join("\n"));
-        fs::create_dir_all(root.join(SCREENS))
-            .and_then(|()| fs::write(&path, text))
-            .with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
 }

@@ -110,12 +110,9 @@ impl Plan {
             is_gone: false,
             has_ended: false,
             looks: 0,
-            failed_status: FailedStatus::default(),
+            failed_status: FailedStatus::new(is_resumed),
             note: None,
         };
-        if is_resumed {
-            plan.failed_status.note_earlier();
-        }
         plan.at = if progress.removed {
             plan.after_removal()
         } else if !intent.is_certain && is_resumed {

@@ -56,14 +56,14 @@ pub(super) enum Next {
 }
 
 impl FailedStatus {
+    /// `is_resumed`: an earlier agent began the eviction, and may have written the status.
+    pub(super) fn new(is_resumed: bool) -> Self {
+        Self { is_late: is_resumed, ..Self::default() }
+    }
+
     /// Notes that the status was written, `age` after the decision.
     pub(super) fn note_written(&mut self, age: Duration) {
         self.is_late |= age >= MAYBE_THROUGH_AFTER;
-    }
-
-    /// Notes that an earlier agent may have written the status.
-    pub(super) fn note_earlier(&mut self) {
-        self.is_late = true;
     }
 
     /// Continues after a look, `age` after the decision to give the pod `grace`.
@@ -155,7 +155,7 @@ mod tests {
         let late = [Next::Look, Next::Look, Next::LookLater, Next::Over];
         assert_eq!(later(|status| status.note_written(Duration::from_millis(999))), in_time);
         assert_eq!(later(|status| status.note_written(MAYBE_THROUGH_AFTER)), late);
-        assert_eq!(later(FailedStatus::note_earlier), late);
+        assert_eq!(later(|status| *status = FailedStatus::new(true)), late);
     }
 
     #[test]

@@ -173,7 +173,8 @@ impl<'k> Names<'k> {
     fn pod(&self, pod: &PodCgroup, known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Option<Pod> {
         let directory = cgroups.open(&pod.path)?;
         let sandbox = self.sandboxes.get(pod.uid.0.as_str());
-        let (containers, process_count) = self.containers(pod, known, cgroups);
+        let spec = known.specs.find(&pod.uid);
+        let (containers, process_count) = self.containers(pod, spec, cgroups);
         let mut described = Pod {
             pod_ref: reference(&pod.uid, &known.specs, sandbox.copied()),
             start_time: sandbox.and_then(|sandbox| unix(sandbox.created)),
@@ -185,7 +186,7 @@ impl<'k> Names<'k> {
         if extent == Extent::Whole {
             described.process_stats = process_count.map(|process_count| ProcessStats { process_count });
             if let Some(usage) = known.usages.get(&pod.path, pod.id) {
-                self.add_disks(&mut described, usage, known.specs.find(&pod.uid));
+                self.add_disks(&mut described, usage, spec);
             }
         }
         Some(described)
@@ -193,15 +194,18 @@ impl<'k> Names<'k> {
 
     /// Returns the running containers whose names the runtime or the API server has reported, and the number of their processes. As for the
     /// kubelet, these are the processes in the cgroup of each container, without the sandbox and without cgroups below.
-    fn containers(&self, pod: &PodCgroup, known: &Known, cgroups: &mut Cgroups<'_>) -> (Vec<Container>, Option<u64>) {
+    fn containers(
+        &self,
+        pod: &PodCgroup,
+        spec: Option<&Spec>,
+        cgroups: &mut Cgroups<'_>,
+    ) -> (Vec<Container>, Option<u64>) {
         let (mut containers, mut processes) = (Vec::new(), None);
         for child in cgroups.children(&pod.path) {
             let path = format!("{}/{child}", pod.path);
             let cgroup_path::Role::Container(id) = cgroup_path::role(&path) else { continue };
             // The sandbox, which holds the pod's namespaces, is not a container.
-            let by_runtime = self.containers.get(id.as_str()).copied();
-            let by_server = || Some((known.specs.find(&pod.uid)?.container_name(&id)?, None));
-            let Some((name, created)) = by_runtime.or_else(by_server) else { continue };
+            let Some((name, created)) = self.container(&id, spec) else { continue };
             let Some(directory) = cgroups.open(&path) else { continue };
             let (cpu, memory) = (cgroups.cpu(&directory, &path), cgroups.memory(&directory, &path));
             processes =
@@ -213,11 +217,13 @@ impl<'k> Names<'k> {
         (containers, processes)
     }
 
+    /// Returns the name of a container by its runtime id, and its creation time if the runtime has reported it.
+    fn container<'a>(&'a self, id: &str, spec: Option<&'a Spec>) -> Option<(&'a str, Option<UnixNanos>)> {
+        self.containers.get(id).copied().or_else(|| Some((spec?.container_name(id)?, None)))
+    }
+
     fn add_disks(&self, pod: &mut Pod, usage: &Usage, spec: Option<&Spec>) {
-        let name_of = |id: &str| {
-            let by_runtime = self.containers.get(id).map(|(name, _)| *name);
-            by_runtime.or_else(|| spec?.container_name(id)).map(str::to_owned)
-        };
+        let name_of = |id: &str| self.container(id, spec).map(|(name, _)| name.to_owned());
         let stats = usage.statistics(&pod.pod_ref.uid, name_of);
         let time = Time(usage.at.wall());
         let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);

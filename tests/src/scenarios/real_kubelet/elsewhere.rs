@@ -21,9 +21,14 @@ use crate::stage::Stage;
 const SPARE: &str = "spare";
 /// The node lifecycle controller waits 50 s for a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Pods that rather run on this node. For the scheduler that counts less than the agent's taint, and more than an empty node.
-const PREFERS_THIS_NODE: &str = "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, \
-     preference: {matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [guest]}]}}]}}";
+
+/// Fields of pods that rather run on this node. For the scheduler that counts less than the agent's taint, and more than an empty node.
+fn prefers_this_node() -> String {
+    format!(
+        "affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 100, \
+         preference: {{matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [{NODE}]}}]}}}}]}}}}"
+    )
+}
 
 /// With a second node the replacement avoids the node under pressure, though it would rather run there.
 pub fn elsewhere(stage: &mut Stage<'_>) -> Result<()> {
@@ -46,8 +51,8 @@ pub fn elsewhere(stage: &mut Stage<'_>) -> Result<()> {
     });
     // No kubelet ends the pods of this node.
     cluster.kubectl(&["delete", "node", SPARE])?;
-    let on_spare = ["delete", "pods", "-A", "--field-selector", "spec.nodeName=spare", "--force", "--grace-period=0"];
-    cluster.kubectl(&on_spare)?;
+    let on_spare = format!("spec.nodeName={SPARE}");
+    cluster.kubectl(&["delete", "pods", "-A", "--field-selector", &on_spare, "--force", "--grace-period=0"])?;
     outcome?;
     tidy(stage, &cluster)
 }
@@ -71,7 +76,7 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
         is_ready(&node) && node["spec"]["taints"].is_null()
     });
     stage.check(is_open, || format!("the node {SPARE} takes no pods"));
-    let pod = start_with(stage, cluster, APP, PREFERS_THIS_NODE)?;
+    let pod = start_with(stage, cluster, APP, &prefers_this_node())?;
     stage.check_equal("the pod's node while there is no pressure", &text(&pod["spec"]["nodeName"]), &NODE.to_owned());
     let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
     let worker = leak(stage, &pod)?;

@@ -1,4 +1,4 @@
-//! What the agent says beside what the kubelet says of the same pod, and what its commands say in its own pod.
+//! The agent's figures of a pod beside the kubelet's, and the answers of its commands in its own pod.
 
 use std::fs;
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
-    is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, show, status_written, tell_story, text,
+    is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, show, status_taken_ms, tell_story, text,
     tidy,
 };
 use super::times::waited_for_taint;
@@ -25,11 +25,10 @@ use crate::incidents;
 use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
-use crate::units::milliseconds_between;
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(65);
-/// How long the kubelet is away: less than the node lifecycle controller waits (40 s).
+/// How long the kubelet is away: less than the node lifecycle controller waits (50 s).
 const KUBELET_AWAY: Duration = Duration::from_secs(15);
 /// The agent's note about a pod whose status has lost the reason `Evicted`.
 const NOT_SEEN: &str = "may not be seen as evicted";
@@ -243,7 +242,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
 /// pod before it saw the agent's status, which the API server had taken too late.
 fn is_marked_only(stage: &mut Stage<'_>, scene: &Scene, killed: u64) -> Result<()> {
     let Scene { cluster, name, uid, .. } = scene;
-    let taken = milliseconds_between(killed, status_written(killed, name)?.answered_ns);
+    let taken = status_taken_ms(killed, name)?;
     stage.note(format!(
         "the API server had taken the status after {taken:.0} ms only, and the kubelet keeps one without the reason"
     ));

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, deploy, evictions_told, has_ended, is_killed, killed_at,
-    killed_count, leak, pod_spec, ready_pod_of, status_written, template, text, tidy,
+    killed_count, leak, pod_spec, ready_pod_of, status_taken_ms, template, text, tidy,
 };
 use super::times::ready_since;
 use crate::agent::Agent;
@@ -136,7 +136,7 @@ fn evict(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent, case: Case) ->
     is_killed(stage, agent, &worker)?;
     let killed = killed_at(stage, agent, &worker)?;
     let replacement = settles(stage, cluster, (app, then), &uid)?;
-    let taken = milliseconds_between(killed, status_written(killed, &name)?.answered_ns);
+    let taken = status_taken_ms(killed, &name)?;
     let eviction = Eviction { app, then, name, uid, killed, taken };
     let chapters = story.chapters();
     tell(stage, &eviction, &chapters, replacement.as_ref());

@@ -270,12 +270,10 @@ fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 /// Asserts which division of work with the kubelet `doctor` sees in the agent's pod.
 pub fn is_set_up(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
     // A kubelet that was just started does not listen yet.
-    let mut answer = cluster.in_agent(&["doctor"]);
+    let mut answer = Ok(Value::Null);
     stage.until(PATIENCE, |stage| {
-        if answer.is_err() {
-            stage.pause(BETWEEN_LOOKS);
-            answer = cluster.in_agent(&["doctor"]);
-        }
+        stage.pause(BETWEEN_LOOKS);
+        answer = cluster.in_agent(&["doctor"]);
         answer.is_ok()
     });
     let answer = answer?;
@@ -398,8 +396,13 @@ pub fn is_restarted_only_if_late(
     Ok(())
 }
 
+/// Returns when the API server had taken the first status of the pod since the kill, in milliseconds since then.
+pub fn status_taken_ms(killed: u64, name: &str) -> Result<f64> {
+    Ok(milliseconds_between(killed, status_written(killed, name)?.answered_ns))
+}
+
 /// Returns the agent's first request since the kill that has set the pod's status.
-pub fn status_written(killed: u64, name: &str) -> Result<Request> {
+fn status_written(killed: u64, name: &str) -> Result<Request> {
     let is_it =
         |request: &Request| request.is_done_by_agent() && request.is_status_of(name) && request.arrived_ns >= killed;
     audit::requests()?.into_iter().find(is_it).context("the agent has not written the pod's status")

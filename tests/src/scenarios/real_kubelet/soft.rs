@@ -1,6 +1,5 @@
 //! Soft thresholds: a disruption budget refuses, and a drained node defers.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +10,7 @@ use super::scene::{
     work,
 };
 use crate::cluster::story::Story;
-use crate::cluster::{Cluster, NAME, is_ready, programs};
+use crate::cluster::{Cluster, NAME, is_ready};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
 use crate::stage::{Stage, Worker};
@@ -73,8 +72,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
 pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, uid, story, .. } = Scene::with(stage, ENFORCING, soft)?;
     protect(stage, &cluster)?;
-    let drain = Command::new(programs::path("kubectl"))
-        .arg(format!("--kubeconfig={}", Cluster::admin_kubeconfig().display()))
+    let drain = Cluster::kubectl_command()
         .args(["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s"])
         .spawn()
         .context("start kubectl drain")?;
