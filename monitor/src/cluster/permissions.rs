@@ -9,16 +9,19 @@ pub enum Component {
     Agent,
     /// `sweep`, which removes what dead agents have left.
     Sweeper,
+    /// `sweep --remove --after-agents`, which is the last step of uninstalling.
+    Removal,
 }
 
 impl Component {
-    pub const ALL: [Self; 2] = [Self::Agent, Self::Sweeper];
+    pub const ALL: [Self; 3] = [Self::Agent, Self::Sweeper, Self::Removal];
 
     /// Returns the name of the service account in config/kubernetes.
     pub const fn service_account(self) -> &'static str {
         match self {
             Self::Agent => "node-pressure-monitor",
             Self::Sweeper => "node-pressure-monitor-sweeper",
+            Self::Removal => "node-pressure-monitor-removal",
         }
     }
 }
@@ -60,6 +63,10 @@ const fn sweeper(verb: &'static str, resource: &'static str, purpose: &'static s
     of(Component::Sweeper, verb, resource, purpose)
 }
 
+const fn removal(verb: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
+    of(Component::Removal, verb, resource, purpose)
+}
+
 const fn review(group: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
     Permission { group, when: When::TokenReview, ..of(Component::Agent, "create", resource, purpose) }
 }
@@ -98,6 +105,15 @@ pub const PERMISSIONS: &[Permission] = &[
     sweeper("get", "nodes", "nodes whose agent is dead"),
     sweeper("patch", "nodes", "taints of dead agents are removed"),
     sweeper("patch", "nodes/status", "conditions of dead agents become Unknown"),
+    removal("get", "namespaces", "whether the agents' namespace is deleted"),
+    Permission {
+        scope: Scope::Cluster,
+        ..leases(Component::Removal, "list", "whether agents live in a namespace that stays")
+    },
+    removal("list", "nodes", "nodes that have conditions or taints of ours"),
+    removal("get", "nodes", "a node that another client has changed"),
+    removal("patch", "nodes", "taints are removed"),
+    removal("patch", "nodes/status", "conditions are removed"),
 ];
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams};
 use kube::core::Request;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::api_call::{Failure, TIMEOUT, call};
@@ -31,6 +32,8 @@ const LIST_NODES_EVERY: Duration = Duration::from_secs(3_600);
 pub struct Rules {
     /// Remove the conditions, taints and Leases of living agents, too.
     pub remove: bool,
+    /// Leave the Leases: they are removed with their namespace, or with their nodes.
+    pub keep_leases: bool,
     /// Report only.
     pub dry_run: bool,
     /// Compare the heartbeats' times with the clock, for a single round. Otherwise an agent is dead when its heartbeat does not change
@@ -64,12 +67,25 @@ pub enum SweepError {
     Nodes(String),
     #[error(transparent)]
     Leases(#[from] lease::ListError),
+    #[error("the namespace {0} cannot be read: {1}; it needs get on namespaces")]
+    Namespace(String, String),
     /// A wrong namespace would show every agent as dead.
     #[error(
         "no agent has a Lease in the namespace {0}, and {1} nodes have conditions or taints of agents: name the agents' namespace by \
              --namespace, or remove everything by --remove"
     )]
     NoLeases(String, usize),
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: NamespaceMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamespaceMetadata {
+    deletion_timestamp: Option<String>,
 }
 
 pub struct Sweeper {
@@ -95,6 +111,27 @@ impl Sweeper {
         let client = access.client().await?;
         let (nodes, leases) = (Request::new("/api/v1/nodes"), lease::leases(&client));
         Ok(Self { client, nodes, leases, only, rules, lives: AgentLives::default(), nodes_listed: None })
+    }
+
+    /// Returns what shows that agents may still live; none: they are gone. Agents in a namespace that is being deleted may run without a Lease.
+    ///
+    /// # Errors
+    /// When the API server cannot be asked.
+    pub async fn agents_left(&self) -> Result<Option<String>, SweepError> {
+        let name = self.client.default_namespace();
+        let request = Request::new("/api/v1/namespaces").get(name, &GetParams::default());
+        let namespace: Namespace = match call(&self.client, request, TIMEOUT).await {
+            Ok(namespace) => namespace,
+            Err(Failure::NotFound(_)) => return Ok(None),
+            Err(failure) => return Err(SweepError::Namespace(name.to_owned(), failure.to_string())),
+        };
+        if namespace.metadata.deletion_timestamp.is_some() {
+            return Ok(Some(format!("the namespace {name} is being deleted")));
+        }
+        let leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
+        let now = Timestamp::now();
+        let living = leases.iter().filter(|lease| agent_lives::death_by_clock(Some(lease), now).is_none()).count();
+        Ok((living > 0).then(|| format!("{living} agents have a Lease in the namespace {name}")))
     }
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.
@@ -200,7 +237,7 @@ impl Sweeper {
                 self.sweep(node, &message, round, report).await;
             }
         }
-        if self.rules.remove && !self.rules.dry_run {
+        if self.rules.remove && !self.rules.dry_run && !self.rules.keep_leases {
             self.remove_leases(leases.iter().filter(|lease| self.is_meant(lease)), round, report).await;
         }
         Ok(())

@@ -16,6 +16,8 @@ use super::output;
 
 /// Interval of the rounds.
 const EVERY: Duration = Duration::from_secs(60);
+/// Interval of looking whether the agents are gone.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Options of `sweep`.
 #[derive(Debug, clap::Args)]
@@ -36,6 +38,9 @@ pub struct Options {
     /// Remove the conditions and taints of all agents, also of live ones, then exit: the last step of uninstalling
     #[arg(long)]
     remove: bool,
+    /// With --remove: first wait until the agents are gone, and leave their Leases
+    #[arg(long, requires = "remove", conflicts_with = "dry_run")]
+    after_agents: bool,
     /// Print what would be done, then exit
     #[arg(long)]
     dry_run: bool,
@@ -49,7 +54,11 @@ Without --once, --remove or --dry-run the command keeps running. It lists the Le
 stay the same, because clocks of nodes may differ. Once an hour it looks for nodes with conditions or taints of agents and without a Lease. \
 A single round compares the Leases' times with this machine's clock. Several instances may run at once.
 
-The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace.
+With --remove, --after-agents waits until the agents' namespace is deleted, or until no agent in it renews its Lease: agents that live would set \
+their conditions and taints again.
+
+The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace. With \
+--after-agents it needs get on namespaces, and of the leases only list.
 
 Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
 
@@ -61,14 +70,35 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
             let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
             CommandError::Wrong(format!("no API server is configured: {fix}"))
         })?;
-    let rules = Rules { remove: options.remove, dry_run: options.dry_run, by_clock: single };
+    let Options { remove, dry_run, after_agents, .. } = *options;
+    let rules = Rules { remove, keep_leases: after_agents, dry_run, by_clock: single };
     let runtime = input::event_loop()?;
     let swept = runtime.block_on(async {
         let sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
-        if single { once(sweeper, options.dry_run).await } else { stay(sweeper).await }
+        if after_agents {
+            wait_for_agents(&sweeper).await;
+        }
+        if single { once(sweeper, dry_run).await } else { stay(sweeper).await }
     });
     runtime.shutdown_background();
     swept
+}
+
+/// Waits until the agents are gone, and says what for. A failure may pass: it is told, and asked again.
+async fn wait_for_agents(sweeper: &Sweeper) {
+    let mut told = String::new();
+    loop {
+        let reason = match sweeper.agents_left().await {
+            Ok(None) => return,
+            Ok(Some(left)) => format!("waiting: {left}"),
+            Err(error) => format!("waiting: {error}"),
+        };
+        if reason != told {
+            output::note(format_args!("{reason}"));
+            told = reason;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 async fn once(mut sweeper: Sweeper, is_dry_run: bool) -> Result<(), CommandError> {

@@ -74,6 +74,8 @@ pub const REMOVALS: [(&str, &str, &str); 2] = [
     ("openshift/removal", ".Values.openshift", "removal=true,openshift=true"),
 ];
 
+/// The condition of everything but the removal.
+const UNLESS_REMOVED: &str = "not .Values.removal";
 const HEADER: &str = "{{- /* Generated from config/kubernetes by `cargo xtask manifests --chart`. The comments there give the reasons. */ -}}\n";
 /// The directory with the admission policy that limits an agent to its own node.
 const OWN_NODE: &str = "kubernetes/own-node";
@@ -145,13 +147,9 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
     let [default, others @ ..] = &VARIANTS;
     let base = build(default.directory)?;
     let own_node = build(OWN_NODE)?;
-    let removal = build(REMOVALS[0].0)?;
     let mut templates = BTreeMap::new();
     for (name, object) in &base {
-        let mut guard = Vec::new();
-        if !removal.contains_key(name) {
-            guard.push("not .Values.removal".to_owned());
-        }
+        let mut guard = vec![UNLESS_REMOVED.to_owned()];
         if own_node.contains_key(name) {
             guard.push(".Values.ownNode".to_owned());
         }
@@ -163,31 +161,22 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
     for Variant { directory, condition, .. } in others.iter().filter(|variant| !variant.condition.is_empty()) {
         for (name, object) in build(directory)? {
             match templates.get_mut(&name) {
-                // The removal has the namespace and the sweeper's account as well, and does not change them.
-                Some(template) if removal.contains_key(&name) => {
-                    template.change(&format!("and ({condition}) (not .Values.removal)"), &source(&object));
-                }
                 Some(template) => template.change(condition, &source(&object)),
                 None => {
-                    let guard = vec!["not .Values.removal".to_owned(), (*condition).to_owned()];
+                    let guard = vec![UNLESS_REMOVED.to_owned(), (*condition).to_owned()];
                     templates.insert(name, Template { guard, base: source(&object), changes: Vec::new() });
                 }
             }
         }
     }
     let additions = ADDITIONS.iter().map(|addition| {
-        (addition.directory, vec!["not .Values.removal".to_owned(), addition.condition.to_owned()], addition.changed)
+        (addition.directory, vec![UNLESS_REMOVED.to_owned(), addition.condition.to_owned()], addition.changed)
     });
     let [(directory, condition, _), (of_openshift, on_openshift, _)] = REMOVALS;
     let removals = [(directory, vec![condition.to_owned()], Some((of_openshift, on_openshift)))];
     for (directory, guard, changed) in additions.chain(removals) {
         for (name, object) in build(directory)? {
-            // The namespace and the permissions of the removal are those of the sweeper.
-            templates.entry(name).or_insert_with(|| Template {
-                guard: guard.clone(),
-                base: source(&object),
-                changes: Vec::new(),
-            });
+            templates.insert(name, Template { guard: guard.clone(), base: source(&object), changes: Vec::new() });
         }
         let Some((changed, condition)) = changed else { continue };
         for (name, object) in build(changed)? {

@@ -60,7 +60,7 @@ const FAULTS: &[Faults] = &[
         ],
     ),
     (
-        "kubernetes/sweeper-access/permissions.yaml",
+        "kubernetes/base/permissions-sweeper.yaml",
         &[["name: node-pressure-monitor-sweeper", "name: sweeper", "is not granted"]],
     ),
     (

@@ -12,7 +12,7 @@ use node_pressure_manifests::{capabilities, chart, documents, kustomizations, ku
 use serde_json::Value;
 
 /// Directories that are parts of others, or that the chart leaves to kustomize.
-const NO_VARIANT: [&str; 3] = ["kubernetes/own-node", "kubernetes/sweeper-access", "openshift/journal-hook"];
+const NO_VARIANT: [&str; 2] = ["kubernetes/own-node", "openshift/journal-hook"];
 
 /// Returns what Helm renders with these values, sorted; `None` without Helm. The variable HELM names a program outside of PATH.
 fn rendered(values: &str) -> Option<Vec<Value>> {

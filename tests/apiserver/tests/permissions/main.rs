@@ -1,5 +1,5 @@
-//! The roles in config/kubernetes: the agent and the sweeper run with exactly these roles, make every kind of request, get no 403, and use
-//! every granted permission.
+//! The roles in config/kubernetes: the agent, the sweeper and the removal run with exactly these roles, make every kind of request, get no 403,
+//! and use every granted permission.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
@@ -35,14 +35,17 @@ struct Account {
 impl Account {
     async fn of(stage: &Stage, component: Component) -> Self {
         let name = component.service_account();
-        let objects = kustomize::build(&root().join("config/kubernetes/base")).unwrap();
+        let directory = if component == Component::Removal { "removal" } else { "base" };
+        let objects = kustomize::build(&root().join("config/kubernetes").join(directory)).unwrap();
         let rules = |kind: &str| {
             let is_role = |object: &&Value| documents::name(object) == format!("{kind} {name}");
-            objects.iter().find(is_role).unwrap()["rules"].clone()
+            objects.iter().find(is_role).map(|role| role["rules"].clone())
         };
         let token = stage.account(name).await.unwrap();
-        stage.grant(name, rules("ClusterRole")).await.unwrap();
-        stage.grant_among_agents(name, rules("Role")).await.unwrap();
+        stage.grant(name, rules("ClusterRole").unwrap()).await.unwrap();
+        if let Some(rules) = rules("Role") {
+            stage.grant_among_agents(name, rules).await.unwrap();
+        }
         Self { component, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
     }
 
@@ -205,9 +208,8 @@ async fn the_agent_uses_exactly_its_permissions() {
     account.judge(stage).await;
 }
 
-#[tokio::test]
-async fn the_sweeper_uses_exactly_its_permissions() {
-    let stage = Stage::new().await.unwrap();
+/// Makes a node with pressure whose agent has died, and whose Lease is over soon.
+async fn die_under_pressure(stage: &Stage) {
     // The agent is leaked, so that it stays silent as if it had died.
     let of_admin = Access::by_kubeconfig(stage.kubeconfig_file().unwrap(), &stage.node);
     let hour = Duration::from_secs(3_600);
@@ -221,9 +223,15 @@ async fn the_sweeper_uses_exactly_its_permissions() {
     let lease = lease_path(&stage.node);
     stage.until(&lease, SOON, |lease| lease.is_some()).await.unwrap();
     stage.patch(&lease, json!({"spec": {"leaseDurationSeconds": 1}})).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_sweeper_uses_exactly_its_permissions() {
+    let stage = Stage::new().await.unwrap();
+    die_under_pressure(&stage).await;
     let account = Account::of(&stage, Component::Sweeper).await;
     stage.server.log().clear();
-    let rules = Rules { remove: false, dry_run: false, by_clock: false };
+    let rules = Rules { remove: false, keep_leases: false, dry_run: false, by_clock: false };
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
     let swept = sweeper.round(&mut |_| {}).await.unwrap().swept;
     tokio::time::sleep(Duration::from_millis(1_200)).await;
@@ -232,5 +240,24 @@ async fn the_sweeper_uses_exactly_its_permissions() {
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
     let round = sweeper.round(&mut |_| {}).await.unwrap();
     assert_eq!((round.swept, round.failed), (1, 0));
+    account.judge(stage).await;
+}
+
+#[tokio::test]
+async fn the_removal_uses_exactly_its_permissions() {
+    let stage = Stage::new().await.unwrap();
+    die_under_pressure(&stage).await;
+    let account = Account::of(&stage, Component::Removal).await;
+    stage.server.log().clear();
+    // Another client changes the node at the same time, so that it is read again.
+    stage.server.faults().add(Fault::answer(409).of("PATCH").at("/nodes/").once());
+    let rules = Rules { remove: true, keep_leases: true, dry_run: false, by_clock: true };
+    let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let left = sweeper.agents_left().await.unwrap();
+    assert!(left.is_none() || stage.server.is_real(), "the agent is dead: {left:?}");
+    let round = sweeper.round(&mut |_| {}).await.unwrap();
+    assert_eq!((round.swept, round.failed), (1, 0));
+    assert!(stage.get(&lease_path(&stage.node)).await.unwrap().is_some(), "the removal may not delete Leases");
     account.judge(stage).await;
 }

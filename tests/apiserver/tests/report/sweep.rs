@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, lease, node, status};
 
-const RULES: Rules = Rules { remove: false, dry_run: false, by_clock: false };
+const RULES: Rules = Rules { remove: false, keep_leases: false, dry_run: false, by_clock: false };
 
 /// Longer than a Lease of a second is valid.
 const OVER: Duration = Duration::from_millis(1_200);

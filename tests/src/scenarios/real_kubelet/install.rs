@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::removal::{clean_up, nothing_is_left};
+use super::removal::{clean_up, nothing_is_left, wait_for_job};
 use super::scene::PATIENCE;
 use crate::agent::Agent;
 use crate::cluster::{Cluster, NAME, programs};
@@ -42,8 +42,7 @@ fn by_chart(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     stage.check(enforces, || "the upgrade to evict=first did not make the agent enforce".to_owned());
 
     upgrade("removal=true")?;
-    let job = format!("job/{NAME}-removal");
-    cluster.kubectl(&["-n", NAME, "wait", "--for=condition=complete", &job, "--timeout=3m"])?;
+    wait_for_job(cluster)?;
     helm(&["uninstall", NAME, "--wait"])?;
     nothing_is_left(stage, cluster)
 }

@@ -3,29 +3,65 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, show};
+use super::scene::{BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, show};
 use crate::cluster::{Cluster, NAME};
 use crate::init::MANIFESTS;
 use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
 
-/// Everything is deleted at once while the node has pressure. The Job of `removal` cleans up, and leaves nothing itself.
+const NAMESPACE: &str = "node-pressure-monitor-removal";
+const JOB: &str = "job/node-pressure-monitor-removal";
+
+/// When the Job of `removal` is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    JobFirst,
+    AgentsFirst,
+}
+
+/// Everything is deleted at once while the node has pressure. The Job of `removal` cleans up in any order, and leaves nothing itself.
 pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, .. } = Scene::with(stage, ENFORCING, long_pressure)?;
-    let worker = leak(stage, &pod)?;
-    is_killed(stage, &agent, &worker)?;
-    let is_told =
-        |node: &Value| taint(node, "memory").is_some() && condition(node, "MonitorMemoryPressure") == Some("True");
-    let told = stage.until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| is_told(&node)));
-    stage.check(told, || "the node has neither the agent's taint nor its condition".to_owned());
-    show(stage, &cluster)?;
-    cluster.remove()?;
-    let node = cluster.admin.node()?;
-    let left = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
-    stage.note(format!("after kubectl delete -k: condition {:?}, taint {}", left.0, left.1));
-    stage.check(left.0.is_some() && left.1, || "nothing was left for the Job to remove".to_owned());
-    clean_up(stage, &cluster)?;
-    nothing_is_left(stage, &cluster)
+    for order in [Order::AgentsFirst, Order::JobFirst] {
+        let Scene { cluster, agent, pod, .. } = Scene::with(stage, ENFORCING, long_pressure)?;
+        let worker = leak(stage, &pod)?;
+        is_killed(stage, &agent, &worker)?;
+        let is_told =
+            |node: &Value| taint(node, "memory").is_some() && condition(node, "MonitorMemoryPressure") == Some("True");
+        let told = stage.until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| is_told(&node)));
+        stage.check(told, || "the node has neither the agent's taint nor its condition".to_owned());
+        if order == Order::AgentsFirst {
+            show(stage, &cluster)?;
+        } else {
+            cluster.kubectl(&["apply", "-k", &directory()])?;
+            waits(stage, &cluster)?;
+        }
+        cluster.remove()?;
+        if order == Order::AgentsFirst {
+            let node = cluster.admin.node()?;
+            let left = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
+            stage.note(format!("after kubectl delete -k: condition {:?}, taint {}", left.0, left.1));
+            stage.check(left.0.is_some() && left.1, || "nothing was left for the Job to remove".to_owned());
+        }
+        clean_up(stage, &cluster)?;
+        nothing_is_left(stage, &cluster)?;
+    }
+    Ok(())
+}
+
+fn directory() -> String {
+    format!("{MANIFESTS}/removal")
+}
+
+/// Asserts that the Job waits for the agents.
+fn waits(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let mut said = String::new();
+    let waits = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        said = cluster.kubectl(&["-n", NAMESPACE, "logs", JOB]).unwrap_or_default();
+        said.contains("1 agents have a Lease")
+    });
+    stage.check(waits, || format!("the Job does not wait for the agents: {said:?}"));
+    Ok(())
 }
 
 /// Asserts that neither the node nor the cluster has anything of the agent.
@@ -40,19 +76,24 @@ pub fn nothing_is_left(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let left = cluster.kubectl(&["get", kinds, "-o", "name"])?;
     let left: Vec<&str> = left.lines().filter(|name| name.contains(NAME)).collect();
     stage.check_equal("what is left in the cluster", &left, &Vec::new());
-    let namespace = cluster.admin.find(&format!("/api/v1/namespaces/{NAME}"))?;
-    stage.check_equal("what is left of the namespace", &namespace, &None);
+    for namespace in [NAME, NAMESPACE] {
+        let left = cluster.admin.find(&format!("/api/v1/namespaces/{namespace}"))?;
+        stage.check_equal("what is left of the namespace", &left, &None);
+    }
     Ok(())
 }
 
 /// Does what config/README.md says under Removal.
 pub fn clean_up(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let directory = format!("{MANIFESTS}/removal");
-    let job = format!("job/{NAME}-removal");
-    cluster.kubectl(&["apply", "-k", &directory])?;
-    cluster.kubectl(&["-n", NAME, "wait", "--for=condition=complete", &job, "--timeout=3m"])?;
-    for line in cluster.kubectl(&["-n", NAME, "logs", &job])?.lines() {
+    cluster.kubectl(&["apply", "-k", &directory()])?;
+    wait_for_job(cluster)?;
+    for line in cluster.kubectl(&["-n", NAMESPACE, "logs", JOB])?.lines() {
         stage.note(line);
     }
-    cluster.kubectl(&["delete", "-k", &directory, "--wait"]).map(drop)
+    cluster.kubectl(&["delete", "-k", &directory(), "--wait"]).map(drop)
+}
+
+/// Waits until the Job has cleaned up.
+pub fn wait_for_job(cluster: &Cluster) -> Result<()> {
+    cluster.kubectl(&["-n", NAMESPACE, "wait", "--for=condition=complete", JOB, "--timeout=3m"]).map(drop)
 }
