@@ -149,6 +149,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-instead" => real_kubelet::instead,
         "cluster-watch" => real_kubelet::watch,
         "cluster-disk" => real_kubelet::disk,
+        "cluster-oom" => real_kubelet::oom,
         "cluster-budget" => real_kubelet::budget,
         "cluster-drain" => real_kubelet::drain,
         "cluster-no-execute" => real_kubelet::no_execute,

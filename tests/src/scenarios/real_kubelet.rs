@@ -2,11 +2,13 @@
 
 mod disk;
 mod elsewhere;
+mod ending;
 mod figures;
 mod hard;
 mod install;
 mod journal_hook;
 mod no_execute;
+mod oom;
 mod owners;
 mod removal;
 mod scene;
@@ -22,6 +24,7 @@ pub use hard::{agent_killed, kubelet_restarted, outage, ramp};
 pub use install::install;
 pub use journal_hook::journal_hook;
 pub use no_execute::no_execute;
+pub use oom::oom;
 pub use owners::owners;
 pub use removal::removal;
 pub use set_ups::{instead, watch};

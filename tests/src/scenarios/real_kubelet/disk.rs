@@ -5,7 +5,9 @@ use std::fs::File;
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, tidy};
+use super::ending::tidy;
+use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since};
+use super::times::{Victim, tell_steps};
 use crate::cluster::container_id;
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
@@ -19,8 +21,8 @@ const LEAVES: u64 = 160;
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let container = container_id(&pod)?;
-    let begun = monotonic_ns();
     fill(&uid)?;
+    let begun = monotonic_ns();
     let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
     stage.check(decided, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
@@ -44,6 +46,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let removed = stage.until(PATIENCE, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
+    tell_steps(stage, "the disk was full", (begun, None), "MonitorDiskPressure", Victim::hog(&name, &uid))?;
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
 }

@@ -8,9 +8,8 @@ use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::scene::{
-    APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, show, start_with, text, tidy,
-};
+use super::ending::{show, tidy};
+use super::scene::{APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, start_with, text};
 use super::times::taint_came_first;
 use crate::agent::Agent;
 use crate::cluster::{Cluster, is_ready};

@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
+use super::ending::{show, tidy};
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
-    is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, show, status_taken_ms, tell_story, text,
-    tidy,
+    is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, status_taken_ms, tell_story, text,
 };
 use super::times::waited_for_taint;
 use crate::agent::{self, Agent};
@@ -173,7 +173,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("restarts of its container", &container["restartCount"], &Value::from(1));
     let is_left = after["metadata"]["deletionTimestamp"].is_null() && condition(&after, "DisruptionTarget").is_none();
     stage.check(is_left, || format!("the pod was not left alone: {after}"));
-    tell_story(stage, &agent, &worker, &story)?;
+    tell_story(stage, &agent, &worker, (&story, &uid))?;
     is_evicted_for_a_new_shortage(stage, &cluster, &agent, &after)?;
     tidy(stage, &cluster)
 }
@@ -234,7 +234,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     }
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
-    tell_story(stage, agent, &worker, story)?;
+    tell_story(stage, agent, &worker, (story, uid))?;
     tidy(stage, cluster)
 }
 
@@ -265,6 +265,6 @@ pub fn kubelet_restarted(stage: &mut Stage<'_>) -> Result<()> {
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
     stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
     ready_pod(stage, &cluster, &uid)?;
-    tell_story(stage, &agent, &worker, &story)?;
+    tell_story(stage, &agent, &worker, (&story, &uid))?;
     tidy(stage, &cluster)
 }

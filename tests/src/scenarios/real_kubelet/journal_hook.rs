@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, tidy};
+use super::ending::tidy;
+use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak};
 use crate::cluster::{Cluster, NAME, programs};
 use crate::control_plane::NODE;
 use crate::init::JOURNAL_HOOK;

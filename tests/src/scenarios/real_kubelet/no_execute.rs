@@ -3,7 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, start, start_with, text, tidy};
+use super::ending::tidy;
+use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, start, start_with, text};
 use crate::cluster::story::Story;
 use crate::control_plane::NODE;
 use crate::scenarios::cluster_eyes::taint_with;

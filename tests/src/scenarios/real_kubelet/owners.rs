@@ -3,11 +3,12 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::ending::tidy;
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, deploy, evictions_told, has_ended, is_killed, killed_at,
-    killed_count, leak, pod_spec, ready_pod_of, status_taken_ms, template, text, tidy,
+    killed_count, leak, pod_spec, ready_pod_of, status_taken_ms, template, text,
 };
-use super::times::ready_since;
+use super::times::{Victim, ready_since, tell_times};
 use crate::agent::Agent;
 use crate::cluster::story::{Chapter, Story};
 use crate::cluster::{Cluster, is_ready};
@@ -140,6 +141,7 @@ fn evict(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent, case: Case) ->
     let eviction = Eviction { app, then, name, uid, killed, taken };
     let chapters = story.chapters();
     tell(stage, &eviction, &chapters, replacement.as_ref());
+    tell_times(stage, agent, Some(killed), Victim { app, name: &eviction.name, uid: &eviction.uid })?;
     judge(stage, cluster, &eviction, &chapters)?;
     Ok(eviction)
 }

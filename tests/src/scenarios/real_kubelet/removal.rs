@@ -3,7 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::scene::{BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure, show};
+use super::ending::show;
+use super::scene::{BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure};
 use crate::cluster::{Cluster, NAME};
 use crate::init::MANIFESTS;
 use crate::scenarios::cluster_eyes::{condition, taint};

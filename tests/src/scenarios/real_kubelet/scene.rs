@@ -1,6 +1,5 @@
 //! A Deployment whose pod leaks on a node with the agent, and the questions that all scenarios ask.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,19 +7,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
-use super::times::tell_times;
+use super::times::{Victim, tell_times};
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::audit::{self, Client, Request};
 use crate::cluster::story::Story;
-use crate::cluster::{Cluster, NAME, container_id, is_ready};
-use crate::control_plane::NODE;
+use crate::cluster::{Cluster, container_id, is_ready};
 use crate::evidence::meminfo;
 use crate::processes;
-use crate::scenarios::cluster_eyes::{condition, is_evicted, taint};
+use crate::scenarios::cluster_eyes::{condition, is_evicted};
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, milliseconds_between, nanoseconds};
 
@@ -35,6 +32,8 @@ const TOLD_FOR: Duration = Duration::from_secs(15);
 /// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
 pub const IN_TIME_MS: f64 = 500.0;
 pub const APP: &str = "hog";
+/// The figure of every eviction for memory by the agent.
+pub const CROSSING_TO_KILL: &str = "crossing_to_kill_ms";
 
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
 pub const ENFORCING: &str = "first";
@@ -125,7 +124,7 @@ pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Wo
     is_restarted_only_if_late(stage, agent, worker, name, restarts)?;
     // The story explains why there is no replacement.
     let replaced = ready_pod(stage, cluster, uid);
-    tell_story(stage, agent, worker, story)?;
+    tell_story(stage, agent, worker, (story, uid))?;
     replaced?;
     is_evicted_once(stage, cluster, agent)?;
     tell_events(stage, cluster, name)
@@ -186,11 +185,13 @@ pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Resul
     stage.check_no_oom_kill()
 }
 
-/// Prints what became of the pod since the kill.
-pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, story: &Story) -> Result<()> {
+/// Prints what became of the pod with this story and UID since the kill.
+pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, (story, uid): (&Story, &str)) -> Result<()> {
     let killed = killed_at(stage, agent, worker)?;
     stage.timeline(0.0, "kill signal (signal:signal_generate)");
-    tell_times(stage, agent, killed, &story.pod)?;
+    if let Some(ms) = tell_times(stage, agent, Some(killed), Victim::hog(&story.pod, uid))? {
+        stage.figure(CROSSING_TO_KILL, ms, "ms");
+    }
     tell_since(stage, killed, story)
 }
 
@@ -214,56 +215,6 @@ pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()
     for (at, text) in told {
         stage.timeline(milliseconds_between(since, at), text);
     }
-    Ok(())
-}
-
-/// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
-pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    node_is_told_once(stage, cluster)?;
-    show(stage, cluster)?;
-    let lease = lease_path(NODE);
-    let held = cluster.admin.find(&lease)?.unwrap_or_default();
-    stage.check_equal("the holder of the node's Lease", &text(&held["spec"]["holderIdentity"]), &NODE.to_owned());
-    cluster.kubectl(&["-n", "default", "delete", "deployment", "--all", "--wait", "--cascade=foreground"])?;
-    cluster.kubectl(&["-n", NAME, "delete", "daemonset", NAME, "--wait", "--cascade=foreground"])?;
-    let left = cluster.admin.find(&lease)?.is_some();
-    stage.check(!left, || "the agent has left its Lease".to_owned());
-    let sweeper = format!("deploy/{NAME}-sweeper");
-    let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
-    stage.note(cluster.kubectl(&sweep)?.trim());
-    cluster.remove()?;
-    let node = cluster.admin.node()?;
-    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
-    stage.check_equal("what is left of the agent's condition", &left, &None);
-    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
-    Ok(())
-}
-
-/// Shows the pods and the node, as kubectl prints them now. It takes seconds under emulation.
-pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
-    stage.screen("$ kubectl get pods -o wide");
-    stage.screen(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
-    stage.screen(&format!("\n$ kubectl describe node {NODE}"));
-    let page = cluster.kubectl(&["describe", "node", NODE])?;
-    // Addresses, capacity and the pods of the node are left out.
-    let mut part = "";
-    for line in page.lines() {
-        part = if line.starts_with(' ') { part } else { line.split(':').next().unwrap_or_default() };
-        if ["Taints", "Conditions", "Events"].contains(&part) {
-            stage.screen(line);
-        }
-    }
-    Ok(())
-}
-
-/// Asserts that no kind of event about the node comes from the agent and from another program: the kubelet tells of the node, too.
-fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let mut tellers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for event in events_of(cluster, NODE)? {
-        tellers.entry(text(&event["reason"])).or_default().insert(text(&event["source"]["component"]));
-    }
-    tellers.retain(|_, components| components.len() > 1 && components.contains(NAME));
-    stage.check(tellers.is_empty(), || format!("events about the node from the agent and another: {tellers:?}"));
     Ok(())
 }
 

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
+use super::ending::tidy;
 use super::scene::{
     PATIENCE, Scene, dead_pods, end, events_of, is_evicted_and_replaced, is_set_up, killed_count, leak, ready_pod,
-    start_many, tell_since, tidy, work,
+    start_many, tell_since, work,
 };
 use crate::cluster::programs::{Program, configure_kubelet};
 use crate::cluster::{Cluster, is_ready};

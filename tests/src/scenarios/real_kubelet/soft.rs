@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::ending::tidy;
 use super::scene::{
-    APP, ENFORCING, LASTS, PATIENCE, Scene, end, events_of, ready_pod, ready_pod_of, start, tell_since, text, tidy,
-    work,
+    APP, ENFORCING, LASTS, PATIENCE, Scene, end, events_of, ready_pod, ready_pod_of, start, tell_since, text, work,
 };
+use super::times::{Victim, tell_times};
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, is_ready};
 use crate::control_plane::NODE;
@@ -41,6 +42,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     stage.wait_resident(&holder, SPARE_MIB)?;
     stage.note("the other pod holds its memory");
     let begun = monotonic_ns();
+    stage.boot.sampler.start();
     let hog = grow(stage, &pod)?;
     let refused = stage.until(PATIENCE, |_| !agent.events("eviction_refused").is_empty());
     stage.check(refused, || format!("no budget refused: {}", agent.tail(10).join(" / ")));
@@ -62,6 +64,8 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("events Evicted of the other pod", &evicted, &1);
     let marked = story.chapters().iter().any(|chapter| chapter.text.contains("DisruptionTarget=EvictionByEvictionAPI"));
     stage.check(marked, || "the Eviction API's mark was not seen on the other pod".to_owned());
+    stage.boot.sampler.stop();
+    tell_times(stage, &agent, None, Victim { app: SPARE, name: &spare_name, uid: &spare_uid })?;
     tell_since(stage, begun, &story)?;
     cluster.kubectl(&["delete", "pdb", APP])?;
     end(stage, &hog);

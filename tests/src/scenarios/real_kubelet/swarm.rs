@@ -3,10 +3,12 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::ending::tidy;
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, all_events, dead_pods, deploy, end, evictions_told, has_ended,
-    killed_count, start_many, text, tidy, work,
+    BETWEEN_LOOKS, CROSSING_TO_KILL, ENFORCING, LASTS, PATIENCE, all_events, dead_pods, deploy, end, evictions_told,
+    has_ended, killed_at, killed_count, start_many, text, work,
 };
+use super::times::{Victim, tell_times};
 use crate::agent::Agent;
 use crate::cluster::Cluster;
 use crate::evidence::meminfo;
@@ -36,9 +38,12 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let room = meminfo("MemAvailable")? / MIB - THRESHOLD;
     let each = room * 2 / 13;
     stage.note(format!("{PODS} pods leak up to {each} MiB each, and {room} MiB are available above the threshold"));
+    stage.boot.sampler.start();
     let leakers = pods.iter().map(|pod| leaker(stage, pod, each)).collect::<Result<Vec<_>>>()?;
     let evicted = evictions_end(stage, &agent, &leakers)?;
+    stage.boot.sampler.stop();
     let dead = are_dead(stage, &cluster, &agent, &evicted)?;
+    tell_first(stage, &agent, &evicted)?;
     stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
     is_no_more_than_needed(stage, evicted.len());
     each_is_told_once(stage, &cluster, &dead)?;
@@ -116,6 +121,16 @@ fn are_dead<'l>(
     stage.check(dead.iter().all(is_dead), || "Failed and Evicted did not last".to_owned());
     stage.check_equal("dead pods, by the agent's records", &dead_pods(cluster)?.len(), &dead.len());
     Ok(dead)
+}
+
+/// Prints the times of the first eviction.
+fn tell_first(stage: &mut Stage<'_>, agent: &Agent, evicted: &[&Leaker]) -> Result<()> {
+    let Leaker { name, uid, worker } = evicted.first().context("nothing was evicted")?;
+    let killed = killed_at(stage, agent, worker)?;
+    if let Some(ms) = tell_times(stage, agent, Some(killed), Victim { app: SWARM, name, uid })? {
+        stage.figure(CROSSING_TO_KILL, ms, "ms");
+    }
+    Ok(())
 }
 
 fn found(cluster: &Cluster, leaker: &Leaker) -> Option<Value> {

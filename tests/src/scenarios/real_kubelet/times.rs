@@ -25,44 +25,78 @@ const POINTS: u64 = 8;
 /// How long the status of an evicted pod waits for the taint.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// Prints in one line when each step of the eviction of this pod came, as seen by the sampler, the kernel's trace of signals, and the API
-/// server's log. A step that did not come is left out.
-pub fn tell_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, pod: &str) -> Result<()> {
+/// A pod that is evicted, and the Deployment or the like that has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Victim<'a> {
+    pub app: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+}
+
+impl<'a> Victim<'a> {
+    /// The pod of the Deployment that leaks in most scenarios.
+    pub const fn hog(name: &'a str, uid: &'a str) -> Self {
+        Self { app: APP, name, uid }
+    }
+}
+
+/// Prints in one line when each step of an eviction for memory came, and why a kill was late. Returns the time from the crossing to the kill
+/// in milliseconds. Without a kill by the agent the Eviction API has ended the pod.
+pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim: Victim<'_>) -> Result<Option<f64>> {
     let records = agent.events("eviction");
     let curve = stage.boot.sampler.curve();
-    let crossing = records.first().and_then(|record| {
+    let its = records.iter().find(|record| record.text("workload").contains(&victim.uid.replace('-', "_")));
+    let crossing = its.and_then(|record| {
         let (threshold, correction) = (record.number("threshold_bytes")?, correction(&curve, record)?);
         Some((crossing_down(&curve, threshold + correction, 0)?, threshold, correction))
     });
     let Some((crossed, threshold, correction)) = crossing else {
         stage.note("the sampler has not seen the crossing");
-        return Ok(());
+        return Ok(None);
     };
+    let what = format!("memory.available fell below {:.0} MiB", mib(threshold));
+    tell_steps(stage, &what, (crossed, killed), "MonitorMemoryPressure", victim)?;
+    let Some(killed) = killed else { return Ok(None) };
+    if killed.saturating_sub(crossed) > nanoseconds(LATE) {
+        stage.note(format!("the kill was late; {}", told(&curve, crossed, killed, correction)));
+    }
+    Ok(Some(milliseconds_between(crossed, killed)))
+}
+
+/// Prints in one line when each step of an eviction came since the crossing, as seen by the kernel's trace of signals and the API server's log. A
+/// step that did not come is left out.
+pub fn tell_steps(
+    stage: &Stage<'_>,
+    what: &str,
+    (crossed, killed): (u64, Option<u64>),
+    kind: &str,
+    victim: Victim<'_>,
+) -> Result<()> {
     let (cluster, requests) = (Cluster::of(stage)?, audit::requests()?);
     let by_agent = by_agent_since(&requests, crossed);
     let first = |is_it: &dyn Fn(&Request) -> bool| {
         by_agent.iter().copied().find(|request| is_it(request)).map(|request| request.answered_ns)
     };
     let node_status = format!("nodes/status/{NODE}");
-    let is_condition =
-        |one: &Request| one.object == node_status && condition(&one.body, "MonitorMemoryPressure") == Some("True");
+    let is_condition = |one: &Request| one.object == node_status && condition(&one.body, kind) == Some("True");
+    let is_event = |one: &Request| {
+        one.verb == "create" && one.body["reason"] == "Evicted" && one.body["involvedObject"]["uid"] == victim.uid
+    };
+    let request = format!("pods/eviction/default/{}", victim.name);
     let steps = [
-        ("kill", Some(killed)),
+        ("kill", killed),
         ("condition True", first(&is_condition)),
         ("taint", first(&is_taint)),
-        ("status Failed and Evicted", first(&|one| one.is_status_of(pod))),
-        ("event Evicted", first(&|one| one.verb == "create" && one.body["reason"] == "Evicted")),
-        ("replacement ready (whole seconds)", replacement_ready(&cluster, pod)?),
+        ("status Failed and Evicted", first(&|one| one.is_status_of(victim.name))),
+        ("Eviction API", first(&|one| one.object == request)),
+        ("event Evicted", first(&is_event)),
+        ("replacement ready (whole seconds)", replacement_ready(&cluster, crossed, victim)?),
     ];
     let steps = steps
         .into_iter()
         .filter_map(|(step, at)| Some(format!("{step} after {:.2} s", milliseconds_between(crossed, at?) / 1000.0)));
     let steps: Vec<String> = steps.collect();
-    stage.note(format!("memory.available fell below {:.0} MiB; {}", mib(threshold), steps.join(", ")));
-    stage.figure("crossing_to_kill_ms", milliseconds_between(crossed, killed), "ms");
-    if killed.saturating_sub(crossed) > nanoseconds(LATE) {
-        stage.note(format!("the kill was late; {}", told(&curve, crossed, killed, correction)));
-    }
+    stage.note(format!("{}: {what}; {}", victim.app, steps.join(", ")));
     Ok(())
 }
 
@@ -128,10 +162,11 @@ fn correction(curve: &[Sample], record: &Record) -> Option<u64> {
     Some(beside.saturating_sub(available))
 }
 
-/// Returns when another pod of the Deployment became ready.
-fn replacement_ready(cluster: &Cluster, pod: &str) -> Result<Option<u64>> {
-    let pods = cluster.pods_of("default", &format!("app={APP}"))?;
-    Ok(pods.iter().filter(|other| other["metadata"]["name"] != pod).filter_map(ready_since).min())
+/// Returns when the pod that replaces this one became ready. Other pods were ready before.
+fn replacement_ready(cluster: &Cluster, crossed: u64, Victim { app, uid, .. }: Victim<'_>) -> Result<Option<u64>> {
+    let pods = cluster.pods_of("default", &format!("app={app}"))?;
+    let others = pods.iter().filter(|other| other["metadata"]["uid"] != uid).filter_map(ready_since);
+    Ok(others.filter(|at| *at >= crossed).min())
 }
 
 /// Returns since when a pod is ready, to the second.

@@ -1,0 +1,86 @@
+//! What every scenario asserts at its end, and the removal of the agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use node_pressure_apiserver::stage::lease_path;
+use serde_json::Value;
+
+use super::scene::{events_of, text};
+use crate::cluster::{Cluster, NAME};
+use crate::control_plane::NODE;
+use crate::scenarios::cluster_eyes::{condition, taint};
+use crate::stage::Stage;
+
+/// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
+pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    node_is_told_once(stage, cluster)?;
+    agent_is_well(stage, cluster)?;
+    show(stage, cluster)?;
+    let lease = lease_path(NODE);
+    let held = cluster.admin.find(&lease)?.unwrap_or_default();
+    stage.check_equal("the holder of the node's Lease", &text(&held["spec"]["holderIdentity"]), &NODE.to_owned());
+    cluster.kubectl(&["-n", "default", "delete", "deployment", "--all", "--wait", "--cascade=foreground"])?;
+    cluster.kubectl(&["-n", NAME, "delete", "daemonset", NAME, "--wait", "--cascade=foreground"])?;
+    let left = cluster.admin.find(&lease)?.is_some();
+    stage.check(!left, || "the agent has left its Lease".to_owned());
+    let sweeper = format!("deploy/{NAME}-sweeper");
+    let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
+    stage.note(cluster.kubectl(&sweep)?.trim());
+    cluster.remove()?;
+    let node = cluster.admin.node()?;
+    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
+    stage.check_equal("what is left of the agent's condition", &left, &None);
+    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    Ok(())
+}
+
+/// Shows the pods and the node, as kubectl prints them now. It takes seconds under emulation.
+pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
+    stage.screen("$ kubectl get pods -o wide");
+    stage.screen(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
+    stage.screen(&format!("\n$ kubectl describe node {NODE}"));
+    let page = cluster.kubectl(&["describe", "node", NODE])?;
+    // Addresses, capacity and the pods of the node are left out.
+    let mut part = "";
+    for line in page.lines() {
+        part = if line.starts_with(' ') { part } else { line.split(':').next().unwrap_or_default() };
+        if ["Taints", "Conditions", "Events"].contains(&part) {
+            stage.screen(line);
+        }
+    }
+    Ok(())
+}
+
+/// Asserts that no kind of event about the node comes from the agent and from another program: the kubelet tells of the node, too.
+fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let mut tellers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for event in events_of(cluster, NODE)? {
+        tellers.entry(text(&event["reason"])).or_default().insert(text(&event["source"]["component"]));
+    }
+    tellers.retain(|_, components| components.len() > 1 && components.contains(NAME));
+    stage.check(tellers.is_empty(), || format!("events about the node from the agent and another: {tellers:?}"));
+    Ok(())
+}
+
+/// Asserts that the kubelet has not restarted the agent for its liveness probe, and that the agent has not warned of writable layers that are not
+/// counted: containers come and go in every scenario.
+fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let list = cluster.admin.get(&format!("/api/v1/namespaces/{NAME}/events"))?;
+    let events: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+    let of_liveness = |reason: &str| -> u64 {
+        let is_it =
+            |event: &&&Value| event["reason"] == reason && text(&event["message"]).to_lowercase().contains("liveness");
+        events.iter().filter(is_it).map(|event| event["count"].as_u64().unwrap_or(1)).sum()
+    };
+    let late = of_liveness("Unhealthy");
+    if late > 0 {
+        stage.note(format!("the agent's liveness probe failed {late} times, which is within its patience"));
+    }
+    stage.check_equal("restarts of the agent for its liveness probe", &of_liveness("Killing"), &0);
+    let degraded = cluster.agent(stage)?.events("degraded");
+    let layers: Vec<&str> =
+        degraded.iter().map(|one| one.text("reason")).filter(|reason| reason.contains("writable layer")).collect();
+    stage.check(layers.is_empty(), || format!("warnings that writable layers are not counted: {layers:?}"));
+    Ok(())
+}
