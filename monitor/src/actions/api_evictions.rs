@@ -10,6 +10,7 @@ use crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS;
 use crate::eviction::message;
 use crate::eviction::rank::Ranked;
 use crate::eviction::thresholds::NodeCondition;
+use crate::runtime::container_name;
 use crate::sensors::Sensors;
 use crate::units::{Bytes, Monotonic, Resource, signed};
 use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
@@ -142,13 +143,11 @@ fn words(pod: &Pod, reason: Reason<'_>, sensors: &Sensors, policy: &Policy) -> (
     }
 }
 
-/// Returns the pod's present usage of the resource that is short. The runtime knows a container's name sooner than the API server in
-/// most cases, but while the node is at rest it is asked only once a minute.
+/// Returns the pod's present usage of the resource that is short.
 fn stats_of(pod: &Pod, resource: Resource, ranked: &Ranked<WorkloadUsage>, sensors: &Sensors) -> Option<PodStats> {
     let workload = &ranked.candidate.workload;
     let snapshot = sensors.platform.runtime.view().snapshot;
-    let of_runtime = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
-    let name_of = |id: &str| of_runtime(id).or_else(|| pod.container_name(id).map(str::to_owned));
+    let name_of = |id: &str| container_name(Some(pod), snapshot.as_deref(), id).map(str::to_owned);
     match resource {
         Resource::Memory => {
             let tree = sensors.workloads.tree();

@@ -37,7 +37,7 @@ use runtime_state::Shared;
 pub use cri_client::CallError;
 pub use find::{Identity, identify};
 pub use garbage_plan::{Ages, Garbage, Step, Target, plan};
-pub use names::Names;
+pub use names::{Names, container_name};
 pub use runtime_orders::{
     CollectEnd, CollectOrder, Collected, Counts, Event, IsEnough, StopError, StopOrder, Stopped, TearDown,
 };

@@ -60,12 +60,11 @@ impl Names {
 
     /// Returns the name of the container with this id of the runtime, in the pod that `workload` is.
     fn container(&self, workload: &str, id: &str) -> Option<String> {
-        let of_pod = || match cgroup_path::role(workload) {
-            Role::Pod(uid, _) => self.pod(&uid)?.container_name(id).map(str::to_owned),
+        let uid = match cgroup_path::role(workload) {
+            Role::Pod(uid, _) => Some(uid),
             _ => None,
         };
-        let of_runtime = || self.snapshot.as_ref()?.container(id).map(|container| container.name.clone());
-        of_pod().or_else(of_runtime)
+        container_name(uid.and_then(|uid| self.pod(&uid)), self.snapshot.as_deref(), id).map(str::to_owned)
     }
 
     fn pod(&self, uid: &PodUid) -> Option<&Pod> {
@@ -97,6 +96,13 @@ impl Names {
             if pod.is_some() { format!("{}/{}", name.display, container.name) } else { container.name.clone() };
         Some(Name { display, container: Some(container.name.clone()), ..name })
     }
+}
+
+/// Returns the name of the container with this id of the runtime. Either may not know it yet: the API server learns of it from the kubelet, and
+/// the runtime is asked once a minute while the node is at rest.
+pub fn container_name<'n>(pod: Option<&'n Pod>, snapshot: Option<&'n Snapshot>, id: &str) -> Option<&'n str> {
+    let of_pod = pod.and_then(|pod| pod.container_name(id));
+    of_pod.or_else(|| Some(snapshot?.container(id)?.name.as_str()))
 }
 
 fn of_object(pod: &Pod) -> Name {

@@ -8,6 +8,7 @@ use crate::eviction::decider::LimitExceeded;
 use crate::eviction::evicted::{Cause, Eviction};
 use crate::eviction::usage::active_pods;
 use crate::eviction::{Layout, local_storage};
+use crate::runtime::container_name;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::kubelet_summary::{PodReference, PodStats};
 use crate::workloads::{PodSpecs, PodUid, Summary, Workload};
@@ -57,9 +58,10 @@ impl Sensors {
             return Vec::new();
         }
         let snapshot = self.platform.runtime.view().snapshot;
-        let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
         let measured = |workload: &Workload| {
             let uid = workload.kind.pod_uid().filter(|_| workload.protection.is_none())?;
+            let pod = self.pods.specs().find(uid);
+            let name_of = |id: &str| container_name(pod, snapshot.as_deref(), id).map(str::to_owned);
             let (stats, at) = self.disk.pod_stats((uid, &workload.name, workload.id), &name_of)?;
             Some(Measured { workload: workload.name.clone(), id: workload.id, uid: uid.clone(), stats, at })
         };
