@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ending::{show, tidy};
-use super::scene::{APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, start_with, text};
+use super::scene::{
+    APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, long_pressure, start_with, text,
+};
 use super::times::taint_came_first;
 use crate::agent::Agent;
 use crate::cluster::{Cluster, is_ready};
@@ -32,7 +34,8 @@ fn prefers_this_node() -> String {
 /// With a second node the replacement avoids the node under pressure, though it would rather run there.
 pub fn elsewhere(stage: &mut Stage<'_>) -> Result<()> {
     let cluster = Cluster::of(stage)?;
-    let agent = deploy(stage, &cluster, ENFORCING, str::to_owned)?;
+    // On a slow machine the replacement is scheduled long after the eviction.
+    let agent = deploy(stage, &cluster, ENFORCING, long_pressure)?;
     let heart = Admin::of_kubeconfig(&Cluster::admin_kubeconfig())?;
     register(&cluster)?;
     let is_over = AtomicBool::new(false);
