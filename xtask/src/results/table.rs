@@ -38,6 +38,17 @@ fn split(text: &str, kind: Kind) -> Result<(Vec<&str>, Vec<&str>, Vec<&str>)> {
 }
 
 impl Table {
+    /// Returns a table without rows.
+    pub fn empty(corner: &str, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Self { corner: corner.to_owned(), columns, rows: Vec::new() }
+    }
+
+    /// Returns this table of the text.
+    pub fn of(text: &str, kind: Kind) -> Result<Self> {
+        Self::parse(&split(text, kind)?.1).with_context(|| no_table(kind))
+    }
+
     fn parse(lines: &[&str]) -> Option<Self> {
         let [head, _dashes, rows @ ..] = lines else { return None };
         let (corner, columns) = Self::cells(head)?;
@@ -47,6 +58,20 @@ impl Table {
     fn cells(line: &str) -> Option<(String, Vec<String>)> {
         let mut cells = line.trim().strip_prefix('|')?.strip_suffix('|')?.split('|').map(|cell| cell.trim().to_owned());
         Some((cells.next()?, cells.collect()))
+    }
+
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// Returns each row's name and cells. The last cells of a row may be missing.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.rows.iter().map(|(name, cells)| (name.as_str(), cells.as_slice()))
+    }
+
+    /// Returns the cells of a column, without missing ones.
+    pub fn column(&self, index: usize) -> impl Iterator<Item = &str> {
+        self.rows.iter().filter_map(move |(_, cells)| cells.get(index).map(String::as_str))
     }
 
     /// Sets a cell. A new row comes last, and so does a new column.
