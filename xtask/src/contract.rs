@@ -74,8 +74,10 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         }
         all.take(&name, tally);
     }
-    for minor in minors::missing(releases.iter().map(|release| release.versions.as_str())) {
-        all.skip(format!("{}: not in KUBERNETES_BIN: {}", minors::listed(&[minor]), kubernetes::ADVICE));
+    let missing = minors::missing(releases.iter().map(|release| release.versions.as_str()));
+    if !missing.is_empty() {
+        let several = "not in KUBERNETES_BIN, which may name several directories, separated by ':'";
+        all.skip(format!("{}: {several}: {}", minors::listed(&missing), kubernetes::ADVICE));
     }
     all.print(start);
     Ok(all.code())

@@ -1,5 +1,7 @@
 //! The summary of the results in `README.md`: the outcomes of each environment in one row.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
 use super::{Kind, Table, edited};
@@ -63,15 +65,22 @@ fn outcome(cell: &str) -> Option<(bool, &str)> {
     (is_pass || Outcome::Fail.word() == word).then_some((is_pass, rest.split(',').next()?))
 }
 
-/// Returns `12 machines without Kubernetes, Linux 5.10 to 7.2`.
+/// Returns `Linux 5.10 to 7.2, cgroup v1 and v2, amd64 and arm64, emulated, without Kubernetes`.
 fn all(machines: &Table) -> String {
-    let mut kernels: Vec<(u32, u32)> = machines.rows().filter_map(|(machine, _)| kernel(machine)).collect();
+    let names = || machines.rows().map(|(machine, _)| machine);
+    let mut kernels: Vec<(u32, u32)> = names().filter_map(kernel).collect();
     kernels.sort_unstable();
-    let range = match (kernels.first(), kernels.last()) {
-        (Some(oldest), Some(newest)) => format!(", Linux {}.{} to {}.{}", oldest.0, oldest.1, newest.0, newest.1),
-        _ => String::new(),
+    kernels.dedup();
+    let kernels = match kernels.as_slice() {
+        [(major, minor), .., (last_major, last_minor)] => format!(" {major}.{minor} to {last_major}.{last_minor}"),
+        [(major, minor)] => format!(" {major}.{minor}"),
+        [] => String::new(),
     };
-    format!("{} machines without Kubernetes{range}", machines.rows().count())
+    let [layouts, architectures, hosts] = [0, 1, 2].map(|index| {
+        let parts = names().filter_map(|name| name.split_once(", cgroup ")?.1.split(", ").nth(index));
+        parts.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" and ")
+    });
+    format!("Linux{kernels}, cgroup {layouts}, {architectures}, {hosts}, without Kubernetes")
 }
 
 /// Returns the first two numbers of the kernel's version: `Linux 6.12.117+deb12-cloud, cgroup v2` → 6, 12.
@@ -94,8 +103,8 @@ mod tests {
 <!-- machines -->
 | machine | probes | ramp |
 |---|---|---|
-| Linux 6.12.117+deb12-cloud, cgroup v2, amd64 | pass 2026-11-23, 20 probes attached | pass 2026-11-23 |
-| Linux 6.1 (Debian 12), cgroup v1, amd64 |  | FAIL 2026-11-22 |
+| Linux 6.12.117+deb12-cloud, cgroup v2, amd64, emulated | pass 2026-11-23, 20 probes attached | pass 2026-11-23 |
+| Linux 6.1 (Debian 12, backported), cgroup v1, arm64, emulated |  | FAIL 2026-11-22 |
 <!-- contract -->
 | API server | with its controller manager | alone |
 |---|---|---|
@@ -124,7 +133,7 @@ The end.
 |---|---|---|
 | Kubernetes 1.36.2, cri-o | 2 of 2 scenarios | 2026-11-26 |
 | Kubernetes 1.36.2, containerd | 1 of 2 scenarios | 2026-11-25 |
-| 2 machines without Kubernetes, Linux 6.1 to 6.12 | 2 of 3 scenarios | 2026-11-23 |
+| Linux 6.1 to 6.12, cgroup v1 and v2, amd64 and arm64, emulated, without Kubernetes | 2 of 3 scenarios | 2026-11-23 |
 | the API server of Kubernetes 1.36.2, etcd 3.4.23 | 186 of 186 tests with its controller manager, 183 of 186 tests alone | 2026-11-26 |
 | the API server of Kubernetes 1.30.14, etcd 3.4.23 | 186 of 186 tests alone | 2026-11-24 |
 | the API servers of Kubernetes 1.31, 1.32, 1.33, 1.34, 1.35 | not run |  |
