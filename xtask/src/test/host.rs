@@ -22,7 +22,7 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 /// The package of the test API server and of the contract tests.
 const CONTRACT: &str = "node-pressure-apiserver";
 const CONTRACT_SUITES: [&str; 6] = ["behaviour", "evict", "permissions", "report", "serve", "watch"];
-/// The number of concurrent contract tests with a server in memory. They spend most of their time waiting for time-outs and back-offs.
+/// The number of concurrent contract tests. They spend most of their time waiting for time-outs and back-offs.
 const CONTRACT_THREADS: &str = "6";
 
 /// Test binaries of the agent that take seconds and need no root.
@@ -85,12 +85,10 @@ pub fn all_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
 
 /// Runs the contract tests against the API server that this kubeconfig names, or one in memory.
 pub fn contract_tests(workspace: &Workspace, tally: &mut Tally, name: &str, kubeconfig: Option<&Path>) -> Result<()> {
-    let variable = match kubeconfig {
-        None => ("RUST_TEST_THREADS", OsStr::new(CONTRACT_THREADS)),
-        // A real API server needs the CPUs itself.
-        Some(path) => ("KUBECONFIG", path.as_os_str()),
-    };
-    cargo_test(workspace, tally, name, &contract_suites(), &[variable])
+    let threads = ("RUST_TEST_THREADS", OsStr::new(CONTRACT_THREADS));
+    let kubeconfig = kubeconfig.map(|path| ("KUBECONFIG", path.as_os_str()));
+    let environment: Vec<_> = [threads].into_iter().chain(kubeconfig).collect();
+    cargo_test(workspace, tally, name, &contract_suites(), &environment)
 }
 
 pub fn compile_contract_tests() -> Result<()> {
