@@ -8,11 +8,11 @@ mod images;
 mod initramfs;
 pub mod kubernetes;
 mod modules;
+mod outcomes;
 mod protocol;
 mod qemu;
 mod record;
 mod report;
-mod results;
 pub mod scenario;
 mod viewers;
 
@@ -163,8 +163,8 @@ impl KernelChoice {
     }
 }
 
-/// Exit status when every scenario is skipped, as Automake has it.
-const SKIPPED: u8 = 77;
+/// Exit status when everything is skipped, as Automake has it.
+pub const SKIPPED: u8 = 77;
 /// The time for booting and powering off.
 const BOOT_TIME: Duration = Duration::from_secs(120);
 /// Seconds of the scenario `chaos` in a long test.
@@ -346,7 +346,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
     if options.record {
-        results::write(&workspace.root, guest, &verdict)?;
+        outcomes::write(&workspace.root, guest, &verdict)?;
     }
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
