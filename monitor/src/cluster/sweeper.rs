@@ -131,7 +131,7 @@ impl Sweeper {
         let leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
         let now = Timestamp::now();
         let living = leases.iter().filter(|lease| agent_lives::death_by_clock(Some(lease), now).is_none()).count();
-        Ok((living > 0).then(|| format!("{living} agents have a Lease in the namespace {name}")))
+        Ok((living > 0).then(|| format!("agents that renew a Lease in the namespace {name}: {living}")))
     }
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.

@@ -59,7 +59,7 @@ fn waits(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let waits = stage.until(PATIENCE, |stage| {
         stage.pause(BETWEEN_LOOKS);
         said = cluster.kubectl(&["-n", NAMESPACE, "logs", JOB]).unwrap_or_default();
-        said.contains("1 agents have a Lease")
+        said.contains("agents that renew a Lease in the namespace")
     });
     stage.check(waits, || format!("the Job does not wait for the agents: {said:?}"));
     Ok(())
