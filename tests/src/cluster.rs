@@ -143,6 +143,7 @@ impl Cluster {
             programs::configure_kubelet("")?;
             Program::Kubelet.start()?;
             self.remove()?;
+            self.kubectl(&["delete", "-k", &format!("{MANIFESTS}/removal"), "--ignore-not-found", "--wait"])?;
         }
         copy_tree(Path::new(MANIFESTS), copy)?;
         let configuration = copy.join(if variant.is_empty() { "base" } else { variant }).join("configuration.yaml");

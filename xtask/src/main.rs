@@ -1,11 +1,13 @@
 //! The developer's commands of the project: `cargo xtask --help`.
 
 mod arch;
+mod background;
 mod bench;
 mod bpf;
 mod build;
 mod cmd;
 mod console;
+mod contract;
 mod dist;
 mod files;
 mod fuzz;
@@ -14,6 +16,7 @@ mod libraries;
 mod lines;
 mod manifests;
 mod paths;
+mod results;
 mod run;
 mod setup;
 mod test;
@@ -52,6 +55,8 @@ enum Command {
     Manifests(manifests::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
     Vm(vm::Options),
+    /// Run the contract tests against a real API server of each version of Kubernetes at hand.
+    Contract(contract::Options),
     /// Measure the decision and other promised figures, and compare with the promises.
     Bench(bench::Options),
     /// Search for a text or a document that breaks a claim of a parser or of the decision.
@@ -85,6 +90,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Dist(options) => dist::run(&options, &workspace),
         Command::Manifests(options) => manifests::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
+        Command::Contract(options) => contract::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),
         Command::Lines(options) => lines::run(&options, &workspace),

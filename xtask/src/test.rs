@@ -20,6 +20,7 @@ use crate::build;
 use crate::paths::Workspace;
 use crate::setup;
 use crate::vm::{self, Counts, Verdict};
+pub use host::{compile_contract_tests, contract_tests};
 use supplies::Pending;
 
 /// Checks format and lints, runs unit and integration tests on this machine and the VM scenarios on both kernels, each once.
@@ -35,8 +36,8 @@ pub struct Options {
 
 /// The counts, and a description of each failure.
 #[derive(Debug, Default)]
-struct Tally {
-    counts: Counts,
+pub struct Tally {
+    pub counts: Counts,
     failures: Vec<String>,
     skips: Vec<String>,
 }
@@ -51,24 +52,34 @@ impl Tally {
         end(name, start);
     }
 
-    fn fail(&mut self, story: String) {
+    pub fn fail(&mut self, story: String) {
         println!("FAILED {story}");
         self.counts.failed += 1;
         self.failures.push(story);
     }
 
-    fn skip(&mut self, story: String) {
+    pub fn skip(&mut self, story: String) {
         println!("SKIPPED {story}");
         self.counts.skipped += 1;
         self.skips.push(story);
     }
 
-    fn code(&self) -> ExitCode {
+    /// Adds the counts of a part with this name, and its stories.
+    pub fn take(&mut self, part: &str, other: Self) {
+        self.counts.passed += other.counts.passed;
+        self.counts.failed += other.counts.failed;
+        self.counts.skipped += other.counts.skipped;
+        let named = |story: String| format!("{part}: {story}");
+        self.failures.extend(other.failures.into_iter().map(named));
+        self.skips.extend(other.skips.into_iter().map(named));
+    }
+
+    pub fn code(&self) -> ExitCode {
         if self.counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     /// Prints what was skipped and what failed, by name, and the counts in the last line.
-    fn print(&self, start: Instant) {
+    pub fn print(&self, start: Instant) {
         for story in &self.skips {
             println!("skipped: {story}");
         }
@@ -76,8 +87,13 @@ impl Tally {
             println!("failed:  {story}");
         }
         println!("{:.1} min in all", start.elapsed().as_secs_f64() / 60.0);
+        println!("{}", self.line());
+    }
+
+    /// Returns the counts in one line.
+    pub fn line(&self) -> String {
         let Counts { passed, failed, skipped } = self.counts;
-        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        format!("{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
 
@@ -213,6 +229,21 @@ fn scenarios_by_kernel(verdicts: &[Verdict]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stories_of_a_part_begin_with_its_name() {
+        let (mut all, mut part) = (Tally::default(), Tally::default());
+        part.counts.passed = 2;
+        part.fail("test a".to_owned());
+        part.skip("b".to_owned());
+        all.skip("c".to_owned());
+        all.take("alone", part);
+        assert_eq!(all.line(), "2 passed, 1 failed, 2 skipped");
+        assert_eq!(
+            (all.failures, all.skips),
+            (vec!["alone: test a".to_owned()], vec!["c".to_owned(), "alone: b".to_owned()])
+        );
+    }
 
     #[test]
     fn without_a_boot_no_scenario_is_counted() {

@@ -25,6 +25,8 @@ use node_list::Source;
 
 /// Attempts after conflicts with other writers of the node.
 const CONFLICTS: u32 = 5;
+/// The time from the deletion of a namespace to the end of its pods on every node that can be reached. A pod on another node keeps the namespace.
+const PODS_END_WITHIN: Duration = Duration::from_secs(300);
 /// Interval of looking for nodes that have conditions or taints of ours, and no Lease.
 const LIST_NODES_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -113,25 +115,30 @@ impl Sweeper {
         Ok(Self { client, nodes, leases, only, rules, lives: AgentLives::default(), nodes_listed: None })
     }
 
-    /// Returns what shows that agents may still live; none: they are gone. Agents in a namespace that is being deleted may run without a Lease.
+    /// Returns why agents may still run; `None` if none does. It has to be asked again and again: an agent is dead when its Lease has not changed
+    /// for as long as it promises.
     ///
     /// # Errors
     /// When the API server cannot be asked.
-    pub async fn agents_left(&self) -> Result<Option<String>, SweepError> {
-        let name = self.client.default_namespace();
-        let request = Request::new("/api/v1/namespaces").get(name, &GetParams::default());
+    pub async fn agents_left(&mut self) -> Result<Option<String>, SweepError> {
+        let name = self.client.default_namespace().to_owned();
+        let request = Request::new("/api/v1/namespaces").get(&name, &GetParams::default());
         let namespace: Namespace = match call(&self.client, request, TIMEOUT).await {
             Ok(namespace) => namespace,
             Err(Failure::NotFound(_)) => return Ok(None),
-            Err(failure) => return Err(SweepError::Namespace(name.to_owned(), failure.to_string())),
+            Err(failure) => return Err(SweepError::Namespace(name, failure.to_string())),
         };
-        if namespace.metadata.deletion_timestamp.is_some() {
-            return Ok(Some(format!("the namespace {name} is being deleted")));
+        // Agents in a namespace that is being deleted may run without a Lease.
+        if let Some(since) = namespace.metadata.deletion_timestamp {
+            return Ok(
+                (!is_settled(&since, Timestamp::now())).then(|| format!("the namespace {name} is being deleted"))
+            );
         }
         let leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
-        let now = Timestamp::now();
-        let living = leases.iter().filter(|lease| agent_lives::death_by_clock(Some(lease), now).is_none()).count();
-        Ok((living > 0).then(|| format!("{living} agents have a Lease in the namespace {name}")))
+        let now = Instant::now();
+        self.lives.observe(leases, now);
+        let living = self.lives.living(now);
+        Ok((living > 0).then(|| format!("agents that may run, by the Leases in the namespace {name}: {living}")))
     }
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.
@@ -349,6 +356,12 @@ impl Sweeper {
     }
 }
 
+/// Returns whether the agents of a namespace that was deleted then have ended, where a node can be reached.
+fn is_settled(deleted: &str, now: Timestamp) -> bool {
+    let since = api_time::parse(deleted);
+    since.is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|age| age >= PODS_END_WITHIN))
+}
+
 fn has_ours(node: &NodeObject) -> bool {
     let is_ours = |taint: &serde_json::Value| condition_names::owner(taint_name(taint).0) == Owner::Us;
     node.ours().next().is_some() || node.taints().iter().any(is_ours)
@@ -358,6 +371,19 @@ fn has_ours(node: &NodeObject) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_pod_on_a_dead_node_does_not_keep_the_others_waiting() {
+        let now: Timestamp = "2026-11-26T10:05:00Z".parse().unwrap();
+        for (deleted, expected) in [
+            ("2026-11-26T10:00:00Z", true),
+            ("2026-11-26T10:00:01Z", false),
+            ("2026-11-26T10:06:00Z", false),
+            ("?", false),
+        ] {
+            assert_eq!(is_settled(deleted, now), expected, "{deleted}");
+        }
+    }
 
     #[test]
     fn nodes_without_our_names_are_skipped() {

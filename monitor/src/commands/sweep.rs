@@ -54,8 +54,8 @@ Without --once, --remove or --dry-run the command keeps running. It lists the Le
 stay the same, because clocks of nodes may differ. Once an hour it looks for nodes with conditions or taints of agents and without a Lease. \
 A single round compares the Leases' times with this machine's clock. Several instances may run at once.
 
-With --remove, --after-agents waits until the agents' namespace is deleted, or until no agent in it renews its Lease: agents that live would set \
-their conditions and taints again.
+With --remove, --after-agents waits until the agents' namespace is deleted, or until no agent in it has renewed its Lease for three heartbeats: \
+agents that live would set their conditions and taints again. If a node that cannot be reached keeps the namespace, it waits for five minutes.
 
 The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace. With \
 --after-agents it needs get on namespaces, and of the leases only list.
@@ -74,9 +74,9 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let rules = Rules { remove, keep_leases: after_agents, dry_run, by_clock: single };
     let runtime = input::event_loop()?;
     let swept = runtime.block_on(async {
-        let sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
+        let mut sweeper = Sweeper::connect(&access, rules, options.node.clone()).await.map_err(CommandError::Wrong)?;
         if after_agents {
-            wait_for_agents(&sweeper).await;
+            wait_for_agents(&mut sweeper).await;
         }
         if single { once(sweeper, dry_run).await } else { stay(sweeper).await }
     });
@@ -84,18 +84,18 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     swept
 }
 
-/// Waits until the agents are gone, and says what for. A failure may pass: it is told, and asked again.
-async fn wait_for_agents(sweeper: &Sweeper) {
-    let mut told = String::new();
+/// Waits until the agents are gone. Reports each new reason once. Retries after failures: a new role takes effect with a delay.
+async fn wait_for_agents(sweeper: &mut Sweeper) {
+    let mut reported = String::new();
     loop {
         let reason = match sweeper.agents_left().await {
             Ok(None) => return,
             Ok(Some(left)) => format!("waiting: {left}"),
             Err(error) => format!("waiting: {error}"),
         };
-        if reason != told {
+        if reason != reported {
             output::note(format_args!("{reason}"));
-            told = reason;
+            reported = reason;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -176,7 +176,10 @@ fn templates(root: &Path) -> Result<BTreeMap<String, Template>> {
     let removals = [(directory, vec![condition.to_owned()], Some((of_openshift, on_openshift)))];
     for (directory, guard, changed) in additions.chain(removals) {
         for (name, object) in build(directory)? {
-            templates.insert(name, Template { guard: guard.clone(), base: source(&object), changes: Vec::new() });
+            let template = Template { guard: guard.clone(), base: source(&object), changes: Vec::new() };
+            if templates.insert(name.clone(), template).is_some() {
+                bail!("{directory} has {name}, which another kustomization has, too");
+            }
         }
         let Some((changed, condition)) = changed else { continue };
         for (name, object) in build(changed)? {

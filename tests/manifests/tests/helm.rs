@@ -133,6 +133,16 @@ fn the_chart_is_the_generated_one() {
 }
 
 #[test]
+fn the_notes_wait_for_the_job_in_its_namespace() {
+    let objects = kustomize::build(&root().join("config/kubernetes/removal")).unwrap();
+    let job = objects.iter().find(|object| object["kind"] == "Job").unwrap();
+    let [name, namespace] = ["name", "namespace"].map(|field| job["metadata"][field].as_str().unwrap());
+    let notes = std::fs::read_to_string(root().join(CHART).join("templates/NOTES.txt")).unwrap();
+    let command = format!("kubectl -n {namespace} wait --for=condition=complete job/{name} ");
+    assert!(notes.contains(&command), "NOTES.txt does not have: {command}");
+}
+
+#[test]
 fn every_kustomization_is_a_variant_of_the_chart() {
     let compared: BTreeSet<&str> = pairs().into_iter().flat_map(|(directories, _)| directories).collect();
     for directory in kustomizations(&root()).unwrap() {

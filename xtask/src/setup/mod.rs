@@ -7,6 +7,7 @@ mod bpf_toolchain;
 pub mod cross;
 pub mod guest_root;
 pub mod kernel;
+pub mod unpacked;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use crate::paths::{Workspace, find_program, is_root};
 use apt::Apt;
 use guest_root::Root;
 use kernel::Series;
+use unpacked::{EARLYOOM, PROMETHEUS, Unpacked};
 
 /// Finds, and as root on Debian installs, the tools that the other commands need.
 #[derive(Debug, clap::Args)]
@@ -39,10 +41,8 @@ pub enum Part {
     BpfToolchain,
     /// rustfmt and clippy of the active toolchain.
     RustComponents,
-    /// Debian's earlyoom for the guest. It is only unpacked: an installed earlyoom would run on this machine.
-    Earlyoom,
-    /// Debian's Prometheus, promtool and node exporter. They are only unpacked: installed, they would run as services of this machine.
-    Prometheus,
+    /// Programs from Debian's packages, which are not installed.
+    Unpacked(Unpacked),
     CargoFuzz,
     Kernel(Series, Arch),
     /// The standard library for another architecture.
@@ -83,7 +83,7 @@ const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 const CHROMIUM: Part = packaged("Chromium", &["chromium"], &["chromium"]);
 
 /// What tests look at the agent with. Without a part they are skipped.
-pub const VIEWERS: &[Part] = &[Part::Prometheus, CHROMIUM];
+pub const VIEWERS: &[Part] = &[Part::Unpacked(PROMETHEUS), CHROMIUM];
 
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
@@ -110,7 +110,7 @@ pub fn to_boot(arch: Arch) -> Vec<Part> {
 }
 
 /// The parts that a boot of the VM needs, besides a kernel and the binaries.
-pub const VM: &[Part] = &[QEMU, BUSYBOX, MKFS, XZ, Part::Earlyoom];
+pub const VM: &[Part] = &[QEMU, BUSYBOX, MKFS, XZ, Part::Unpacked(EARLYOOM)];
 
 /// The parts for fuzzing. The fuzz targets link the agent's whole library.
 pub const FUZZ: &[Part] = &[C_LINKER, Part::BpfToolchain, CXX_COMPILER, Part::CargoFuzz];
@@ -223,8 +223,7 @@ impl Part {
             Self::Packaged(part) => part.name.to_owned(),
             Self::BpfToolchain => "BPF toolchain".to_owned(),
             Self::RustComponents => "rustfmt and clippy".to_owned(),
-            Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
-            Self::Prometheus => "Prometheus (unpacked)".to_owned(),
+            Self::Unpacked(part) => part.title(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
             Self::Kernel(series, arch) => format!("kernel {series} {arch}"),
             Self::CrossStd(arch) => format!("Rust for {arch}"),
@@ -248,11 +247,7 @@ impl Part {
                 let clippy = cmd::output(cmd::cargo().args(["clippy", "--version"])).ok()?;
                 Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
             }
-            Self::Earlyoom => existing(earlyoom(cache)),
-            Self::Prometheus => {
-                let found = OF_PROMETHEUS.map(|name| Some(of_prometheus(cache, name)?.display().to_string()));
-                Some(found.into_iter().collect::<Option<Vec<_>>>()?.join(", "))
-            }
+            Self::Unpacked(part) => part.find(cache),
             // Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in PATH.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series, arch) => {
@@ -268,8 +263,7 @@ impl Part {
     fn needs_root(self) -> bool {
         match self {
             Self::RustComponents
-            | Self::Earlyoom
-            | Self::Prometheus
+            | Self::Unpacked(_)
             | Self::CargoFuzz
             | Self::Kernel(..)
             | Self::CrossStd(_)
@@ -291,9 +285,8 @@ impl Part {
                 vec![format!("cargo xtask vm --kernel {series} --arch {arch} probes")]
             }
             Self::CrossStd(arch) | Self::Busybox(arch) => vec![format!("cargo xtask vm --arch {arch} probes")],
-            Self::Earlyoom | Self::Prometheus | Self::Kernel(..) | Self::GuestRoot(_) => {
-                vec!["cargo xtask setup".to_owned()]
-            }
+            Self::Unpacked(part) => vec![part.chore.to_owned()],
+            Self::Kernel(..) | Self::GuestRoot(_) => vec!["cargo xtask setup".to_owned()],
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }
@@ -314,15 +307,7 @@ impl Part {
                 cmd::output(std::process::Command::new("rustup").args(["component", "add", "rustfmt", "clippy"]))?;
                 Ok("added with rustup".to_owned())
             }
-            Self::Earlyoom => {
-                let dir = cache.join("earlyoom");
-                apt.unpack(&["earlyoom"], &dir)?;
-                Ok("downloaded".to_owned())
-            }
-            Self::Prometheus => {
-                apt.unpack(&["prometheus", "prometheus-node-exporter"], &cache.join(PROMETHEUS))?;
-                Ok("downloaded".to_owned())
-            }
+            Self::Unpacked(part) => part.install(apt, cache),
             Self::Kernel(series, arch) => {
                 let kernel = kernel::download(apt, cache, series, arch)?;
                 Ok(format!("downloaded {}", kernel.release))
@@ -353,28 +338,9 @@ pub fn busybox(cache: &Path, arch: Arch) -> PathBuf {
     cache.join(format!("busybox-{arch}/bin/busybox"))
 }
 
-/// The directory of the cache with the unpacked packages.
-const PROMETHEUS: &str = "prometheus";
-const OF_PROMETHEUS: [&str; 3] = ["prometheus", "promtool", "prometheus-node-exporter"];
-
-/// Returns the directory of the unpacked programs of Prometheus, which may not exist.
-pub fn prometheus_programs(cache: &Path) -> PathBuf {
-    cache.join(PROMETHEUS).join("usr/bin")
-}
-
-/// Returns a program of Prometheus, installed or unpacked.
-pub fn of_prometheus(cache: &Path, name: &str) -> Option<PathBuf> {
-    let unpacked = prometheus_programs(cache).join(name);
-    find_program(name).or_else(|| unpacked.is_file().then_some(unpacked))
-}
-
 /// Returns the browser that the tests of the status page use.
 pub fn browser() -> Option<PathBuf> {
     find_program("chromium")
-}
-
-pub fn earlyoom(cache: &Path) -> PathBuf {
-    cache.join("earlyoom/usr/bin/earlyoom")
 }
 
 #[cfg(test)]

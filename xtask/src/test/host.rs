@@ -1,7 +1,7 @@
 //! The checks that run on this machine: format, lints, tests.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +12,7 @@ use super::{Tally, begin, end};
 use crate::cmd;
 use crate::dist::package::note_compiled_tests;
 use crate::paths::Workspace;
+use crate::setup::unpacked::PROMETHEUS;
 use crate::setup::{self, Part};
 use crate::vm::Counts;
 
@@ -68,7 +69,7 @@ pub fn lint(tally: &mut Tally) {
 pub fn quick_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     let suites = QUICK_SUITES.iter().flat_map(|suite| ["--test", suite]);
     let selection: Vec<&str> = ["--workspace", "--lib", "--bins"].into_iter().chain(suites).collect();
-    cargo_test(workspace, tally, "unit and property tests", &selection, None)
+    cargo_test(workspace, tally, "unit and property tests", &selection, &[])
 }
 
 pub fn all_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
@@ -77,11 +78,26 @@ pub fn all_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
         tally,
         "unit and integration tests on this machine",
         &["--workspace", "--exclude", CONTRACT],
-        None,
+        &[],
     )?;
-    // The suites are named one by one: cargo would compile the package alone with other features than before.
-    let suites: Vec<&str> = CONTRACT_SUITES.iter().flat_map(|suite| ["--test", suite]).collect();
-    cargo_test(workspace, tally, "contract tests with an API server", &suites, Some(CONTRACT_THREADS))
+    contract_tests(workspace, tally, "contract tests with an API server", None)
+}
+
+/// Runs the contract tests against the API server that this kubeconfig names, or one in memory.
+pub fn contract_tests(workspace: &Workspace, tally: &mut Tally, name: &str, kubeconfig: Option<&Path>) -> Result<()> {
+    let threads = ("RUST_TEST_THREADS", OsStr::new(CONTRACT_THREADS));
+    let kubeconfig = kubeconfig.map(|path| ("KUBECONFIG", path.as_os_str()));
+    let environment: Vec<_> = [threads].into_iter().chain(kubeconfig).collect();
+    cargo_test(workspace, tally, name, &contract_suites(), &environment)
+}
+
+pub fn compile_contract_tests() -> Result<()> {
+    cmd::run(cmd::cargo_for_tests().args(["test", "--no-run"]).args(contract_suites()))
+}
+
+/// The suites are named one by one: cargo would compile the package alone with other features than those of the workspace.
+fn contract_suites() -> Vec<&'static str> {
+    CONTRACT_SUITES.iter().flat_map(|suite| ["--test", suite]).collect()
 }
 
 fn cargo_test(
@@ -89,13 +105,13 @@ fn cargo_test(
     tally: &mut Tally,
     name: &str,
     selection: &[&str],
-    threads: Option<&str>,
+    environment: &[(&str, &OsStr)],
 ) -> Result<()> {
     let start = begin(name);
     let mut command = cmd::cargo_for_tests();
     command.args(["test", "--no-fail-fast"]).args(selection).stdout(Stdio::piped());
-    command.envs(threads.map(|threads| ("RUST_TEST_THREADS", threads)));
-    command.env("PATH", path_with(&setup::prometheus_programs(&workspace.cache()))?);
+    command.envs(environment.iter().copied());
+    command.env("PATH", path_with(&PROMETHEUS.directory(&workspace.cache()))?);
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let stdout = child.stdout.take().context("standard output of cargo test")?;

@@ -22,6 +22,7 @@ use crate::paths::{Workspace, find_program};
 use crate::setup;
 use crate::setup::guest_root::Root;
 use crate::setup::kernel::Kernel;
+use crate::setup::unpacked::EARLYOOM;
 
 /// How long a guest that has finished or crashed may take to power off.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -261,7 +262,9 @@ impl Boot<'_> {
         if arch.is_host() {
             let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
             root.files.program("/bin/busybox", &busybox)?;
-            root.files.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
+            let earlyoom = EARLYOOM.program(&self.workspace.cache(), "earlyoom");
+            let earlyoom = earlyoom.context("earlyoom is not there: run `cargo xtask setup`")?;
+            root.files.program("/bin/earlyoom", &earlyoom)?;
         } else {
             root.files.program("/bin/busybox", &setup::busybox(&self.workspace.cache(), arch))?;
         }

@@ -1,4 +1,5 @@
-//! The programs of Kubernetes and CRI-O for the guest with a cluster, from the directories that `KUBERNETES_BIN` and `CRIO_BIN` name.
+//! The programs of Kubernetes and CRI-O, from the directories that `KUBERNETES_BIN` and `CRIO_BIN` name. The guest with a cluster has those of
+//! the first directory; the contract tests use each.
 
 use std::env;
 use std::fs;
@@ -20,13 +21,19 @@ struct Source {
     advice: &'static str,
 }
 
+/// The advice when there is no release of Kubernetes, or not the wanted one.
+pub const ADVICE: &str = "the programs of Kubernetes are needed: unpack kubernetes-server-linux-amd64.tar.gz of a release, and set KUBERNETES_BIN \
+                          to its directory kubernetes/server/bin";
+
 const KUBERNETES: Source = Source {
     variable: "KUBERNETES_BIN",
     programs: &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"],
     inside: &["", "server/bin", "kubernetes/server/bin"],
-    advice: "a cluster needs the programs of Kubernetes: unpack kubernetes-server-linux-amd64.tar.gz of a release, and set KUBERNETES_BIN to \
-             its directory kubernetes/server/bin",
+    advice: ADVICE,
 };
+
+/// The contract tests need fewer programs.
+const API_SERVER: Source = Source { programs: &["kube-apiserver", "kubectl"], ..KUBERNETES };
 
 const CRIO: Source = Source {
     variable: "CRIO_BIN",
@@ -40,21 +47,24 @@ const CRIO: Source = Source {
 const SPARE_MIB: u64 = 64;
 
 impl Source {
-    fn named(&self) -> Option<PathBuf> {
-        env::var_os(self.variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+    /// Returns the directories that the variable names.
+    fn named(&self) -> Vec<PathBuf> {
+        let value = env::var_os(self.variable).unwrap_or_default();
+        env::split_paths(&value).filter(|directory| !directory.as_os_str().is_empty()).collect()
     }
 
-    fn directory(&self) -> Result<PathBuf> {
-        let Some(named) = self.named() else { bail!("{}", self.advice) };
+    /// Returns the directory with the programs, which is this one or inside it.
+    fn directory(&self, named: &Path) -> Result<PathBuf> {
         let has_all = |directory: &PathBuf| self.programs.iter().all(|program| directory.join(program).is_file());
         self.inside.iter().map(|inside| named.join(inside)).find(has_all).with_context(|| {
-            format!("{}={}: the directory does not hold {}", self.variable, named.display(), self.programs.join(", "))
+            format!("{}: {}: the directory does not hold {}", self.variable, named.display(), self.programs.join(", "))
         })
     }
 
     /// Returns the paths of the programs.
     fn paths(&self) -> Result<Vec<PathBuf>> {
-        let directory = self.directory()?;
+        let Some(named) = self.named().into_iter().next() else { bail!("{}", self.advice) };
+        let directory = self.directory(&named)?;
         Ok(self.programs.iter().map(|program| directory.join(program)).collect())
     }
 }
@@ -68,7 +78,15 @@ const fn sources(runtime: Runtime) -> &'static [Source] {
 
 /// Returns the advice for the first variable that a cluster with this runtime needs and that is not set.
 pub fn unset(runtime: Runtime) -> Option<&'static str> {
-    sources(runtime).iter().find(|source| source.named().is_none()).map(|source| source.advice)
+    sources(runtime).iter().find(|source| source.named().is_empty()).map(|source| source.advice)
+}
+
+/// Returns each directory with an API server; none if the variable is not set.
+///
+/// # Errors
+/// When a named directory lacks a program.
+pub fn api_servers() -> Result<Vec<PathBuf>> {
+    API_SERVER.named().iter().map(|named| API_SERVER.directory(named)).collect()
 }
 
 /// Returns the paths of the programs that a cluster with this runtime needs.

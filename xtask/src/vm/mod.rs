@@ -8,11 +8,11 @@ mod images;
 mod initramfs;
 pub mod kubernetes;
 mod modules;
+mod outcomes;
 mod protocol;
 mod qemu;
 mod record;
 mod report;
-mod results;
 pub mod scenario;
 mod viewers;
 
@@ -46,9 +46,10 @@ pub use report::print_table;
 )]
 pub struct Options {
     /// Kernel to boot: a series (6.12, 6.1, 5.10, unstable) or the path of an image. Modules are looked for beside it, in
-    /// ../lib/modules/RELEASE. 5.10 is Debian 11's, and unstable the newest in Debian unstable; the suite boots neither.
-    #[arg(long, value_name = "6.12|6.1|5.10|unstable|PATH", default_value = "6.12")]
-    kernel: KernelChoice,
+    /// ../lib/modules/RELEASE. 5.10 is Debian 11's, and unstable the newest in Debian unstable; the suite boots neither. Default: 6.12, and
+    /// 6.1 with cgroup v1.
+    #[arg(long, value_name = "6.12|6.1|5.10|unstable|PATH")]
+    kernel: Option<KernelChoice>,
     /// Architecture of the guest; default: this machine's. On the other one scenarios with containerd and earlyoom are left out, and the
     /// machine is emulated.
     #[arg(long, value_enum, default_value_t = Arch::host())]
@@ -163,8 +164,8 @@ impl KernelChoice {
     }
 }
 
-/// Exit status when every scenario is skipped, as Automake has it.
-const SKIPPED: u8 = 77;
+/// Exit status when everything is skipped, as Automake has it.
+pub const SKIPPED: u8 = 77;
 /// The time for booting and powering off.
 const BOOT_TIME: Duration = Duration::from_secs(120);
 /// Seconds of the scenario `chaos` in a long test.
@@ -301,7 +302,9 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         report::print_catalogue();
         return Ok(ExitCode::SUCCESS);
     }
-    if options.kernel == KernelChoice::Series(Series::V6_12) && options.cgroup == Cgroup::V1 {
+    let of_layout = if options.cgroup == Cgroup::V1 { Series::V6_1 } else { Series::V6_12 };
+    let kernel = options.kernel.clone().unwrap_or(KernelChoice::Series(of_layout));
+    if kernel == KernelChoice::Series(Series::V6_12) && options.cgroup == Cgroup::V1 {
         bail!("Debian's 6.12 has no memory controller on cgroup v1 (CONFIG_MEMCG_V1 is unset): use --kernel 6.1");
     }
     let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
@@ -327,7 +330,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     }
     let time_limit = options.time_limit.map_or_else(|| boot_limit(&requests, options.chaos), Duration::from_secs);
     let plan = Plan {
-        kernel: options.kernel.clone(),
+        kernel,
         arch: options.arch,
         cgroup: options.cgroup,
         guest,
@@ -346,7 +349,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
     if options.record {
-        results::write(&workspace.root, guest, &verdict)?;
+        outcomes::write(&workspace.root, guest, &verdict)?;
     }
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -5,15 +5,17 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 
 use anyhow::{Context as _, Result};
 
 use super::scenario::{FORWARDED, Request, Viewer};
+use crate::background::{Background, bound_to_this_process, free_port};
 use crate::console::Console;
-use crate::paths::{Workspace, find_program};
+use crate::paths::Workspace;
 use crate::setup;
+use crate::setup::unpacked::PROMETHEUS;
 
 /// The seconds after which a browser ends by itself.
 const BROWSER_SECONDS: &str = "300";
@@ -24,7 +26,7 @@ pub struct Viewers {
     /// The port of the loopback address that leads to the agent.
     pub forwarded: u16,
     ports: Vec<(Viewer, u16)>,
-    prometheus: Option<Child>,
+    prometheus: Option<Background>,
 }
 
 impl Viewers {
@@ -41,7 +43,7 @@ impl Viewers {
         }
         let mut viewers = Self { forwarded: free_port()?, ports: Vec::new(), prometheus: None };
         if wanted(Viewer::Prometheus) {
-            match setup::of_prometheus(&workspace.cache(), "prometheus") {
+            match PROMETHEUS.program(&workspace.cache(), "prometheus") {
                 Some(program) => viewers.prometheus(workspace, &program, scratch)?,
                 None => console.say("there is no Prometheus: the scenarios that need it are skipped"),
             }
@@ -67,18 +69,12 @@ impl Viewers {
         let text = prometheus_configuration(&rules, self.forwarded);
         fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         let port = free_port()?;
-        let log = scratch.join("prometheus.log");
-        let log = fs::File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         let mut command = bound_to_this_process(program);
         command
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", scratch.join("prometheus").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
-        self.prometheus = Some(child);
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+        self.prometheus = Some(Background::start(&mut command, scratch.join("prometheus.log"))?);
         self.ports.push((Viewer::Prometheus, port));
         Ok(())
     }
@@ -104,16 +100,6 @@ impl Viewers {
     }
 }
 
-impl Drop for Viewers {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.prometheus {
-            // Both calls do nothing if it has already exited.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Runs a browser whose DevTools protocol is this connection, until it ends.
 fn serve_browser(program: &Path, profile: &Path, connection: TcpStream) -> Result<()> {
     let output = connection.try_clone().context("the connection of the guest")?;
@@ -135,16 +121,6 @@ fn serve_browser(program: &Path, profile: &Path, connection: TcpStream) -> Resul
     ended.with_context(|| format!("cannot run {}", program.display())).map(drop)
 }
 
-/// Returns a command that the kernel kills when this program ends for any reason.
-fn bound_to_this_process(program: &Path) -> Command {
-    if find_program("setpriv").is_none() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(program);
-    command
-}
-
 /// A scrape has as much time as the interval: an emulated guest beside other work does not always answer within a second.
 fn prometheus_configuration(rules: &Path, forwarded: u16) -> String {
     format!(
@@ -156,12 +132,6 @@ fn prometheus_configuration(rules: &Path, forwarded: u16) -> String {
            static_configs: [{{targets: [\"127.0.0.1:{forwarded}\"], labels: {{node: guest}}}}]\n",
         rules.display()
     )
-}
-
-/// Returns a port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
-    Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
 #[cfg(test)]

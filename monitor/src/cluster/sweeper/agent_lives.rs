@@ -110,6 +110,11 @@ impl AgentLives {
         .collect()
     }
 
+    /// Returns how many agents are not known to be dead.
+    pub(super) fn living(&self, now: Instant) -> usize {
+        self.lives.len() - self.dead(now).len()
+    }
+
     pub(super) fn note_done(&mut self, node: &str) {
         if let Some(life) = self.lives.get_mut(node) {
             life.is_done = true;

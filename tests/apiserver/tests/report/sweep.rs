@@ -208,6 +208,15 @@ async fn a_wrong_namespace_sweeps_nothing() {
 }
 
 #[tokio::test]
+async fn agents_are_gone_with_their_namespace() {
+    let stage = Stage::new().await.unwrap();
+    let nowhere = access(&stage).in_namespace(Some("no-such-namespace".to_owned()));
+    let mut sweeper = Sweeper::connect(&nowhere, RULES, None).await.unwrap();
+    assert_eq!(sweeper.agents_left().await, Ok(None));
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn the_fleet_is_read_from_the_leases() {
     let stage = Stage::new().await.unwrap();
     silent(&stage).await;

@@ -21,8 +21,8 @@ const LEAVES: u64 = 160;
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let container = container_id(&pod)?;
-    fill(&uid)?;
     let begun = monotonic_ns();
+    fill(&uid)?;
     let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
     stage.check(decided, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
@@ -46,7 +46,13 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let removed = stage.until(PATIENCE, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
-    tell_steps(stage, "the disk was full", (begun, None), "MonitorDiskPressure", Victim::hog(&name, &uid))?;
+    tell_steps(
+        stage,
+        "the pod began to fill the disk",
+        (begun, None),
+        "MonitorDiskPressure",
+        Victim::hog(&name, &uid),
+    )?;
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
 }

@@ -1,4 +1,4 @@
-//! The kernel's OOM killer is faster than everybody who evicts.
+//! The kernel kills a pod's processes before the kubelet could evict the pod.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::evidence::meminfo;
 use crate::stage::{Stage, Worker};
 use crate::units::MIB;
 
-/// A pod takes all memory at once on a node whose agent observes. The agent names the pod, and the kubelet alone tells of the node.
+/// A pod takes all memory at once on a node whose agent observes. The agent names the pod; the node's event `SystemOOM` is the kubelet's alone.
 pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, .. } = Scene::begin(stage, "")?;
     let total = meminfo("MemTotal")? / MIB;

@@ -32,7 +32,7 @@ const TOLD_FOR: Duration = Duration::from_secs(15);
 /// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
 pub const IN_TIME_MS: f64 = 500.0;
 pub const APP: &str = "hog";
-/// The figure of every eviction for memory by the agent.
+/// The figure of a scenario with one eviction for memory, or of its first.
 pub const CROSSING_TO_KILL: &str = "crossing_to_kill_ms";
 
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.

@@ -41,7 +41,6 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     stage.boot.sampler.start();
     let leakers = pods.iter().map(|pod| leaker(stage, pod, each)).collect::<Result<Vec<_>>>()?;
     let evicted = evictions_end(stage, &agent, &leakers)?;
-    stage.boot.sampler.stop();
     let dead = are_dead(stage, &cluster, &agent, &evicted)?;
     tell_first(stage, &agent, &evicted)?;
     stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
@@ -77,6 +76,7 @@ fn leaker(stage: &Stage<'_>, pod: &Value, mib: u64) -> Result<Leaker> {
 /// Waits for the first eviction and until no other has come for a while. Returns the pods that the agent's records name.
 fn evictions_end<'l>(stage: &mut Stage<'_>, agent: &Agent, leakers: &'l [Leaker]) -> Result<Vec<&'l Leaker>> {
     let begun = stage.until(PATIENCE * 2, |_| !agent.events("eviction").is_empty());
+    stage.boot.sampler.stop();
     stage.check(begun, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     loop {
         let before = agent.events("eviction").len();

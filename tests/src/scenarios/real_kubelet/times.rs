@@ -45,12 +45,16 @@ impl<'a> Victim<'a> {
 pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim: Victim<'_>) -> Result<Option<f64>> {
     let records = agent.events("eviction");
     let curve = stage.boot.sampler.curve();
-    let its = records.iter().find(|record| record.text("workload").contains(&victim.uid.replace('-', "_")));
-    let crossing = its.and_then(|record| {
+    let Some(record) = records.iter().find(|record| record.text("workload").contains(&victim.uid.replace('-', "_")))
+    else {
+        stage.note(format!("the agent has no record of an eviction of {}", victim.name));
+        return Ok(None);
+    };
+    let crossing = || {
         let (threshold, correction) = (record.number("threshold_bytes")?, correction(&curve, record)?);
         Some((crossing_down(&curve, threshold + correction, 0)?, threshold, correction))
-    });
-    let Some((crossed, threshold, correction)) = crossing else {
+    };
+    let Some((crossed, threshold, correction)) = crossing() else {
         stage.note("the sampler has not seen the crossing");
         return Ok(None);
     };

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -10,10 +9,8 @@ use super::boot::Verdict;
 use super::protocol::Outcome;
 use super::record::Run;
 use super::scenario::Guest;
-use crate::cmd;
+use crate::results::{self, Kind, Table};
 
-/// The file with the tables, below the root of the workspace.
-const FILE: &str = "tests/RESULTS.md";
 /// The directory with the screens of scenarios, by their names.
 const SCREENS: &str = "tests/screens";
 /// Figures that a cell has beside the outcome.
@@ -29,13 +26,9 @@ pub fn write(root: &Path, guest: Guest, verdict: &Verdict) -> Result<()> {
     if guest == Guest::Cluster && !verdict.is_known {
         bail!("nothing is recorded: the cluster did not start, so its versions are not known");
     }
-    let path = root.join(FILE);
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let date = cmd::output(Command::new("date").args(["--utc", "+%Y-%m-%d"]))?;
-    let text = updated(&text, guest, verdict, date.trim()).with_context(|| format!("in {}", path.display()))?;
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    println!("the outcomes are in {}", path.display());
-    write_screens(root, verdict, date.trim())
+    let date = results::today()?;
+    results::write(root, table_of(guest), |table| set_all(table, guest, verdict, &date))?;
+    write_screens(root, verdict, &date)
 }
 
 /// Keeps the screens of the scenarios that passed.
@@ -52,15 +45,8 @@ fn write_screens(root: &Path, verdict: &Verdict, date: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the text with the table for this guest updated. The other tables and the prose stay.
-fn updated(text: &str, guest: Guest, verdict: &Verdict, date: &str) -> Result<String> {
-    let mark = format!("<!-- {} -->", table_of(guest));
-    let lines: Vec<&str> = text.lines().collect();
-    let marked = lines.iter().position(|line| *line == mark).with_context(|| format!("there is no line {mark}"))?;
-    let (before, rest) = lines.split_at(marked + 1);
-    let rows = rest.iter().take_while(|line| line.starts_with('|')).count();
-    let (old, after) = rest.split_at(rows);
-    let mut table = Table::parse(old).with_context(|| format!("no table below {mark}"))?;
+/// Sets the cells of this guest in its table.
+fn set_all(table: &mut Table, guest: Guest, verdict: &Verdict, date: &str) {
     for (scenario, cell) in cells(verdict, date) {
         // There are many machines for five scenarios, and many scenarios for three clusters.
         match guest {
@@ -68,9 +54,6 @@ fn updated(text: &str, guest: Guest, verdict: &Verdict, date: &str) -> Result<St
             Guest::Plain | Guest::Containerd => table.set(&verdict.environment, scenario, &cell),
         }
     }
-    let table = table.lines();
-    let all = before.iter().copied().chain(table.iter().map(String::as_str)).chain(after.iter().copied());
-    Ok(all.flat_map(|line| [line, "\n"]).collect())
 }
 
 /// Returns the cell of each scenario. A boot with a problem of its own proves nothing.
@@ -81,10 +64,10 @@ fn cells<'v>(verdict: &'v Verdict, date: &str) -> Vec<(&'v str, String)> {
     runs.chain(missing).collect()
 }
 
-const fn table_of(guest: Guest) -> &'static str {
+const fn table_of(guest: Guest) -> Kind {
     match guest {
-        Guest::Plain | Guest::Containerd => "machines",
-        Guest::Cluster => "clusters",
+        Guest::Plain | Guest::Containerd => Kind::Machines,
+        Guest::Cluster => Kind::Clusters,
     }
 }
 
@@ -103,52 +86,6 @@ fn cell(run: &Run, date: &str) -> String {
         run.reason.split([',', ';']).next().filter(|runs| runs.ends_with(" runs") && !runs.ends_with("of 1 runs"));
     let runs = runs.map(|runs| format!(", {runs}")).unwrap_or_default();
     format!("{} {date}{runs}{}", run.outcome.word(), SHOWN.iter().filter_map(shown).collect::<String>())
-}
-
-/// A table in Markdown. The first column names the rows.
-struct Table<'a> {
-    corner: &'a str,
-    columns: Vec<String>,
-    rows: Vec<(String, Vec<String>)>,
-}
-
-impl<'a> Table<'a> {
-    fn parse(lines: &[&'a str]) -> Option<Self> {
-        let [head, _dashes, rows @ ..] = lines else { return None };
-        let (corner, columns) = Self::cells(head)?;
-        let rows = rows.iter().filter_map(|row| Self::cells(row)).map(|(name, cells)| (name.to_owned(), cells));
-        Some(Self { corner, columns, rows: rows.collect() })
-    }
-
-    fn cells(line: &str) -> Option<(&str, Vec<String>)> {
-        let mut cells = line.trim().strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim);
-        Some((cells.next()?, cells.map(str::to_owned).collect()))
-    }
-
-    /// Sets a cell. A new row comes last, and so does a new column.
-    fn set(&mut self, row: &str, column: &str, cell: &str) {
-        let at = self.columns.iter().position(|known| known == column).unwrap_or_else(|| {
-            self.columns.push(column.to_owned());
-            self.columns.len() - 1
-        });
-        if !self.rows.iter().any(|(name, _)| name == row) {
-            self.rows.push((row.to_owned(), Vec::new()));
-        }
-        for (_, cells) in self.rows.iter_mut().filter(|(name, _)| name == row) {
-            cells.resize(self.columns.len(), String::new());
-            cell.clone_into(&mut cells[at]);
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let line = |name: &str, cells: &[String]| {
-            let cells = (0..self.columns.len()).map(|index| cells.get(index).map_or("", String::as_str));
-            format!("| {name} |{}", cells.map(|cell| format!(" {cell} |")).collect::<String>())
-        };
-        let dashes = "---|".repeat(self.columns.len() + 1);
-        let head = [line(self.corner, &self.columns), format!("|{dashes}")];
-        head.into_iter().chain(self.rows.iter().map(|(name, cells)| line(name, cells))).collect()
-    }
 }
 
 #[cfg(test)]
@@ -177,31 +114,31 @@ The end.
             run.figures = figures.iter().map(|figure| (*figure).to_owned()).collect();
             run.reason = "3 of 3 runs, 7 assertions".to_owned();
         }
-        updated(BEFORE, guest, &verdict, "2026-11-26").unwrap()
+        updated(guest, &verdict)
+    }
+
+    fn updated(guest: Guest, verdict: &Verdict) -> String {
+        let edit = |table: &mut Table| set_all(table, guest, verdict, "2026-11-26");
+        results::edited(BEFORE, table_of(guest), edit).unwrap()
     }
 
     #[test]
-    fn a_cell_is_replaced_and_the_rest_stays() {
+    fn a_cell_has_the_number_of_runs_and_the_figures() {
         let text = run_there(Guest::Plain, "Linux 5.10", "probes", &["probes=19 "]);
         let cell = "pass 2026-11-26, 3 of 3 runs, 19 probes attached";
         assert_eq!(text, BEFORE.replace("pass 2026-11-23", cell));
     }
 
     #[test]
-    fn a_new_row_and_a_new_column_come_last() {
+    fn a_figure_of_several_runs_is_the_median() {
         let text = run_there(
             Guest::Plain,
             "Linux 6.1",
             "ramp",
             &["crossing_to_kill_ms_median=80.4 ms", "crossing_to_kill_ms_max=99 ms"],
         );
-        let table = "\
-| machine | probes | ramp |
-|---|---|---|
-| Linux 5.10 | pass 2026-11-23 |  |
-| Linux 6.1 |  | pass 2026-11-26, 3 of 3 runs, 80 ms to the kill |
-";
-        assert!(text.contains(table), "{text}");
+        let row = "| Linux 6.1 |  | pass 2026-11-26, 3 of 3 runs, 80 ms to the kill |\n";
+        assert!(text.contains(row), "{text}");
     }
 
     #[test]
@@ -211,7 +148,7 @@ The end.
         verdict.runs[0].reason = "2 of 3 runs; the probe was not hit".to_owned();
         verdict.missing = vec!["ramp"];
         verdict.problems = vec!["the kernel panicked".to_owned()];
-        let text = updated(BEFORE, Guest::Plain, &verdict, "2026-11-26").unwrap();
+        let text = updated(Guest::Plain, &verdict);
         let row =
             "| Linux 5.10 | FAIL 2026-11-26, 2 of 3 runs, in a boot with a problem | FAIL 2026-11-26, no outcome |";
         assert!(text.contains(row), "{text}");
@@ -224,13 +161,5 @@ The end.
             text.ends_with("| scenario | CRI-O |\n|---|---|\n| cluster-ramp | pass 2026-11-26, 3 of 3 runs |\n"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn a_file_without_the_table_is_an_error() {
-        let verdict = Verdict::made_up("6.12 v2", &[]);
-        let told = |text: &str| updated(text, Guest::Plain, &verdict, "2026-11-26").unwrap_err().to_string();
-        assert_eq!(told("# Results\n"), "there is no line <!-- machines -->");
-        assert_eq!(told("<!-- machines -->\n"), "no table below <!-- machines -->");
     }
 }

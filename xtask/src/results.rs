@@ -1,0 +1,80 @@
+//! The tables of `tests/RESULTS.md`, and their summary in `README.md`.
+
+mod summary;
+mod table;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::cmd;
+pub use table::{Table, edited};
+
+/// The file with the tables, below the root of the workspace.
+const FILE: &str = "tests/RESULTS.md";
+/// The file with the summary.
+const README: &str = "README.md";
+
+/// A table of the file, by the line above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Scenarios by clusters.
+    Clusters,
+    /// Machines without a cluster by scenarios.
+    Machines,
+    /// API servers by what ran beside them during the contract tests.
+    Contract,
+    /// The summary of the others.
+    Compatibility,
+}
+
+impl Kind {
+    pub const fn mark(self) -> &'static str {
+        match self {
+            Self::Clusters => "<!-- clusters -->",
+            Self::Machines => "<!-- machines -->",
+            Self::Contract => "<!-- contract -->",
+            Self::Compatibility => "<!-- compatibility -->",
+        }
+    }
+}
+
+/// Changes a table of results, and renews the summary.
+pub fn write(root: &Path, kind: Kind, edit: impl FnOnce(&mut Table)) -> Result<()> {
+    let results = rewrite(&root.join(FILE), |text| edited(text, kind, edit))?;
+    println!("the outcomes are in {}", root.join(FILE).display());
+    rewrite(&root.join(README), |text| summary::written(text, &results)).map(drop)
+}
+
+/// Replaces the text of a file, and returns the new one.
+fn rewrite(path: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result<String> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text = change(&text).with_context(|| format!("in {}", path.display()))?;
+    fs::write(path, &text).with_context(|| format!("writing {}", path.display()))?;
+    Ok(text)
+}
+
+/// Returns the date of a result: `2026-11-26`.
+pub fn today() -> Result<String> {
+    let date = cmd::output(Command::new("date").args(["--utc", "+%Y-%m-%d"]))?;
+    Ok(date.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_the_summary_of_the_results() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let [results, readme] = [FILE, README].map(|file| fs::read_to_string(root.join(file)).unwrap());
+        let written = summary::written(&readme, &results).unwrap();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(root.join(README), written).unwrap();
+            return;
+        }
+        assert!(written == readme, "the summary is not up to date; run: UPDATE_DOCS=1 cargo test -p xtask summary");
+    }
+}
