@@ -41,15 +41,14 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     };
     let own = || of_pod(&http::get(agent.address, "/stats/summary")?.1, &uid);
     let (mut theirs, mut ours) = (kubelet(), own());
-    // Both measure disks in the background: the kubelet every minute.
+    // Both measure disks in the background: the kubelet every minute. Its other figures may be missing at first.
     let measured = stage.until(PATIENCE, |stage| {
         stage.pause(BETWEEN_LOOKS);
         (theirs, ours) = (kubelet(), own());
-        let sees_it = |one: &Result<Value>| one.as_ref().is_ok_and(|one| used(&one["ephemeral-storage"]) >= FILE * MIB);
-        sees_it(&theirs) && sees_it(&ours)
+        sees_all(&theirs) && sees_all(&ours)
     });
     let (theirs, ours) = (theirs.context("the kubelet's summary")?, ours.context("the agent's summary")?);
-    stage.check(measured, || format!("the file is not seen by both: {theirs} {ours}"));
+    stage.check(measured, || format!("not everything is seen by both: {theirs} {ours}"));
     stage.page(&format!("kubelet: {theirs}\nagent:   {ours}"));
     agree(stage, &theirs, &ours);
 
@@ -67,6 +66,21 @@ fn of_pod(summary: &str, uid: &str) -> Result<Value> {
     let summary: Value = serde_json::from_str(summary).context("the summary is not JSON")?;
     let pods = summary["pods"].as_array().cloned().unwrap_or_default();
     pods.into_iter().find(|pod| pod["podRef"]["uid"] == uid).context("the pod is not in the summary")
+}
+
+/// Returns whether a summary has the file, the memory and the processes of the workload.
+fn sees_all(one: &Result<Value>) -> bool {
+    let Ok(one) = one else { return false };
+    let has_file = used(&one["ephemeral-storage"]) >= FILE * MIB;
+    has_file && working_set(one) >= HELD * MIB && count(one).is_some()
+}
+
+fn working_set(of: &Value) -> u64 {
+    of["memory"]["workingSetBytes"].as_u64().unwrap_or(0)
+}
+
+fn count(of: &Value) -> Option<u64> {
+    of["process_stats"]["process_count"].as_u64()
 }
 
 fn used(of: &Value) -> u64 {
@@ -87,7 +101,6 @@ fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
         let volumes = of["volume"].as_array().into_iter().flatten();
         volumes.filter(|one| one["name"] == "data").map(used).next().unwrap_or(0)
     };
-    let working_set = |of: &Value| of["memory"]["workingSetBytes"].as_u64().unwrap_or(0);
     for (what, [ours, theirs], least, apart) in [
         ("the volume", [data(ours), data(theirs)], FILE * MIB, DIRECTORIES),
         ("ephemeral storage", [ours, theirs].map(|one| used(&one["ephemeral-storage"])), FILE * MIB, DIRECTORIES),
@@ -98,7 +111,6 @@ fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
             format!("{what}: {ours} bytes, by the kubelet {theirs}")
         });
     }
-    let count = |of: &Value| of["process_stats"]["process_count"].as_u64();
     stage.check(count(theirs) >= Some(PROCESSES), || format!("process_count by the kubelet: {:?}", count(theirs)));
     // On cgroup v1 the workload is in the hierarchies that the agent reads, and not in the one in which the kubelet counts.
     let outside = u64::from(stage.layout() == Layout::V1);
