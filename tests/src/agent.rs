@@ -61,6 +61,11 @@ impl Record {
         value.as_u64().or_else(|| value.as_str()?.parse().ok())
     }
 
+    /// Returns whether the record's workload is the pod with this UID, by the cgroup of the kubelet's systemd driver.
+    pub fn is_of_pod(&self, uid: &str) -> bool {
+        self.text("workload").contains(&uid.replace('-', "_"))
+    }
+
     /// Returns whether the record's event is this one.
     pub fn is(&self, event: &str) -> bool {
         self.text("event") == event

@@ -30,7 +30,7 @@ pub struct Options {
     record: bool,
 }
 
-/// What runs beside the API server.
+/// The programs beside the API server and its etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Controllers,

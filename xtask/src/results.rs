@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::cmd;
+#[cfg(test)]
+pub use table::EXAMPLE;
 pub use table::{Table, edited};
 
 /// The file with the tables, below the root of the workspace.

@@ -1,5 +1,7 @@
 //! Times as the API writes them: `metav1.Time`, in whole seconds.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 pub fn format(time: Timestamp) -> String {
@@ -17,4 +19,9 @@ pub fn now_in_micros() -> String {
 
 pub fn parse(text: &str) -> Option<Timestamp> {
     text.parse().ok()
+}
+
+/// Returns whether at least this long has passed since a time. A time in the future has not passed.
+pub fn has_passed(since: Timestamp, span: Duration, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(since)).is_ok_and(|age| age >= span)
 }

@@ -81,8 +81,7 @@ impl Spec {
 
     /// Returns whether the agent is dead by the clock.
     pub(super) fn is_over(&self, wall: Timestamp) -> bool {
-        let is_old = |at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= self.duration());
-        self.renewed().is_none_or(is_old)
+        self.renewed().is_none_or(|at| api_time::has_passed(at, self.duration(), wall))
     }
 }
 

@@ -115,8 +115,8 @@ impl Sweeper {
         Ok(Self { client, nodes, leases, only, rules, lives: AgentLives::default(), nodes_listed: None })
     }
 
-    /// Returns why agents may still run; `None` if none does. It has to be asked again and again: an agent is dead when its Lease has not changed
-    /// for as long as it promises.
+    /// Returns why agents may still run; `None` if none does. The caller repeats the call: an agent counts as dead when its Lease has not changed
+    /// between calls for as long as it promises.
     ///
     /// # Errors
     /// When the API server cannot be asked.
@@ -358,8 +358,7 @@ impl Sweeper {
 
 /// Returns whether the agents of a namespace that was deleted then have ended, where a node can be reached.
 fn is_settled(deleted: &str, now: Timestamp) -> bool {
-    let since = api_time::parse(deleted);
-    since.is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|age| age >= PODS_END_WITHIN))
+    api_time::parse(deleted).is_some_and(|since| api_time::has_passed(since, PODS_END_WITHIN, now))
 }
 
 fn has_ours(node: &NodeObject) -> bool {

@@ -100,11 +100,9 @@ impl Table {
     }
 }
 
+/// A file with two of the tables, for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BEFORE: &str = "\
+pub const EXAMPLE: &str = "\
 # Results
 
 <!-- machines -->
@@ -118,15 +116,19 @@ The end.
 |---|
 ";
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
     #[test]
     fn a_cell_is_replaced_and_the_rest_stays() {
-        let text = edited(BEFORE, Kind::Machines, |table| table.set("Linux 5.10", "probes", "FAIL")).unwrap();
-        assert_eq!(text, BEFORE.replace("pass 2026-11-23", "FAIL"));
+        let text = edited(EXAMPLE, Kind::Machines, |table| table.set("Linux 5.10", "probes", "FAIL")).unwrap();
+        assert_eq!(text, EXAMPLE.replace("pass 2026-11-23", "FAIL"));
     }
 
     #[test]
     fn a_new_row_and_a_new_column_come_last() {
-        let text = edited(BEFORE, Kind::Machines, |table| table.set("Linux 6.1", "ramp", "pass")).unwrap();
+        let text = edited(EXAMPLE, Kind::Machines, |table| table.set("Linux 6.1", "ramp", "pass")).unwrap();
         let table = "\
 | machine | probes | ramp |
 |---|---|---|

@@ -92,20 +92,7 @@ fn cell(run: &Run, date: &str) -> String {
 mod tests {
     use super::super::Outcome;
     use super::*;
-
-    const BEFORE: &str = "\
-# Results
-
-<!-- machines -->
-| machine | probes |
-|---|---|
-| Linux 5.10 | pass 2026-11-23 |
-
-The end.
-<!-- clusters -->
-| scenario |
-|---|
-";
+    use crate::results::EXAMPLE;
 
     fn run_there(guest: Guest, environment: &str, name: &str, figures: &[&str]) -> String {
         let mut verdict = Verdict::made_up("6.12 v2", &[(name, Outcome::Pass)]);
@@ -119,14 +106,14 @@ The end.
 
     fn updated(guest: Guest, verdict: &Verdict) -> String {
         let edit = |table: &mut Table| set_all(table, guest, verdict, "2026-11-26");
-        results::edited(BEFORE, table_of(guest), edit).unwrap()
+        results::edited(EXAMPLE, table_of(guest), edit).unwrap()
     }
 
     #[test]
     fn a_cell_has_the_number_of_runs_and_the_figures() {
         let text = run_there(Guest::Plain, "Linux 5.10", "probes", &["probes=19 "]);
         let cell = "pass 2026-11-26, 3 of 3 runs, 19 probes attached";
-        assert_eq!(text, BEFORE.replace("pass 2026-11-23", cell));
+        assert_eq!(text, EXAMPLE.replace("pass 2026-11-23", cell));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What every scenario asserts at its end, and the removal of the agent.
+//! The assertions at the end of every scenario, and the removal of the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
-use super::scene::{events_of, text};
+use super::scene::{events_in, events_of, text};
 use crate::cluster::{Cluster, NAME};
 use crate::control_plane::NODE;
 use crate::scenarios::cluster_eyes::{condition, taint};
@@ -66,11 +66,10 @@ fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 /// Asserts that the kubelet has not restarted the agent for its liveness probe, and that the agent has not warned of writable layers that are not
 /// counted: containers come and go in every scenario.
 fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let list = cluster.admin.get(&format!("/api/v1/namespaces/{NAME}/events"))?;
-    let events: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+    let events = events_in(cluster, NAME)?;
     let of_liveness = |reason: &str| -> u64 {
         let is_it =
-            |event: &&&Value| event["reason"] == reason && text(&event["message"]).to_lowercase().contains("liveness");
+            |event: &&Value| event["reason"] == reason && text(&event["message"]).to_lowercase().contains("liveness");
         events.iter().filter(is_it).map(|event| event["count"].as_u64().unwrap_or(1)).sum()
     };
     let late = of_liveness("Unhealthy");

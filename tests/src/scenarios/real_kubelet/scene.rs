@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::times::{Victim, tell_times};
+use super::times::{Victim, record_times};
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::audit::{self, Client, Request};
@@ -32,8 +32,6 @@ const TOLD_FOR: Duration = Duration::from_secs(15);
 /// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
 pub const IN_TIME_MS: f64 = 500.0;
 pub const APP: &str = "hog";
-/// The figure of a scenario with one eviction for memory, or of its first.
-pub const CROSSING_TO_KILL: &str = "crossing_to_kill_ms";
 
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
 pub const ENFORCING: &str = "first";
@@ -189,9 +187,7 @@ pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Resul
 pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, (story, uid): (&Story, &str)) -> Result<()> {
     let killed = killed_at(stage, agent, worker)?;
     stage.timeline(0.0, "kill signal (signal:signal_generate)");
-    if let Some(ms) = tell_times(stage, agent, Some(killed), Victim::hog(&story.pod, uid))? {
-        stage.figure(CROSSING_TO_KILL, ms, "ms");
-    }
+    record_times(stage, agent, killed, Victim::hog(&story.pod, uid))?;
     tell_since(stage, killed, story)
 }
 
@@ -381,13 +377,13 @@ pub fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Resu
 
 /// Returns the events about the object with this name.
 pub fn events_of(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
-    let events = all_events(cluster)?.into_iter();
+    let events = events_in(cluster, "default")?.into_iter();
     Ok(events.filter(|event| event["involvedObject"]["name"] == name).collect())
 }
 
-/// Returns the events of the namespace `default`.
-pub fn all_events(cluster: &Cluster) -> Result<Vec<Value>> {
-    let list = cluster.admin.get("/api/v1/namespaces/default/events")?;
+/// Returns the events of a namespace.
+pub fn events_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Value>> {
+    let list = cluster.admin.get(&format!("/api/v1/namespaces/{namespace}/events"))?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 

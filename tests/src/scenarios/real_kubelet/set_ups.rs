@@ -80,11 +80,7 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("evictions_total{outcome=killed}", &killed_count(&agent)?, &0.0);
     stage.check_equal("pods that are Failed and Evicted", &dead_pods(&cluster)?.len(), &1);
     stage.check_no_oom_kill()?;
-    let foreseen = agent
-        .events("eviction")
-        .iter()
-        .filter(|record| record.text("workload").contains(&uid.replace('-', "_")))
-        .count();
+    let foreseen = agent.events("eviction").iter().filter(|record| record.is_of_pod(&uid)).count();
     stage.note(format!("dry runs of the agent that name the pod: {foreseen}"));
     tell_since(stage, begun, &story)?;
     drop(worker);

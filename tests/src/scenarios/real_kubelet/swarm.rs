@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::ending::tidy;
 use super::scene::{
-    BETWEEN_LOOKS, CROSSING_TO_KILL, ENFORCING, LASTS, PATIENCE, all_events, dead_pods, deploy, end, evictions_told,
-    has_ended, killed_at, killed_count, start_many, text, work,
+    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, dead_pods, deploy, end, events_in, evictions_told, has_ended, killed_at,
+    killed_count, start_many, text, work,
 };
-use super::times::{Victim, tell_times};
+use super::times::{Victim, record_times};
 use crate::agent::Agent;
 use crate::cluster::Cluster;
 use crate::evidence::meminfo;
@@ -42,7 +42,8 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let leakers = pods.iter().map(|pod| leaker(stage, pod, each)).collect::<Result<Vec<_>>>()?;
     let evicted = evictions_end(stage, &agent, &leakers)?;
     let dead = are_dead(stage, &cluster, &agent, &evicted)?;
-    tell_first(stage, &agent, &evicted)?;
+    let Leaker { name, uid, worker } = evicted.first().context("nothing was evicted")?;
+    record_times(stage, &agent, killed_at(stage, &agent, worker)?, Victim { app: SWARM, name, uid })?;
     stage.page(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
     is_no_more_than_needed(stage, evicted.len());
     each_is_told_once(stage, &cluster, &dead)?;
@@ -56,7 +57,7 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let is_by_kubelet = |event: &&Value| {
         event["reason"] == "Evicted" && event["source"]["component"] == "kubelet" && is_of_leaker(event)
     };
-    let by_kubelet = all_events(&cluster)?.iter().filter(is_by_kubelet).count();
+    let by_kubelet = events_in(&cluster, "default")?.iter().filter(is_by_kubelet).count();
     stage.check_equal("evictions by the kubelet", &by_kubelet, &0);
     stage.check_no_oom_kill()?;
     for leaker in &leakers {
@@ -87,9 +88,8 @@ fn evictions_end<'l>(stage: &mut Stage<'_>, agent: &Agent, leakers: &'l [Leaker]
     }
     let mut evicted = Vec::new();
     for record in agent.events("eviction") {
-        let workload = record.text("workload").to_owned();
-        let leaker = leakers.iter().find(|leaker| workload.contains(&leaker.uid.replace('-', "_")));
-        let leaker = leaker.with_context(|| format!("the agent has evicted {workload}"))?;
+        let leaker = leakers.iter().find(|leaker| record.is_of_pod(&leaker.uid));
+        let leaker = leaker.with_context(|| format!("the agent has evicted {}", record.text("workload")))?;
         stage.note(format!("evicted: {}", leaker.name));
         evicted.push(leaker);
     }
@@ -121,16 +121,6 @@ fn are_dead<'l>(
     stage.check(dead.iter().all(is_dead), || "Failed and Evicted did not last".to_owned());
     stage.check_equal("dead pods, by the agent's records", &dead_pods(cluster)?.len(), &dead.len());
     Ok(dead)
-}
-
-/// Prints the times of the first eviction.
-fn tell_first(stage: &mut Stage<'_>, agent: &Agent, evicted: &[&Leaker]) -> Result<()> {
-    let Leaker { name, uid, worker } = evicted.first().context("nothing was evicted")?;
-    let killed = killed_at(stage, agent, worker)?;
-    if let Some(ms) = tell_times(stage, agent, Some(killed), Victim { app: SWARM, name, uid })? {
-        stage.figure(CROSSING_TO_KILL, ms, "ms");
-    }
-    Ok(())
 }
 
 fn found(cluster: &Cluster, leaker: &Leaker) -> Option<Value> {

@@ -40,13 +40,20 @@ impl<'a> Victim<'a> {
     }
 }
 
+/// As [`tell_times`], with the time from the crossing to the kill as a figure: of the scenario's only eviction for memory, or of its first.
+pub fn record_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, victim: Victim<'_>) -> Result<()> {
+    if let Some(ms) = tell_times(stage, agent, Some(killed), victim)? {
+        stage.figure("crossing_to_kill_ms", ms, "ms");
+    }
+    Ok(())
+}
+
 /// Prints in one line when each step of an eviction for memory came, and why a kill was late. Returns the time from the crossing to the kill
 /// in milliseconds. Without a kill by the agent the Eviction API has ended the pod.
 pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim: Victim<'_>) -> Result<Option<f64>> {
     let records = agent.events("eviction");
     let curve = stage.boot.sampler.curve();
-    let Some(record) = records.iter().find(|record| record.text("workload").contains(&victim.uid.replace('-', "_")))
-    else {
+    let Some(record) = records.iter().find(|record| record.is_of_pod(victim.uid)) else {
         stage.note(format!("the agent has no record of an eviction of {}", victim.name));
         return Ok(None);
     };
