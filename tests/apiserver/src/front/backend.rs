@@ -25,6 +25,9 @@ pub(crate) enum Backend {
         admin: Client,
         /// A client without credentials, which passes on the request's own.
         bare: Client,
+        /// The test's own client. A connection is served by the runtime that opened it, and a test may block its runtime. A connection of the
+        /// test must not carry the agent's requests.
+        of_test: Client,
     },
 }
 
@@ -41,14 +44,14 @@ impl Backend {
     pub(crate) fn real(config: &Config) -> Result<Self> {
         let mut without = config.clone();
         without.auth_info = AuthInfo::default();
-        Ok(Self::Real { admin: client(config)?, bare: client(&without)? })
+        Ok(Self::Real { admin: client(config)?, bare: client(&without)?, of_test: client(config)? })
     }
 
     /// Passes a request on and its answer back.
     pub(crate) async fn send(&self, request: Request<Bytes>) -> io::Result<Reply> {
         let (admin, bare) = match self {
             Self::Memory(api) => return Ok(api.handle(request)),
-            Self::Real { admin, bare } => (admin, bare),
+            Self::Real { admin, bare, .. } => (admin, bare),
         };
         let (mut head, body) = request.into_parts();
         for header in [HOST, CONNECTION, ACCEPT_ENCODING] {
@@ -69,7 +72,7 @@ impl Backend {
 
     pub(crate) fn admin(&self) -> Client {
         match self {
-            Self::Real { admin, .. } => admin.clone(),
+            Self::Real { of_test, .. } => of_test.clone(),
             Self::Memory(api) => {
                 let api = Arc::clone(api);
                 let service = tower::service_fn(move |request: Request<KubeBody>| {
