@@ -84,7 +84,6 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Starts a program and returns its pid.
 /// Describes each thread of a process: its name, its state, and where it is in the kernel.
 pub fn threads(pid: i32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -98,6 +97,7 @@ pub fn threads(pid: i32) -> Vec<String> {
     tasks.map(describe).collect()
 }
 
+/// Starts a program and returns its pid.
 pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>, start: Start<'_>) -> Result<i32> {
     let doors: Vec<File> = match start.cgroup {
         None => Vec::new(),

@@ -9,6 +9,7 @@ use crate::agent::{Agent, Record};
 use crate::cluster::NAME;
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
+use crate::processes;
 use crate::stage::{Stage, Worker};
 use crate::units::MIB;
 
@@ -18,7 +19,11 @@ pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     let total = meminfo("MemTotal")? / MIB;
     let worker = work(stage, &pod, &format!("ramp --name hog --rate max --to {total}"))?;
     let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(worker.pid).is_some());
-    stage.check(ended, || "the kernel has not killed the workload".to_owned());
+    let victims = stage.oom_reports();
+    let of_workload = processes::threads(worker.pid).join("; ");
+    stage.check(ended, || {
+        format!("the kernel has not ended pid {}: {of_workload}; its victims: {victims:?}", worker.pid)
+    });
     stage.check_killed(&worker);
     let kills = stage.oom_kills()?;
     stage.check(kills > 0, || "there was no OOM kill".to_owned());
