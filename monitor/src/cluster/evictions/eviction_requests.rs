@@ -174,16 +174,24 @@ const POD_FAILED: &str = "PodFailed";
 
 /// Returns what a pod's status says of its containers since `decided`. The kubelet writes the start of a container in whole seconds.
 fn life(status: &Value, decided: Timestamp) -> Life {
-    let containers = status["containerStatuses"].as_array().into_iter().flatten();
-    let running = containers.filter_map(|container| container["state"]["running"].as_object());
-    let started: Vec<Option<Timestamp>> =
-        running.map(|running| running.get("startedAt")?.as_str()?.parse().ok()).collect();
+    let of = |field: &str| status[field].as_array().into_iter().flatten();
+    let is_since = |state: &Value| {
+        let at = state["startedAt"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+        at.is_some_and(|at| at.as_second() >= decided.as_second())
+    };
+    let states = of("initContainerStatuses").chain(of("containerStatuses")).map(|container| &container["state"]);
+    let running: Vec<&Value> = states.map(|state| &state["running"]).filter(|running| !running.is_null()).collect();
+    // A pod that starts again runs its init containers first, and between two of them it runs nothing.
+    let has_initialized = of("initContainerStatuses").any(|container| {
+        let ended = &container["state"]["terminated"];
+        ended["exitCode"] == 0 && is_since(ended)
+    });
     match (status["phase"].as_str(), status["reason"].as_str()) {
-        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: started.is_empty() && is_known(status) },
+        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: running.is_empty() && is_known(status) },
         (Some("Failed"), _) => Life::Ended,
         (Some("Succeeded"), _) => Life::Succeeded,
-        _ if started.iter().flatten().any(|at| at.as_second() >= decided.as_second()) => Life::Restarted,
-        _ if started.is_empty() => Life::Stopped,
+        _ if has_initialized || running.iter().any(|running| is_since(running)) => Life::Restarted,
+        _ if running.is_empty() => Life::Stopped,
         _ => Life::AsBefore,
     }
 }

@@ -69,6 +69,26 @@ fn the_status_tells_what_became_of_the_containers() {
 }
 
 #[test]
+fn a_pod_that_runs_its_init_containers_again_was_restarted() {
+    let decided: Timestamp = "2026-11-23T10:00:00.5Z".parse().unwrap();
+    let running = |at: &str| json!({"running": {"startedAt": at}});
+    let ended = |code: i32, at: &str| json!({"terminated": {"exitCode": code, "startedAt": at}});
+    let (before, after) = ("2026-11-23T09:00:00Z", "2026-11-23T10:00:03Z");
+    for (init, expected) in [
+        (running(after), Life::Restarted),
+        (ended(0, after), Life::Restarted),
+        (ended(0, before), Life::Stopped),
+        (ended(137, after), Life::Stopped),
+        (running(before), Life::AsBefore),
+    ] {
+        let waiting = json!([{"state": {"waiting": {"reason": "PodInitializing"}}}]);
+        let status =
+            json!({"phase": "Pending", "initContainerStatuses": [{"state": init}], "containerStatuses": waiting});
+        assert_eq!(life(&status, decided), expected, "{status}");
+    }
+}
+
+#[test]
 fn an_eviction_is_over_when_the_kubelet_knows_of_it() {
     let stopped = json!({"state": {"terminated": {"exitCode": 137}}});
     for (ready, expected) in [("ContainersNotReady", false), ("PodFailed", true)] {
