@@ -28,23 +28,44 @@ const MISSED: u64 = 3;
 pub(super) const WITHOUT_LEASE: Duration = Duration::from_secs(180);
 /// The longest promise that is believed, in seconds.
 const LONGEST: u64 = 3 * 86_400;
+const API: &str = "/apis/coordination.k8s.io/v1";
 /// The label that all Leases of agents have.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "node-pressure-monitor");
 
 /// The Leases in the namespace of the connection: in a pod that of its service account.
 pub(super) fn leases(client: &kube::Client) -> Request {
-    Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", client.default_namespace()))
+    Request::new(format!("{API}/namespaces/{}/leases", client.default_namespace()))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the Leases of the agents cannot be listed: {failure}; it needs list on leases in the namespace {namespace}")]
+#[error("the Leases of the agents cannot be listed: {failure}; it needs list on leases in {place}")]
 pub struct ListError {
     failure: String,
-    namespace: String,
+    /// A namespace, or all.
+    place: String,
 }
 
 /// Lists the Leases of the agents from the API server's cache, in the namespace of the client.
 pub(super) async fn list<T: DeserializeOwned>(client: &kube::Client, timeout: Duration) -> Result<Vec<T>, ListError> {
+    let place = || format!("the namespace {}", client.default_namespace());
+    list_of(client, &leases(client), timeout).await.map_err(|failure| ListError { failure, place: place() })
+}
+
+/// Lists the Leases of agents in all namespaces from the API server's cache.
+pub(super) async fn list_everywhere<T: DeserializeOwned>(
+    client: &kube::Client,
+    timeout: Duration,
+) -> Result<Vec<T>, ListError> {
+    let leases = Request::new(format!("{API}/leases"));
+    let place = || "all namespaces".to_owned();
+    list_of(client, &leases, timeout).await.map_err(|failure| ListError { failure, place: place() })
+}
+
+async fn list_of<T: DeserializeOwned>(
+    client: &kube::Client,
+    leases: &Request,
+    timeout: Duration,
+) -> Result<Vec<T>, String> {
     #[derive(Deserialize)]
     struct List<T> {
         items: Option<Vec<T>>,
@@ -55,10 +76,8 @@ pub(super) async fn list<T: DeserializeOwned>(client: &kube::Client, timeout: Du
         version_match: Some(VersionMatch::NotOlderThan),
         ..ListParams::default()
     };
-    let listed: Result<List<T>, Failure> = call(client, leases(client).list(&from_cache), timeout).await;
-    let namespace = || client.default_namespace().to_owned();
-    let list = listed.map_err(|failure| ListError { failure: failure.to_string(), namespace: namespace() })?;
-    Ok(list.items.unwrap_or_default())
+    let listed: Result<List<T>, Failure> = call(client, leases.list(&from_cache), timeout).await;
+    listed.map(|list| list.items.unwrap_or_default()).map_err(|failure| failure.to_string())
 }
 
 /// The heartbeat of a Lease.

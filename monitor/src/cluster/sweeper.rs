@@ -6,6 +6,7 @@
 mod agent_lives;
 mod node_list;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -125,7 +126,7 @@ impl Sweeper {
         let request = Request::new("/api/v1/namespaces").get(&name, &GetParams::default());
         let namespace: Namespace = match call(&self.client, request, TIMEOUT).await {
             Ok(namespace) => namespace,
-            Err(Failure::NotFound(_)) => return Ok(None),
+            Err(Failure::NotFound(_)) => return self.agents_elsewhere(&name).await,
             Err(failure) => return Err(SweepError::Namespace(name, failure.to_string())),
         };
         // Agents in a namespace that is being deleted may run without a Lease.
@@ -139,6 +140,22 @@ impl Sweeper {
         self.lives.observe(leases, now);
         let living = self.lives.living(now);
         Ok((living > 0).then(|| format!("agents that may run, by the Leases in the namespace {name}: {living}")))
+    }
+
+    /// Returns in which other namespaces agents live, by the clock. The agents' namespace does not exist: it may be the wrong one.
+    async fn agents_elsewhere(&self, missing: &str) -> Result<Option<String>, SweepError> {
+        let leases = lease::list_everywhere::<Lease>(&self.client, TIMEOUT).await?;
+        let now = Timestamp::now();
+        let living = leases.iter().filter(|lease| agent_lives::death_by_clock(Some(lease), now).is_none());
+        let namespaces: BTreeSet<&str> = living.map(|lease| lease.metadata.namespace.as_str()).collect();
+        // A cache that is old shows the Leases of the namespace that is gone.
+        let others: Vec<&str> = namespaces.into_iter().filter(|namespace| *namespace != missing).collect();
+        Ok((!others.is_empty()).then(|| {
+            format!(
+                "there is no namespace {missing}, and agents live in {}: name their namespace by --namespace, or delete them",
+                others.join(", ")
+            )
+        }))
     }
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.

@@ -55,7 +55,8 @@ stay the same, because clocks of nodes may differ. Once an hour it looks for nod
 A single round compares the Leases' times with this machine's clock. Several instances may run at once.
 
 With --remove, --after-agents waits until the agents' namespace is deleted, or until no agent in it has renewed its Lease for three heartbeats: \
-agents that live would set their conditions and taints again. If a node that cannot be reached keeps the namespace, it waits for five minutes.
+agents that live would set their conditions and taints again. If a node that cannot be reached keeps the namespace, it waits for five minutes. \
+While there is no such namespace and agents renew Leases in another, it waits and names that namespace.
 
 The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace. With \
 --after-agents it needs get on namespaces, and of the leases only list.

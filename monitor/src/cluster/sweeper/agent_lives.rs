@@ -26,6 +26,8 @@ pub(super) struct Lease {
 pub(super) struct Metadata {
     /// That of the node.
     pub(super) name: String,
+    /// That of the agents.
+    pub(super) namespace: String,
 }
 
 /// Returns the message for the conditions of an agent that is dead by the clock; none: it is alive.
