@@ -17,7 +17,7 @@ pub fn fleet(nodes: u32) -> Result<Outcome> {
     let verdict = if figures.are_kept() { "kept" } else { "BROKEN" };
     println!(
         "promise: {nodes} idle agents send at most {:.1} requests/s besides renewals of watches, a fifth of what as many kubelets send, and \
-         at most {:.0} in the busiest second after a restart of the API server: {:.1}, {:.0}, {verdict}",
+         at most {:.0} in the busiest second after a restart of the API server, or after its versions have expired: {:.1}, {:.0}, {verdict}",
         figures.idle_budget, figures.restart_budget, figures.idle, figures.restart
     );
     Ok(Outcome::of(figures.are_kept()))

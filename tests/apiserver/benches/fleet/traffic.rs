@@ -91,7 +91,7 @@ pub fn print_head() {
     print_row("phase", "requests/s", "busiest second", "kB/s to it", "kB/s from it", "requests of the phase");
 }
 
-/// Prints what kubelets send at rest. Their watches, as those of idle agents, are left out.
+/// Prints what kubelets send at rest, by their defaults. Their watches, as those of idle agents, are left out.
 pub fn print_kubelets(nodes: u32, rate: f64) {
     let kinds = format!(
         "{} PUT leases, {:.1} GET nodes, {:.1} PATCH nodes/status a second",
@@ -99,7 +99,7 @@ pub fn print_kubelets(nodes: u32, rate: f64) {
         f64::from(nodes) / 300.0,
         f64::from(nodes) / 300.0
     );
-    print_row("kubelets, by their defaults", &format!("{rate:.1}"), "-", "-", "-", &kinds);
+    print_row("kubelets, computed", &format!("{rate:.1}"), "-", "-", "-", &kinds);
 }
 
 fn print_row(name: &str, rate: &str, busiest: &str, received: &str, sent: &str, kinds: &str) {
