@@ -9,7 +9,7 @@ use crate::contract::minors;
 use crate::vm::Outcome;
 
 /// The columns beside the environment.
-const COLUMNS: [&str; 2] = ["passed", "last run"];
+const COLUMNS: [&str; 2] = ["passed", "runs"];
 
 /// Returns the README's text with the summary of these results.
 pub fn written(readme: &str, results: &str) -> Result<String> {
@@ -22,17 +22,22 @@ fn of(results: &str) -> Result<Table> {
     let (clusters, machines, contract) = (table(Kind::Clusters)?, table(Kind::Machines)?, table(Kind::Contract)?);
     let mut summary = Table::empty("environment", &COLUMNS);
     for (index, cluster) in clusters.columns().iter().enumerate() {
-        add(&mut summary, cluster, &scenarios(clusters.column(index)), last(clusters.column(index)));
+        let cells: Vec<&str> = clusters.column(index).collect();
+        add(&mut summary, cluster, &scenarios(&cells), &dates(&cells));
     }
-    let cells = || machines.rows().flat_map(|(_, cells)| cells).map(String::as_str);
-    add(&mut summary, &all(&machines), &scenarios(cells()), last(cells()));
+    for layout in names(&machines).filter_map(|name| part(name, 0)).collect::<BTreeSet<_>>() {
+        let rows = || machines.rows().filter(|(name, _)| part(name, 0) == Some(layout));
+        let cells: Vec<&str> = rows().flat_map(|(_, cells)| cells).map(String::as_str).collect();
+        let environment = machines_of(layout, &rows().map(|(name, _)| name).collect::<Vec<_>>());
+        add(&mut summary, &environment, &scenarios(&cells), &dates(&cells));
+    }
     for (server, cells) in contract.rows() {
         let runs = contract.columns().iter().zip(cells).filter_map(|(beside, cell)| {
             let (_, tests) = cell.split_once(", ")?;
             Some(format!("{} {beside}", tests.split(',').next()?))
         });
-        let cells = cells.iter().map(String::as_str);
-        add(&mut summary, &format!("the API server of {server}"), &runs.collect::<Vec<_>>().join(", "), last(cells));
+        let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+        add(&mut summary, &format!("the API server of {server}"), &runs.collect::<Vec<_>>().join(", "), &dates(&cells));
     }
     let missing = minors::missing(contract.rows().map(|(server, _)| server));
     if !missing.is_empty() {
@@ -47,40 +52,50 @@ fn add(summary: &mut Table, environment: &str, passed: &str, last: &str) {
     }
 }
 
-/// Returns `16 of 17 scenarios`. A scenario that was skipped, or that never ran, is not counted.
-fn scenarios<'a>(cells: impl Iterator<Item = &'a str>) -> String {
-    let (passed, failed): (Vec<_>, Vec<_>) = cells.filter_map(outcome).partition(|(is_pass, _)| *is_pass);
-    format!("{} of {} scenarios", passed.len(), passed.len() + failed.len())
+/// Returns `15 of 18 scenarios, 1 failed, 1 skipped, 1 not run`.
+fn scenarios(cells: &[&str]) -> String {
+    let count = |word: &str| cells.iter().filter(|cell| cell.split(' ').next() == Some(word)).count();
+    let [passed, failed, skipped] = [Outcome::Pass, Outcome::Fail, Outcome::Skip].map(|outcome| count(outcome.word()));
+    let others = [(failed, "failed"), (skipped, "skipped"), (cells.len() - passed - failed - skipped, "not run")];
+    let others = others.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {count} {word}"));
+    format!("{passed} of {} scenarios{}", cells.len(), others.collect::<String>())
 }
 
-/// Returns the date of the last run, or an empty text.
-fn last<'a>(cells: impl Iterator<Item = &'a str>) -> &'a str {
-    cells.filter_map(outcome).map(|(_, date)| date).max().unwrap_or_default()
+/// Returns `2026-11-23 to 2026-11-26`, or an empty text.
+fn dates(cells: &[&str]) -> String {
+    let date = |cell: &str| Some(cell.split_once(' ')?.1.split(',').next()?.to_owned());
+    let dates: BTreeSet<String> = cells.iter().filter_map(|cell| date(cell)).collect();
+    match (dates.first(), dates.last()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (Some(first), _) => first.clone(),
+        (None, _) => String::new(),
+    }
 }
 
-/// Returns whether a cell's run passed, and its date.
-fn outcome(cell: &str) -> Option<(bool, &str)> {
-    let (word, rest) = cell.split_once(' ')?;
-    let is_pass = Outcome::Pass.word() == word;
-    (is_pass || Outcome::Fail.word() == word).then_some((is_pass, rest.split(',').next()?))
+fn names(machines: &Table) -> impl Iterator<Item = &str> {
+    machines.rows().map(|(name, _)| name)
 }
 
-/// Returns `Linux 5.10 to 7.2, cgroup v1 and v2, amd64 and arm64, emulated, without Kubernetes`.
-fn all(machines: &Table) -> String {
-    let names = || machines.rows().map(|(machine, _)| machine);
-    let mut kernels: Vec<(u32, u32)> = names().filter_map(kernel).collect();
-    kernels.sort_unstable();
-    kernels.dedup();
-    let kernels = match kernels.as_slice() {
-        [(major, minor), .., (last_major, last_minor)] => format!(" {major}.{minor} to {last_major}.{last_minor}"),
-        [(major, minor)] => format!(" {major}.{minor}"),
-        [] => String::new(),
+/// Returns a part of a machine's name: the cgroup layout, the architecture, or how it ran.
+fn part(name: &str, index: usize) -> Option<&str> {
+    name.split_once(", cgroup ")?.1.split(", ").nth(index)
+}
+
+/// Returns `Linux 5.10 to 7.2, cgroup v2, amd64 and arm64, emulated, without Kubernetes`.
+fn machines_of(layout: &str, names: &[&str]) -> String {
+    let kernels: BTreeSet<(u32, u32)> = names.iter().filter_map(|name| kernel(name)).collect();
+    let kernels = match (kernels.first(), kernels.last()) {
+        (Some((major, minor)), Some((last_major, last_minor))) if kernels.len() > 1 => {
+            format!(" {major}.{minor} to {last_major}.{last_minor}")
+        }
+        (Some((major, minor)), _) => format!(" {major}.{minor}"),
+        (None, _) => String::new(),
     };
-    let [layouts, architectures, hosts] = [0, 1, 2].map(|index| {
-        let parts = names().filter_map(|name| name.split_once(", cgroup ")?.1.split(", ").nth(index));
+    let [architectures, hosts] = [1, 2].map(|index| {
+        let parts = names.iter().filter_map(|name| part(name, index));
         parts.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" and ")
     });
-    format!("Linux{kernels}, cgroup {layouts}, {architectures}, {hosts}, without Kubernetes")
+    format!("Linux{kernels}, cgroup {layout}, {architectures}, {hosts}, without Kubernetes")
 }
 
 /// Returns the first two numbers of the kernel's version: `Linux 6.12.117+deb12-cloud, cgroup v2` → 6, 12.
@@ -123,18 +138,19 @@ The end.
 ";
 
     #[test]
-    fn each_environment_has_its_outcomes_and_the_last_date() {
+    fn each_environment_has_its_outcomes_and_dates() {
         let text = written(README, RESULTS).unwrap();
         let table = "\
 # Agent
 
 <!-- compatibility -->
-| environment | passed | last run |
+| environment | passed | runs |
 |---|---|---|
-| Kubernetes 1.36.2, cri-o | 2 of 2 scenarios | 2026-11-26 |
-| Kubernetes 1.36.2, containerd | 1 of 2 scenarios | 2026-11-25 |
-| Linux 6.1 to 6.12, cgroup v1 and v2, amd64 and arm64, emulated, without Kubernetes | 2 of 3 scenarios | 2026-11-23 |
-| the API server of Kubernetes 1.36.2, etcd 3.4.23 | 186 of 186 tests with its controller manager, 183 of 186 tests alone | 2026-11-26 |
+| Kubernetes 1.36.2, cri-o | 2 of 3 scenarios, 1 skipped | 2026-11-24 to 2026-11-27 |
+| Kubernetes 1.36.2, containerd | 1 of 3 scenarios, 1 failed, 1 not run | 2026-11-23 to 2026-11-25 |
+| Linux 6.1, cgroup v1, arm64, emulated, without Kubernetes | 0 of 2 scenarios, 1 failed, 1 not run | 2026-11-22 |
+| Linux 6.12, cgroup v2, amd64, emulated, without Kubernetes | 2 of 2 scenarios | 2026-11-23 |
+| the API server of Kubernetes 1.36.2, etcd 3.4.23 | 186 of 186 tests with its controller manager, 183 of 186 tests alone | 2026-11-25 to 2026-11-26 |
 | the API server of Kubernetes 1.30.14, etcd 3.4.23 | 186 of 186 tests alone | 2026-11-24 |
 | the API servers of Kubernetes 1.31, 1.32, 1.33, 1.34, 1.35 | not run |  |
 
