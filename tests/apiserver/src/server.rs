@@ -141,7 +141,7 @@ impl TestServer {
     pub fn memory(&self) -> Option<&Arc<Api>> {
         match &self.front.shared().backend {
             Backend::Memory(api) => Some(api),
-            Backend::Real { .. } => None,
+            Backend::Real(_) => None,
         }
     }
 

@@ -20,22 +20,24 @@ use crate::api::Api;
 #[derive(Clone)]
 pub(crate) enum Backend {
     Memory(Arc<Api>),
-    Real {
-        /// A client with the kubeconfig's credentials.
-        admin: Client,
-        /// A client without credentials, which passes on the request's own.
-        bare: Client,
-        /// The test's own client. A connection is served by the runtime that opened it, and a test may block its runtime. A connection of the
-        /// test must not carry the agent's requests.
-        of_test: Client,
-    },
+    Real(Arc<Clients>),
+}
+
+pub(crate) struct Clients {
+    /// A client with the kubeconfig's credentials.
+    admin: Client,
+    /// A client without credentials, which passes on the request's own.
+    bare: Client,
+    /// The test's own client. A connection is served by the runtime that opened it, and a test may block its runtime. A connection of the test
+    /// must not carry the agent's requests.
+    of_test: Client,
 }
 
 impl std::fmt::Debug for Backend {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Memory(_) => "Memory",
-            Self::Real { .. } => "Real",
+            Self::Real(_) => "Real",
         })
     }
 }
@@ -44,14 +46,15 @@ impl Backend {
     pub(crate) fn real(config: &Config) -> Result<Self> {
         let mut without = config.clone();
         without.auth_info = AuthInfo::default();
-        Ok(Self::Real { admin: client(config)?, bare: client(&without)?, of_test: client(config)? })
+        let clients = Clients { admin: client(config)?, bare: client(&without)?, of_test: client(config)? };
+        Ok(Self::Real(Arc::new(clients)))
     }
 
     /// Passes a request on and its answer back.
     pub(crate) async fn send(&self, request: Request<Bytes>) -> io::Result<Reply> {
-        let (admin, bare) = match self {
+        let Clients { admin, bare, .. } = match self {
             Self::Memory(api) => return Ok(api.handle(request)),
-            Self::Real { admin, bare, .. } => (admin, bare),
+            Self::Real(clients) => clients.as_ref(),
         };
         let (mut head, body) = request.into_parts();
         for header in [HOST, CONNECTION, ACCEPT_ENCODING] {
@@ -72,7 +75,7 @@ impl Backend {
 
     pub(crate) fn admin(&self) -> Client {
         match self {
-            Self::Real { of_test, .. } => of_test.clone(),
+            Self::Real(clients) => clients.of_test.clone(),
             Self::Memory(api) => {
                 let api = Arc::clone(api);
                 let service = tower::service_fn(move |request: Request<KubeBody>| {
