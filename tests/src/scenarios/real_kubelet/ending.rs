@@ -9,13 +9,17 @@ use serde_json::Value;
 use super::scene::{events_in, events_of, text};
 use crate::cluster::{Cluster, NAME};
 use crate::control_plane::NODE;
-use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
 
 /// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    tidy_after(stage, cluster, 0)
+}
+
+/// As [`tidy`], after the agent was killed so many times.
+pub fn tidy_after(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result<()> {
     node_is_told_once(stage, cluster)?;
-    agent_is_well(stage, cluster)?;
+    agent_is_well(stage, cluster, kills)?;
     show(stage, cluster)?;
     let lease = lease_path(NODE);
     let held = cluster.admin.find(&lease)?.unwrap_or_default();
@@ -28,10 +32,17 @@ pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
     stage.note(cluster.kubectl(&sweep)?.trim());
     cluster.remove()?;
+    node_has_nothing_of_ours(stage, cluster)
+}
+
+/// Asserts that the node has no condition and no taint of the agent.
+pub fn node_has_nothing_of_ours(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let node = cluster.admin.node()?;
-    let left = condition(&node, "MonitorMemoryPressure").map(str::to_owned);
-    stage.check_equal("what is left of the agent's condition", &left, &None);
-    stage.check_equal("what is left of its taint", &taint(&node, "memory"), &None);
+    for list in ["/status/conditions", "/spec/taints"] {
+        let left = node.pointer(list).map_or_else(String::new, Value::to_string);
+        let is_ours = left.contains("\"Monitor") || left.contains(NAME);
+        stage.check(!is_ours, || format!("the node has something of the agent: {left}"));
+    }
     Ok(())
 }
 
@@ -49,6 +60,17 @@ pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
             stage.screen(line);
         }
     }
+    // kubectl describe does not list the kubelet's own.
+    let columns = "UID:.involvedObject.uid,LAST:.lastTimestamp,FROM:.source.component,REASON:.reason,COUNT:.count,MESSAGE:.message";
+    stage.screen("\n$ kubectl get events --field-selector involvedObject.kind=Node -o custom-columns=...");
+    stage.screen(&cluster.kubectl(&[
+        "get",
+        "events",
+        "--field-selector",
+        "involvedObject.kind=Node",
+        "-o",
+        &format!("custom-columns={columns}"),
+    ])?);
     Ok(())
 }
 
@@ -63,9 +85,9 @@ fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that the kubelet has not restarted the agent for its liveness probe, and that the agent has not warned of writable layers that are not
+/// Asserts that the agent was not restarted but for these kills, also not for its liveness probe, and that the agent has not warned of writable layers that are not
 /// counted: containers come and go in every scenario.
-fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result<()> {
     let events = events_in(cluster, NAME)?;
     let of_liveness = |reason: &str| -> u64 {
         let is_it =
@@ -77,6 +99,12 @@ fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
         stage.note(format!("the agent's liveness probe failed {late} times, which is within its patience"));
     }
     stage.check_equal("restarts of the agent for its liveness probe", &of_liveness("Killing"), &0);
+    for pod in cluster.pods_of(NAME, "app.kubernetes.io/component=agent")? {
+        let agent = &pod["status"]["containerStatuses"][0];
+        stage.check(agent["restartCount"].as_u64().unwrap_or(0) == kills, || {
+            format!("the agent was restarted: {agent}")
+        });
+    }
     let degraded = cluster.agent(stage)?.events("degraded");
     let layers: Vec<&str> =
         degraded.iter().map(|one| one.text("reason")).filter(|reason| reason.contains("writable layer")).collect();

@@ -9,11 +9,12 @@ use anyhow::{Context, Result};
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
-use super::ending::{show, tidy};
+use super::ending::{show, tidy, tidy_after};
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
+    BETWEEN_LOOKS, ENFORCING, GROWTH, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
     is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, status_taken_ms, tell_story, text,
 };
+use super::set_ups::{others, run_on};
 use super::times::waited_for_taint;
 use crate::agent::{self, Agent};
 use crate::cgroups::container_of;
@@ -28,7 +29,7 @@ use crate::stage::Stage;
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(65);
-/// How long the kubelet is away: less than the node lifecycle controller waits (50 s).
+/// How long the kubelet is away after the kill. If the node lifecycle controller takes the node for dead meanwhile, the pod ends all the same.
 const KUBELET_AWAY: Duration = Duration::from_secs(15);
 /// The agent's note about a pod whose status has lost the reason `Evicted`.
 const NOT_SEEN: &str = "may not be seen as evicted";
@@ -41,12 +42,14 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let scene = Scene::with(stage, ENFORCING, for_a_while)?;
     let before = first_lease_count(stage, &scene.cluster)?;
     is_set_up(stage, &scene.cluster, "first")?;
+    let others = others(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
     monitors_keep_their_score(stage, &scene)?;
     is_killed(stage, &scene.agent, &worker)?;
     node_tells(stage, &scene.cluster)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
     waited_for_taint(stage, killed_at(stage, &scene.agent, &worker)?, &scene.name)?;
+    run_on(stage, &others);
     node_recovers(stage, &scene.cluster)?;
     plugin_explains(stage, &scene)?;
     lease_counts_one_more(stage, &scene.cluster, before)?;
@@ -57,9 +60,13 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
 fn node_tells(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     // kubectl takes seconds of CPU time under emulation: the requests after the kill come first.
     stage.pause(UNDISTURBED);
-    let node = cluster.admin.node()?;
-    let found = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
-    stage.check_equal("the condition and the taint during pressure", &found, &(Some("True"), true));
+    let mut node = Value::Null;
+    let told = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        node = cluster.admin.node().unwrap_or_default();
+        condition(&node, "MonitorMemoryPressure") == Some("True") && taint(&node, "memory").is_some()
+    });
+    stage.check(told, || format!("the node has not the condition and the taint: {node}"));
     stage.screen("During pressure:");
     show(stage, cluster)?;
     stage.screen("\nAfterwards:");
@@ -155,7 +162,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let server = Program::ApiServer.pid()?;
     let worker = leak(stage, &pod)?;
-    let is_begun = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
+    let is_begun = stage.until(GROWTH, |_| !agent.events("eviction").is_empty());
     processes::signal(server, libc::SIGKILL);
     Program::ApiServer.stop()?;
     stage.check(is_begun, || format!("no eviction: {}", agent.tail(10).join(" / ")));
@@ -235,7 +242,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
     tell_story(stage, agent, &worker, (story, uid))?;
-    tidy(stage, cluster)
+    tidy_after(stage, cluster, 1)
 }
 
 /// Asserts that the pod has failed and is marked as evicted, though its status has lost the reason for good: the kubelet was through with the

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::ending::show;
 use super::removal::{clean_up, nothing_is_left, wait_for_job};
 use super::scene::PATIENCE;
 use crate::agent::Agent;
@@ -18,6 +19,9 @@ pub fn install(stage: &mut Stage<'_>) -> Result<()> {
     let agent = cluster.deploy(stage, "", str::to_owned)?;
     check_mode(stage, &agent, "observe")?;
     note_pods(stage, &cluster, "kubectl apply -k config/kubernetes")?;
+    stage.screen(&format!("$ kubectl -n {NAME} get pods"));
+    stage.screen(&cluster.kubectl(&["-n", NAME, "get", "pods"])?);
+    show(stage, &cluster)?;
     cluster.remove()?;
     clean_up(stage, &cluster)?;
     nothing_is_left(stage, &cluster)?;

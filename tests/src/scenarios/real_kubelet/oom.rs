@@ -1,12 +1,13 @@
 //! The kernel kills a pod's processes before the kubelet could evict the pod.
 
 use anyhow::Result;
-use serde_json::Value;
 
 use super::ending::tidy;
-use super::scene::{BETWEEN_LOOKS, PATIENCE, Scene, events_of, work};
+use super::scene::{BETWEEN_LOOKS, GROWTH, PATIENCE, Scene, events_of, text, work};
+use super::set_ups::{WITHOUT_EVICTION, restart_kubelet};
 use crate::agent::{Agent, Record};
-use crate::cluster::NAME;
+use crate::cluster::programs::Program;
+use crate::cluster::{NAME, is_ready};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
 use crate::processes;
@@ -16,9 +17,11 @@ use crate::units::MIB;
 /// A pod takes all memory at once on a node whose agent observes. The agent names the pod; the node's event `SystemOOM` is the kubelet's alone.
 pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, .. } = Scene::begin(stage, "")?;
+    // The kernel comes first then.
+    restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
     let total = meminfo("MemTotal")? / MIB;
     let worker = work(stage, &pod, &format!("ramp --name hog --rate max --to {total}"))?;
-    let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(worker.pid).is_some());
+    let ended = stage.until(GROWTH, |stage| stage.reaper.ended(worker.pid).is_some());
     let victims = stage.oom_reports();
     let of_workload = processes::threads(worker.pid).join("; ");
     stage.check(ended, || {
@@ -28,22 +31,34 @@ pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     let kills = stage.oom_kills()?;
     stage.check(kills > 0, || "there was no OOM kill".to_owned());
     is_attributed(stage, &agent, &worker, &format!("default/{name}"));
-    let by = |object: &str, reason: &str, component: &str| -> usize {
-        let is_it = |event: &Value| event["reason"] == reason && event["source"]["component"] == component;
-        events_of(&cluster, object).map_or(0, |events| events.into_iter().filter(is_it).count())
-    };
+    let mut found = Vec::new();
+    // An earlier kill of the boot has events of its own.
+    let victim = format!("pid: {}", worker.pid);
     let told = stage.until(PATIENCE, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        by(&name, "OOMKilling", NAME) > 0 && by(NODE, "SystemOOM", "kubelet") > 0
+        let events = |object| events_of(&cluster, object).unwrap_or_default();
+        found = [events(&name), events(NODE)].concat();
+        let is_told = |kind: &str, reason: &str, component: &str, words: &str| {
+            found.iter().any(|event| {
+                event["involvedObject"]["kind"] == kind
+                    && event["reason"] == reason
+                    && event["source"]["component"] == component
+                    && text(&event["message"]).contains(words)
+            })
+        };
+        is_told("Pod", "OOMKilling", NAME, "")
+            && is_told("Node", "OOMKilling", NAME, &name)
+            && is_told("Node", "SystemOOM", "kubelet", &victim)
     });
-    let found = [events_of(&cluster, &name)?, events_of(&cluster, NODE)?].concat();
-    let found: Vec<String> = found.iter().map(|event| format!("{} {}", event["reason"], event["message"])).collect();
-    stage.check(told, || format!("events of the pod and the node: {}", found.join("; ")));
-    stage.check_equal("events SystemOOM by the agent", &by(NODE, "SystemOOM", NAME), &0);
-    for event in found.iter().filter(|event| event.contains("OOM")) {
-        stage.note(format!("event {event}"));
-    }
-    tidy(stage, &cluster)
+    let found = found.iter().map(|event| format!("{} {}", event["reason"], event["message"]));
+    let found: Vec<String> = found.filter(|event| event.contains("OOM")).collect();
+    stage.check(told, || {
+        let log = Program::Kubelet.tail(10).join(" / ");
+        format!("events of the pod and the node: {}; the kubelet: {log}", found.join("; "))
+    });
+    found.iter().for_each(|event| stage.note(format!("event {event}")));
+    tidy(stage, &cluster)?;
+    restart_kubelet(stage, "", || true)
 }
 
 /// Asserts that the agent has told the kill, and of which pod the process was.

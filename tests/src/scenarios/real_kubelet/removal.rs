@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::ending::show;
+use super::ending::{node_has_nothing_of_ours, show};
 use super::scene::{BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure};
 use crate::cluster::{Cluster, NAME};
 use crate::init::MANIFESTS;
@@ -41,7 +41,6 @@ pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
             let node = cluster.admin.node()?;
             let left = (condition(&node, "MonitorMemoryPressure"), taint(&node, "memory").is_some());
             stage.note(format!("after kubectl delete -k: condition {:?}, taint {}", left.0, left.1));
-            stage.check(left.0.is_some() && left.1, || "nothing was left for the Job to remove".to_owned());
         }
         let log = clean_up(stage, &cluster)?;
         // An agent that is stopped before it has lost its permissions cleans up itself.
@@ -71,12 +70,7 @@ fn waits(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 
 /// Asserts that neither the node nor the cluster has anything of the agent.
 pub fn nothing_is_left(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let node = cluster.admin.node()?;
-    for list in ["/status/conditions", "/spec/taints"] {
-        let left = node.pointer(list).map_or_else(String::new, Value::to_string);
-        let is_ours = left.contains("\"Monitor") || left.contains(NAME);
-        stage.check(!is_ours, || format!("the node has something of the agent: {left}"));
-    }
+    node_has_nothing_of_ours(stage, cluster)?;
     let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
     let left = cluster.kubectl(&["get", kinds, "-o", "name"])?;
     let left: Vec<&str> = left.lines().filter(|name| name.contains(NAME)).collect();
@@ -88,8 +82,7 @@ pub fn nothing_is_left(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Does what config/README.md says under Removal.
-/// Returns the log of the Job.
+/// Does what config/README.md says under Removal. Returns the log of the Job.
 pub fn clean_up(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<String> {
     cluster.kubectl(&["apply", "-k", &directory()])?;
     wait_for_job(cluster)?;

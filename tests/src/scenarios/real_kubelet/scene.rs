@@ -23,6 +23,8 @@ use crate::units::{MIB, milliseconds_between, nanoseconds};
 
 /// The time limit of what a kubelet and controllers do.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit of a workload that takes a node's memory.
+pub const GROWTH: Duration = Duration::from_secs(360);
 /// How long a status has to last.
 pub const LASTS: Duration = Duration::from_secs(25);
 /// The pause between two looks at the API server, which is slow under emulation.
@@ -176,7 +178,7 @@ pub fn dead_pods(cluster: &Cluster) -> Result<Vec<Value>> {
 /// Asserts that the agent has killed this worker, and the kernel none.
 pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Result<()> {
     let pid = worker.pid;
-    let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(pid).is_some());
+    let ended = stage.until(GROWTH, |stage| stage.reaper.ended(pid).is_some());
     stage.boot.sampler.stop();
     stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     stage.check_killed(worker);

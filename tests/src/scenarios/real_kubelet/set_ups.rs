@@ -16,7 +16,7 @@ use crate::stage::{Stage, Worker};
 use crate::units::{MIB, monotonic_ns};
 
 /// A kubelet that evicts nothing.
-const WITHOUT_EVICTION: &str = "evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}\n";
+pub const WITHOUT_EVICTION: &str = "evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}\n";
 /// The threshold of both in MiB. With the kubelet's default of 100 the kernel's OOM killer may come first, because the kubelet does not
 /// count the kernel's own memory as used.
 const THRESHOLD: u64 = 300;
@@ -83,14 +83,13 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
     let foreseen = agent.events("eviction").iter().filter(|record| record.is_of_pod(&uid)).count();
     stage.note(format!("dry runs of the agent that name the pod: {foreseen}"));
     tell_since(stage, begun, &story)?;
-    drop(worker);
     run_on(stage, &others);
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
 }
 
 /// Starts pods that are candidates too, with less memory than the one that leaks.
-fn others(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Vec<Worker>> {
+pub fn others(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Vec<Worker>> {
     let pods = start_many(stage, cluster, OTHERS, OTHER_PODS)?;
     let mut holders = Vec::new();
     for pod in &pods {
@@ -103,14 +102,15 @@ fn others(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Vec<Worker>> {
 }
 
 /// Asserts that the other pods run on, and ends their workloads then.
-fn run_on(stage: &mut Stage<'_>, others: &[Worker]) {
+pub fn run_on(stage: &mut Stage<'_>, others: &[Worker]) {
     stage.check_alive(&others.iter().collect::<Vec<_>>());
     for holder in others {
         end(stage, holder);
     }
 }
 
-fn restart_kubelet(stage: &mut Stage<'_>, fields: &str, is_there: impl Fn() -> bool) -> Result<()> {
+/// Starts the kubelet anew with these further fields of its configuration, and waits until the node is as wanted.
+pub fn restart_kubelet(stage: &mut Stage<'_>, fields: &str, is_there: impl Fn() -> bool) -> Result<()> {
     Program::Kubelet.stop()?;
     configure_kubelet(fields)?;
     Program::Kubelet.start()?;

@@ -7,13 +7,15 @@ use serde_json::Value;
 
 use super::ending::tidy;
 use super::scene::{
-    APP, ENFORCING, LASTS, PATIENCE, Scene, end, events_of, ready_pod, ready_pod_of, start, tell_since, text, work,
+    APP, ENFORCING, GROWTH, LASTS, PATIENCE, Scene, end, events_of, ready_pod, ready_pod_of, start, tell_since, text,
+    work,
 };
 use super::times::{Victim, tell_times};
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, NAME, is_ready};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
+use crate::processes::Ended;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, monotonic_ns};
 
@@ -44,7 +46,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     let begun = monotonic_ns();
     stage.boot.sampler.start();
     let hog = grow(stage, &pod)?;
-    let refused = stage.until(PATIENCE, |_| !agent.events("eviction_refused").is_empty());
+    let refused = stage.until(GROWTH, |_| !agent.events("eviction_refused").is_empty());
     stage.check(refused, || format!("no budget refused: {}", agent.tail(10).join(" / ")));
     stage.note("a budget has refused");
     let gone = stage.until(PATIENCE, |stage| stage.reaper.ended(holder.pid).is_some());
@@ -88,7 +90,7 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     stage.pause(Duration::from_secs(3));
     let (begun, before) = (monotonic_ns(), times_met(&cluster)?);
     let hog = grow(stage, &pod)?;
-    let deferred = stage.until(PATIENCE, |_| !agent.events("eviction_deferred").is_empty());
+    let deferred = stage.until(GROWTH, |_| !agent.events("eviction_deferred").is_empty());
     stage.check(deferred, || format!("no eviction was deferred: {}", agent.tail(10).join(" / ")));
     stage.pause(LASTS);
     stage.check_alive(&[&hog]);
@@ -96,8 +98,9 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("events MonitorEvictionThresholdMet while nothing is evicted", &met, &0);
     cluster.kubectl(&["delete", "pdb", APP])?;
     // The stage collects every child.
-    let drained = stage.until(PATIENCE, |stage| stage.reaper.ended(drain).is_some());
-    stage.check(drained, || "the drain did not end".to_owned());
+    stage.until(PATIENCE, |stage| stage.reaper.ended(drain).is_some());
+    let drained = stage.reaper.ended(drain);
+    stage.check_equal("the end of kubectl drain", &drained, &Some(Ended::Exited(0)));
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &0);
     let (by_agent, _) = stage.signals_of(&agent)?;
     stage.check(by_agent.is_empty(), || format!("the agent sent signals: {by_agent:?}"));

@@ -130,9 +130,7 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
     let (taint, status) = taint_and_status(killed, pod)?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
-    let is_soon = taint.arrived_ns <= status.answered_ns;
     stage.check(is_answered || has_waited, || "the pod's status did not wait for the taint".to_owned());
-    stage.check(is_soon, || "the taint was not on its way when the status was taken".to_owned());
     // Under emulation the handshake of a new connection may take longer than the status waits.
     stage.note(match (is_answered, taint.arrived_ns <= status.arrived_ns) {
         (true, _) => "the taint was there before the status",
