@@ -69,9 +69,9 @@ impl Table {
         self.rows.iter().map(|(name, cells)| (name.as_str(), cells.as_slice()))
     }
 
-    /// Returns the cells of a column, without missing ones.
+    /// Returns the cells of a column. A missing one is empty.
     pub fn column(&self, index: usize) -> impl Iterator<Item = &str> {
-        self.rows.iter().filter_map(move |(_, cells)| cells.get(index).map(String::as_str))
+        self.rows.iter().map(move |(_, cells)| cells.get(index).map_or("", String::as_str))
     }
 
     /// Sets a cell. A new row comes last, and so does a new column.
