@@ -139,20 +139,23 @@ impl Sweeper {
         let now = Instant::now();
         self.lives.observe(leases, now);
         let living = self.lives.living(now);
-        Ok((living > 0).then(|| format!("agents that may run, by the Leases in the namespace {name}: {living}")))
+        if living > 0 {
+            return Ok(Some(format!("agents that may run, by the Leases in the namespace {name}: {living}")));
+        }
+        self.agents_elsewhere(&name).await
     }
 
-    /// Returns in which other namespaces agents live, by the clock. The agents' namespace does not exist: it may be the wrong one.
-    async fn agents_elsewhere(&self, missing: &str) -> Result<Option<String>, SweepError> {
+    /// Returns in which other namespaces agents live, by the clock: this one may be the wrong one.
+    async fn agents_elsewhere(&self, here: &str) -> Result<Option<String>, SweepError> {
         let leases = lease::list_everywhere::<Lease>(&self.client, TIMEOUT).await?;
         let now = Timestamp::now();
         let living = leases.iter().filter(|lease| agent_lives::death_by_clock(Some(lease), now).is_none());
         let namespaces: BTreeSet<&str> = living.map(|lease| lease.metadata.namespace.as_str()).collect();
-        // A cache that is old shows the Leases of the namespace that is gone.
-        let others: Vec<&str> = namespaces.into_iter().filter(|namespace| *namespace != missing).collect();
+        // An old cache shows the Leases of a namespace that is gone.
+        let others: Vec<&str> = namespaces.into_iter().filter(|namespace| *namespace != here).collect();
         Ok((!others.is_empty()).then(|| {
             format!(
-                "there is no namespace {missing}, and agents live in {}: name their namespace by --namespace, or delete them",
+                "no agent lives in the namespace {here}, and some live in {}: name their namespace by --namespace, or delete them",
                 others.join(", ")
             )
         }))

@@ -172,6 +172,9 @@ fn found(intent: &Intent, body: &[u8]) -> Answer {
 /// The reason that the kubelet itself gives for the condition Ready of a pod whose phase is Failed.
 const POD_FAILED: &str = "PodFailed";
 
+/// The exit codes of containers from here on are those of signals.
+const FIRST_OF_SIGNALS: i64 = 128;
+
 /// Returns what a pod's status says of its containers since `decided`. The kubelet writes the start of a container in whole seconds.
 fn life(status: &Value, decided: Timestamp) -> Life {
     let of = |field: &str| status[field].as_array().into_iter().flatten();
@@ -181,16 +184,17 @@ fn life(status: &Value, decided: Timestamp) -> Life {
     };
     let states = of("initContainerStatuses").chain(of("containerStatuses")).map(|container| &container["state"]);
     let running: Vec<&Value> = states.map(|state| &state["running"]).filter(|running| !running.is_null()).collect();
-    // A pod that starts again runs its init containers first, and between two of them it runs nothing.
-    let has_initialized = of("initContainerStatuses").any(|container| {
-        let ended = &container["state"]["terminated"];
-        ended["exitCode"] == 0 && is_since(ended)
-    });
+    // A pod that starts again runs its init containers first, and between two attempts nothing. What a signal has ended may be the pod that
+    // was killed.
+    let ends = of("initContainerStatuses").flat_map(|container| ["state", "lastState"].map(|state| &container[state]));
+    let has_begun_again = ends
+        .map(|state| &state["terminated"])
+        .any(|ended| ended["exitCode"].as_i64().is_some_and(|code| code < FIRST_OF_SIGNALS) && is_since(ended));
     match (status["phase"].as_str(), status["reason"].as_str()) {
         (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: running.is_empty() && is_known(status) },
         (Some("Failed"), _) => Life::Ended,
         (Some("Succeeded"), _) => Life::Succeeded,
-        _ if has_initialized || running.iter().any(|running| is_since(running)) => Life::Restarted,
+        _ if has_begun_again || running.iter().any(|running| is_since(running)) => Life::Restarted,
         _ if running.is_empty() => Life::Stopped,
         _ => Life::AsBefore,
     }

@@ -74,16 +74,18 @@ fn a_pod_that_runs_its_init_containers_again_was_restarted() {
     let running = |at: &str| json!({"running": {"startedAt": at}});
     let ended = |code: i32, at: &str| json!({"terminated": {"exitCode": code, "startedAt": at}});
     let (before, after) = ("2026-11-23T09:00:00Z", "2026-11-23T10:00:03Z");
+    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     for (init, expected) in [
-        (running(after), Life::Restarted),
-        (ended(0, after), Life::Restarted),
-        (ended(0, before), Life::Stopped),
-        (ended(137, after), Life::Stopped),
-        (running(before), Life::AsBefore),
+        (json!({"state": running(after)}), Life::Restarted),
+        (json!({"state": ended(0, after)}), Life::Restarted),
+        (json!({"state": waiting, "lastState": ended(1, after)}), Life::Restarted),
+        (json!({"state": waiting, "lastState": ended(1, before)}), Life::Stopped),
+        (json!({"state": ended(0, before)}), Life::Stopped),
+        (json!({"state": ended(137, after)}), Life::Stopped),
+        (json!({"state": running(before)}), Life::AsBefore),
     ] {
-        let waiting = json!([{"state": {"waiting": {"reason": "PodInitializing"}}}]);
-        let status =
-            json!({"phase": "Pending", "initContainerStatuses": [{"state": init}], "containerStatuses": waiting});
+        let main = json!([{"state": {"waiting": {"reason": "PodInitializing"}}}]);
+        let status = json!({"phase": "Pending", "initContainerStatuses": [init], "containerStatuses": main});
         assert_eq!(life(&status, decided), expected, "{status}");
     }
 }
@@ -97,6 +99,12 @@ fn an_eviction_is_over_when_the_kubelet_knows_of_it() {
             json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [stopped], "conditions": conditions});
         assert_eq!(life(&status, Timestamp::UNIX_EPOCH), Life::Evicted { is_over: expected }, "{ready}");
     }
+    // A sidecar is an init container.
+    let sidecar = json!([{"state": {"running": {"startedAt": "2026-11-23T09:00:00Z"}}}]);
+    let conditions = json!([{"type": "Ready", "status": "False", "reason": "PodFailed"}]);
+    let status =
+        json!({"phase": "Failed", "reason": "Evicted", "initContainerStatuses": sidecar, "conditions": conditions});
+    assert_eq!(life(&status, Timestamp::UNIX_EPOCH), Life::Evicted { is_over: false });
 }
 
 #[test]

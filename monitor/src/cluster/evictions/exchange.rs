@@ -48,7 +48,7 @@ pub enum Answer {
 pub enum Life {
     /// A container runs since before the decision, as far as the kubelet has reported.
     AsBefore,
-    /// A container was started after the decision, and runs.
+    /// A container was started after the decision and runs, or an init container has run since.
     Restarted,
     /// No container runs, and the pod has not ended: the kubelet may restart it.
     Stopped,
