@@ -27,7 +27,10 @@ fn of(results: &str) -> Result<Table> {
     }
     for layout in names(&machines).filter_map(|name| part(name, 0)).collect::<BTreeSet<_>>() {
         let rows = || machines.rows().filter(|(name, _)| part(name, 0) == Some(layout));
-        let cells: Vec<&str> = rows().flat_map(|(_, cells)| cells).map(String::as_str).collect();
+        let columns = 0..machines.columns().len();
+        let cells: Vec<&str> = rows()
+            .flat_map(|(_, cells)| columns.clone().map(|index| cells.get(index).map_or("", String::as_str)))
+            .collect();
         let environment = machines_of(layout, &rows().map(|(name, _)| name).collect::<Vec<_>>());
         add(&mut summary, &environment, &scenarios(&cells), &dates(&cells));
     }
@@ -46,8 +49,8 @@ fn of(results: &str) -> Result<Table> {
     Ok(summary)
 }
 
-fn add(summary: &mut Table, environment: &str, passed: &str, last: &str) {
-    for (column, cell) in COLUMNS.into_iter().zip([passed, last]) {
+fn add(summary: &mut Table, environment: &str, passed: &str, dates: &str) {
+    for (column, cell) in COLUMNS.into_iter().zip([passed, dates]) {
         summary.set(environment, column, cell);
     }
 }
@@ -63,7 +66,11 @@ fn scenarios(cells: &[&str]) -> String {
 
 /// Returns `2026-11-23 to 2026-11-26`, or an empty text.
 fn dates(cells: &[&str]) -> String {
-    let date = |cell: &str| Some(cell.split_once(' ')?.1.split(',').next()?.to_owned());
+    let outcomes = [Outcome::Pass, Outcome::Fail, Outcome::Skip].map(Outcome::word);
+    let date = |cell: &str| {
+        let (word, rest) = cell.split_once(' ')?;
+        outcomes.contains(&word).then(|| rest.split(',').next().unwrap_or_default().to_owned())
+    };
     let dates: BTreeSet<String> = cells.iter().filter_map(|cell| date(cell)).collect();
     match (dates.first(), dates.last()) {
         (Some(first), Some(last)) if first != last => format!("{first} to {last}"),

@@ -61,6 +61,10 @@ impl Row {
         self.seconds.values().copied().max().unwrap_or_default()
     }
 
+    pub fn lists(&self) -> u64 {
+        self.kinds.iter().filter(|(kind, _)| kind.starts_with("LIST")).map(|(_, count)| count).sum()
+    }
+
     /// Returns the requests a second other than those that so many agents need to renew their two watches: one request for each, at most
     /// every 5 minutes.
     pub fn per_second_without_renewals(&self, nodes: u32) -> f64 {
