@@ -280,10 +280,15 @@ fn print_figures(name: &str, reports: &[Report]) {
     }
 }
 
+/// Returns whether nothing failed in a run, and something was compared unless a part was skipped.
+fn is_clean(report: &Report) -> bool {
+    report.failures.is_empty() && (report.checked > 0 || report.skipped.is_some())
+}
+
 fn judge_reports(reports: &[Report]) -> (Verdict, String) {
     let skipped = reports.iter().find_map(|report| report.skipped.clone());
     // A part that cannot be run hides no failure of another part.
-    if let Some(reason) = skipped.filter(|_| reports.iter().all(|report| report.failures.is_empty())) {
+    if let Some(reason) = skipped.filter(|_| reports.iter().all(is_clean)) {
         return (Verdict::Skip, reason);
     }
     let bad = reports.iter().filter(|report| !report.failures.is_empty() || report.checked == 0).count();
@@ -365,9 +370,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_compared_nothing_has_failed() {
-        let report =
-            Report { checked: 0, failures: Vec::new(), skipped: None, figures: Vec::new(), timeline: Vec::new() };
-        assert_eq!(judge_reports(&[report]).0, Verdict::Fail);
+    fn a_run_that_compared_nothing_has_failed_and_a_skip_hides_no_failure() {
+        let report = |checked, failures: &[&str], skipped: bool| Report {
+            checked,
+            failures: failures.iter().map(|&failure| failure.to_owned()).collect(),
+            skipped: skipped.then(|| "no helm".to_owned()),
+            figures: Vec::new(),
+            timeline: Vec::new(),
+        };
+        let (well, broken, skipped) = (report(1, &[], false), report(1, &["ouch"], true), report(1, &[], true));
+        assert_eq!(judge_reports(&[report(0, &[], false)]).0, Verdict::Fail);
+        assert_eq!(judge_reports(&[well]).0, Verdict::Pass);
+        assert_eq!(judge_reports(&[skipped]).0, Verdict::Skip);
+        assert_eq!(judge_reports(&[broken]).0, Verdict::Fail);
     }
 }

@@ -24,6 +24,8 @@ const DIRECTORIES: u64 = 64 << 10;
 const HELD: u64 = 64;
 /// The container's first process and the pod's workload. Beside them the container runs `sleep`, again and again.
 const PROCESSES: u64 = 2;
+/// The looks in succession at which the two count the same processes: by chance they agree once.
+const IN_SUCCESSION: u32 = 3;
 /// How much the two may differ on a working set, which both measure at other times.
 const APART: u64 = 8 * MIB;
 
@@ -42,10 +44,13 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     let own = || of_pod(&http::get(agent.address, "/stats/summary")?.1, &uid);
     let (mut theirs, mut ours) = (kubelet(), own());
     // Both measure disks in the background: the kubelet every minute. Its other figures may be missing at first.
+    let mut agreed = 0;
     let measured = stage.until(PATIENCE, |stage| {
         stage.pause(BETWEEN_LOOKS);
         (theirs, ours) = (kubelet(), own());
-        sees_all(&theirs) && sees_all(&ours) && count_the_same(stage.layout(), &theirs, &ours)
+        let agree = sees_all(&theirs) && sees_all(&ours) && count_the_same(stage.layout(), &theirs, &ours);
+        agreed = if agree { agreed + 1 } else { 0 };
+        agreed == IN_SUCCESSION
     });
     let (theirs, ours) = (theirs.context("the kubelet's summary")?, ours.context("the agent's summary")?);
     stage.check(measured, || {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
-use super::ending::{show, tidy, tidy_after};
+use super::ending::{show, tidy, tidy_after_kills};
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, GROWTH, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
     is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, status_taken_ms, tell_story, text,
@@ -242,7 +242,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
     tell_story(stage, agent, &worker, (story, uid))?;
-    tidy_after(stage, cluster, 1)
+    tidy_after_kills(stage, cluster, 1)
 }
 
 /// Asserts that the pod has failed and is marked as evicted, though its status has lost the reason for good: the kubelet was through with the

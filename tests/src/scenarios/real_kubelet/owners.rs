@@ -193,25 +193,30 @@ fn judge(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction, chapters
     stage.check(marked, || format!("{app}: no condition DisruptionTarget"));
     stage.check_equal(&format!("{app}: events Evicted"), &evictions_told(cluster, name)?, &1);
     if [JOB, RESTARTING_JOB].contains(app) {
-        goes_on(stage, cluster, app, is_in_time)?;
+        let first = |is_it: &dyn Fn(&str) -> bool| own().position(|chapter| is_it(&chapter.text));
+        let failed = first(&|text| text.starts_with("Failed/") && !text.contains(MARK));
+        let is_kubelet_first = failed.is_some_and(|at| first(&|text| text.contains(MARK)).is_none_or(|mark| at < mark));
+        goes_on(stage, cluster, app, is_kubelet_first)?;
     }
     Ok(())
 }
 
-/// Asserts that the Job has not failed. Its controller may have seen the kubelet's status before the agent's, if that came late.
-fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_in_time: bool) -> Result<()> {
+/// Asserts that the Job has not failed. Its controller counts a failed pod that is not marked yet, if the kubelet's status was the first.
+fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_kubelet_first: bool) -> Result<()> {
     let job = cluster.admin.get(&format!("/apis/batch/v1/namespaces/default/jobs/{name}"))?;
     stage.note(format!("{name}: its status is {}", job["status"]));
     let failed = condition(&job, "Failed") == Some("True") || condition(&job, "FailureTarget") == Some("True");
     // Without a podFailurePolicy the evicted pod counts as a failure, of which six are allowed.
     let counted = job["status"]["failed"].as_u64().unwrap_or(0);
     let expected = u64::from(name == RESTARTING_JOB);
-    if !is_in_time && (failed || counted != expected) {
-        stage.note(format!("{name}: its controller saw the kubelet's status first, as the agent's was late"));
+    if is_kubelet_first && (failed || counted != expected) {
+        stage.note(format!(
+            "{name}: the kubelet's status was there before the agent's, and the pod counts as a failure"
+        ));
         return Ok(());
     }
     stage.check_equal(&format!("{name}: failures that it counts"), &counted, &expected);
-    stage.check(!failed, || format!("{name} has failed, with the status in time"));
+    stage.check(!failed, || format!("{name} has failed"));
     Ok(())
 }
 

@@ -159,9 +159,9 @@ fn by_agent_since(requests: &[Request], since: u64) -> Vec<&Request> {
     requests.iter().filter(|request| request.is_done_by_agent() && request.answered_ns >= since).collect()
 }
 
-/// Returns whether a request sets a taint of the node.
-fn is_taint(request: &Request) -> bool {
-    request.object == format!("nodes/{NODE}") && sets_taint(&request.body)
+/// Returns whether this request of the agent has set a taint of the node.
+pub fn is_taint(request: &Request) -> bool {
+    request.is_done_by_agent() && request.object == format!("nodes/{NODE}") && sets_taint(&request.body)
 }
 
 /// Returns by how much the agent's figure was below `MemAvailable` at the agent's own measurement.
