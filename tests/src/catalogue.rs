@@ -255,6 +255,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_cluster("cluster-instead", 900, "the kubelet's eviction is off, and the agent evicts: one pod for one shortage"),
     with_cluster("cluster-disk", 900, "a pod fills the node's file system: it ends as Failed and Evicted, told once, and the space comes back"),
     with_cluster("cluster-oom", 900, "a pod takes all memory at once, and the kernel kills it: the agent names the pod, and SystemOOM comes from the kubelet alone"),
+    with_cluster("cluster-thrash", 900, "page cache refaults for two minutes: the agent answers its liveness probe, and is not restarted"),
     with_cluster("cluster-budget", 900, "a disruption budget refuses a soft eviction: the next pod goes through the Eviction API"),
     with_cluster("cluster-drain", 900, "a soft threshold is met while the node is drained: nothing is evicted"),
     with_cluster("cluster-no-execute", 900, "a taint NoExecute by a condition that lasts: one pod goes at once, one after its tolerationSeconds, one stays"),

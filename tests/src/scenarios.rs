@@ -150,6 +150,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-watch" => real_kubelet::watch,
         "cluster-disk" => real_kubelet::disk,
         "cluster-oom" => real_kubelet::oom,
+        "cluster-thrash" => real_kubelet::thrash,
         "cluster-budget" => real_kubelet::budget,
         "cluster-drain" => real_kubelet::drain,
         "cluster-no-execute" => real_kubelet::no_execute,

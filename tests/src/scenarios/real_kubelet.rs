@@ -15,6 +15,7 @@ mod scene;
 mod set_ups;
 mod soft;
 mod swarm;
+mod thrash;
 mod times;
 
 pub use disk::disk;
@@ -30,3 +31,4 @@ pub use removal::removal;
 pub use set_ups::{instead, watch};
 pub use soft::{budget, drain};
 pub use swarm::swarm;
+pub use thrash::thrash;

@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::ending::tidy;
-use super::scene::{ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since};
+use super::scene::{
+    ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, volume_file,
+};
 use super::times::{Victim, tell_steps};
 use crate::cluster::container_id;
 use crate::containers::cri;
@@ -61,7 +63,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
 fn fill(uid: &str) -> Result<()> {
     let all = statvfs(KUBELET).context("statvfs of the kubelet's directory")?;
     let bytes = all.f_bavail.saturating_sub(all.f_blocks * LEAVES / 1000) * all.f_frsize;
-    let path = format!("{KUBELET}/pods/{uid}/volumes/kubernetes.io~empty-dir/data/file");
+    let path = volume_file(uid, "file");
     let file = File::create(&path).with_context(|| format!("create {path}"))?;
     fallocate(file, FallocateFlags::empty(), 0, bytes).with_context(|| format!("allocate {bytes} bytes for {path}"))
 }

@@ -6,10 +6,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::ending::tidy;
-use super::scene::{APP, BETWEEN_LOOKS, PATIENCE, Scene, end, is_set_up, text, work};
+use super::scene::{APP, BETWEEN_LOOKS, PATIENCE, Scene, end, is_set_up, text, volume_file, work};
 use crate::cgroups::Layout;
 use crate::cluster::Cluster;
-use crate::containers::storage::KUBELET;
 use crate::control_plane::NODE;
 use crate::http;
 use crate::stage::Stage;
@@ -33,7 +32,7 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, .. } = Scene::begin(stage, "")?;
     let worker = work(stage, &pod, &format!("hold --name {APP} --mib {HELD}"))?;
     stage.wait_resident(&worker, HELD)?;
-    let file = format!("{KUBELET}/pods/{uid}/volumes/kubernetes.io~empty-dir/data/file");
+    let file = volume_file(&uid, "file");
     fs::write(&file, vec![1; usize::try_from(FILE * MIB)?]).with_context(|| format!("write {file}"))?;
 
     let kubelet = || -> Result<Value> {

@@ -15,6 +15,7 @@ use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::audit::{self, Client, Request};
 use crate::cluster::story::Story;
 use crate::cluster::{Cluster, container_id, is_ready};
+use crate::containers::storage::KUBELET;
 use crate::evidence::meminfo;
 use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, is_evicted};
@@ -276,6 +277,11 @@ pub fn work(stage: &Stage<'_>, pod: &Value, work: &str) -> Result<Worker> {
     let worker = stage.work_in(&scope, APP, work, 1000);
     children_go_to("/proc/self/ns/pid")?;
     worker
+}
+
+/// Returns the path of a file in the volume of the pod with this UID.
+pub fn volume_file(uid: &str, name: &str) -> String {
+    format!("{KUBELET}/pods/{uid}/volumes/kubernetes.io~empty-dir/data/{name}")
 }
 
 /// Ends a workload. The container's first process cannot exit before this process has collected those of its pid namespace, so a kubectl that

@@ -1,0 +1,58 @@
+//! The agent's liveness on a node that thrashes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::ending::tidy;
+use super::scene::{APP, Scene, end, volume_file, work};
+use super::set_ups::{WITHOUT_EVICTION, restart_kubelet};
+use crate::cluster::is_ready;
+use crate::evidence::{meminfo, vmstat};
+use crate::http;
+use crate::stage::Stage;
+use crate::units::MIB;
+
+/// The memory that is left for page cache, in MiB.
+const LEFT: u64 = 250;
+/// The size of the file that is read again and again, in MiB.
+const FILE: u64 = 500;
+/// The liveness probe of the manifests gives up after six failures, one each 20 s.
+const THRASHES: Duration = Duration::from_secs(130);
+/// Requests in succession without an answer, each within five seconds: the liveness probe waits for fifteen.
+const MOST_LATE: u32 = 2;
+const BETWEEN_PROBES: Duration = Duration::from_secs(1);
+const PAGE: u64 = 4_096;
+
+/// The node's page cache refaults for longer than the liveness probe is patient. The kubelet does not restart the agent, which answers in time.
+pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, pod, uid, .. } = Scene::begin(stage, "")?;
+    // It would end the pod.
+    restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    let held = (meminfo("MemAvailable")? / MIB).saturating_sub(LEFT);
+    let holder = work(stage, &pod, &format!("hold --name {APP} --mib {held}"))?;
+    stage.wait_resident(&holder, held)?;
+    let before = vmstat("workingset_refault_file")?;
+    let file = volume_file(&uid, "thrash");
+    let reader =
+        work(stage, &pod, &format!("cache --name {APP} --file {file} --mib {FILE} --ready /tmp/thrash-ready"))?;
+    let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+    let (mut late, mut most_late) = (0, 0);
+    while begun.elapsed() < THRASHES {
+        let asked = Instant::now();
+        let is_answered = http::get(agent.address, "/healthz").is_ok();
+        longest = longest.max(asked.elapsed());
+        late = if is_answered { 0 } else { late + 1 };
+        most_late = most_late.max(late);
+        stage.pause(BETWEEN_PROBES);
+    }
+    let refaulted = (vmstat("workingset_refault_file")? - before) * PAGE / MIB;
+    stage.note(format!("{refaulted} MiB were read again; the longest answer of /healthz took {longest:?}"));
+    stage.check(refaulted > FILE, || format!("the node did not thrash: {refaulted} MiB were read again"));
+    stage.check(most_late <= MOST_LATE, || format!("{most_late} requests of /healthz in succession had no answer"));
+    stage.check_no_oom_kill()?;
+    end(stage, &reader);
+    end(stage, &holder);
+    tidy(stage, &cluster)?;
+    restart_kubelet(stage, "", || true)
+}
