@@ -291,6 +291,10 @@ impl<'a> Stage<'a> {
         });
     }
 
+    pub fn has_failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
     /// Asserts that these workers are alive.
     pub fn check_alive(&mut self, workers: &[&Worker]) {
         for worker in workers {

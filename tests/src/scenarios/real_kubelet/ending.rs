@@ -11,6 +11,9 @@ use crate::cluster::{Cluster, NAME};
 use crate::control_plane::NODE;
 use crate::stage::Stage;
 
+/// The lines of the agent's log that are printed after a failure.
+const EXPLAINED: usize = 120;
+
 /// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     tidy_after_kills(stage, cluster, 0)
@@ -20,6 +23,9 @@ pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 pub fn tidy_after_kills(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result<()> {
     node_is_told_once(stage, cluster)?;
     agent_is_well(stage, cluster, kills)?;
+    if stage.has_failed() {
+        explain(stage, cluster)?;
+    }
     show(stage, cluster)?;
     let lease = lease_path(NODE);
     let held = cluster.admin.find(&lease)?.unwrap_or_default();
@@ -46,6 +52,14 @@ pub fn node_has_nothing_of_ours(stage: &mut Stage<'_>, cluster: &Cluster) -> Res
     Ok(())
 }
 
+/// Prints the end of the agent's log. The serial line is slow, so lines are shortened.
+fn explain(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    for line in cluster.agent(stage)?.tail(EXPLAINED) {
+        stage.note(format!("agent: {}", line.chars().take(1_500).collect::<String>()));
+    }
+    Ok(())
+}
+
 /// Shows the pods and the node, as kubectl prints them now. It takes seconds under emulation.
 pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
     stage.screen("$ kubectl get pods -o wide");
@@ -60,7 +74,7 @@ pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
             stage.screen(line);
         }
     }
-    // kubectl describe does not list the kubelet's own.
+    // kubectl describe finds events by their object's UID, which the kubelet (1.36) leaves empty.
     let columns = "UID:.involvedObject.uid,LAST:.lastTimestamp,FROM:.source.component,REASON:.reason,COUNT:.count,MESSAGE:.message";
     stage.screen("\n$ kubectl get events --field-selector involvedObject.kind=Node -o custom-columns=...");
     stage.screen(&cluster.kubectl(&[
