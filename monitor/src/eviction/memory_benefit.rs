@@ -67,7 +67,8 @@ pub enum Worth {
     Helps(Duration),
     /// The candidate buys this time only, or does not cover what is missing.
     TooLittle(Duration),
-    /// The candidate gives back less than a tenth of what the best one does, or of what is coming already.
+    /// The candidate gives back less than a tenth of what the best one does, of what is coming already, or, unless it helps, of what a
+    /// DaemonSet's pod holds.
     Dwarf(Duration),
     /// The candidate may be evicted only as a leaker, and does not leak.
     NotALeaker,
@@ -96,14 +97,17 @@ pub struct MemoryBenefit {
     /// In the order of the ranking.
     rows: Vec<Row>,
     best: f64,
+    /// The largest gain of a DaemonSet's pod, which is evicted only if it leaks.
+    of_daemons: f64,
     /// A candidate leaks if it grows at least as fast as this.
     leak: f64,
 }
 
 impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
-        let mut benefit = Self { need, leak: leak(&rows, need), rows, best: 0.0 };
+        let mut benefit = Self { need, leak: leak(&rows, need), rows, best: 0.0, of_daemons: 0.0 };
         let best = |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.gain).fold(0.0, f64::max);
+        benefit.of_daemons = best(&mut benefit.rows.iter().filter(|row| row.outlook.is_daemon));
         let candidates = || benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
         let of_first = best(&mut candidates().filter(|row| !benefit.is_deferred(row)));
         benefit.best = if of_first > 0.0 { of_first } else { best(&mut candidates()) };
@@ -186,13 +190,18 @@ impl MemoryBenefit {
         if row.gain <= 0.0 || !covers && row.gain * OF_BEST < self.best {
             return Worth::Dwarf(buys);
         }
+        let helps = covers && buys >= self.need.minimum;
+        // The pod of a DaemonSet may leak and not be known as a leaker yet: after a pause of the machine nothing was measured.
+        if !helps && row.gain * OF_BEST < self.of_daemons {
+            return Worth::Dwarf(buys);
+        }
         if self.leaks(row) {
             return Worth::Leaks;
         }
         if row.outlook.only_as_leaker {
             return Worth::NotALeaker;
         }
-        if covers && buys >= self.need.minimum { Worth::Helps(buys) } else { Worth::TooLittle(buys) }
+        if helps { Worth::Helps(buys) } else { Worth::TooLittle(buys) }
     }
 
     fn leaks(&self, row: &Row) -> bool {

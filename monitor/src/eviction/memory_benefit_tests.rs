@@ -130,6 +130,24 @@ fn some_are_evicted_only_as_leakers() {
 }
 
 #[test]
+fn no_dwarf_goes_for_a_daemon_sets_pod() {
+    let daemon = |name: &str, outlook: &mut Outlook| {
+        (outlook.is_daemon, outlook.only_as_leaker) = (name == "daemon", name == "daemon");
+    };
+    for (name, need, (size, growth), expected) in [
+        ("not known as a leaker", need(14, Some(80)), (1, 0), None),
+        ("the threshold was just crossed", need(1, Some(80)), (1, 0), None),
+        ("a leaker", need(14, Some(80)), (1, 70), Some("daemon")),
+        ("a pod that helps", need(14, Some(1)), (100, 0), Some("pod")),
+        ("a pod that is large enough", need(14, Some(80)), (300, 0), Some("pod")),
+    ] {
+        let pods = [("daemon", 1_900, growth), ("pod", size, 0)];
+        let found = benefit(need, &pods, daemon).pick().map(|place| pods[place].0);
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
 fn a_terminating_pod_that_helps_is_first() {
     let terminating = |name: &str, outlook: &mut Outlook| outlook.is_terminating = name == "leaving";
     for (gain, fall, hard, expected) in

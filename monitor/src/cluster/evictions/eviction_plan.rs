@@ -34,7 +34,7 @@ pub const ASKED_FOR: Duration = Duration::from_secs(10);
 pub const OLDEST_REMOVAL: Duration = Duration::from_secs(600);
 /// Time after the decision from which a removal is late: the kubelet may have restarted its containers.
 const LATE_AFTER: Duration = Duration::from_secs(3);
-/// How long a pod is looked at whose containers the kubelet has not reported since their end. A kubelet that was started in an outage of the
+/// How long a pod is looked at whose containers the kubelet has not reported since their end, or whose status is refused. A kubelet that was started in an outage of the
 /// API server needs 48 s.
 const LOOKS_FOR_REPORT: u32 = 60;
 /// Age of a decision at which its event is given up: the API server keeps events for an hour.
@@ -231,9 +231,19 @@ impl Plan {
                     verdict: self.delay("the kubelet has not reported its end yet"),
                 }
             }
-            Answer::Found { .. } | Answer::Refused(_) | Answer::NotPermitted(_) => {
+            Answer::Found { .. } => {
                 self.has_looked = true;
                 self.go(At::Remove, None)
+            }
+            // An API server that has just started refuses all clients until it knows their roles.
+            Answer::Refused(reason) | Answer::NotPermitted(reason) => {
+                self.looks += 1;
+                if self.looks > LOOKS_FOR_REPORT {
+                    return self.end(Verdict::GivenUp(format!(
+                        "the pod's status cannot be read, and it may run again: {reason}"
+                    )));
+                }
+                Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: self.delay(reason) }
             }
             _ => self.retry_or_expire(answer, age),
         }

@@ -326,6 +326,15 @@ fn a_late_removal_leaves_what_runs_again_alone() {
         unreported.take(THERE, late);
         assert_eq!(at(&mut unreported, late), Some(Step::Remove), "there is no kubelet that would report");
 
+        let mut refused_status = plan();
+        for _ in 0..LOOKS_FOR_REPORT {
+            assert_eq!(at(&mut refused_status, late), Some(Step::Get), "an API server that has just started");
+            assert_eq!(refused_status.take(refused(), late).wait, Wait::Pause(LOOK_EVERY));
+        }
+        at(&mut refused_status, late);
+        let outcome = refused_status.take(refused(), late);
+        assert!(matches!(outcome.verdict, Some(Verdict::GivenUp(_))), "nothing is done blindly: {outcome:?}");
+
         let mut ended = plan();
         at(&mut ended, late);
         assert_eq!(ended.take(EVICTED, late).verdict, Some(Verdict::Accepted), "an earlier request was carried out");
