@@ -20,6 +20,8 @@ use crate::units::{mib, milliseconds_between, monotonic_ns, nanoseconds};
 const DECIDED_BEFORE: Duration = Duration::from_secs(2);
 /// A kill that comes later than this after the crossing is explained.
 const LATE: Duration = Duration::from_secs(1);
+/// The longest time from a sample to a measurement of the agent with which it is compared: a machine that pauses samples nothing.
+const BESIDE: Duration = Duration::from_millis(100);
 /// The number of steps in which available memory is told for a late kill.
 const POINTS: u64 = 8;
 /// How long the status of an evicted pod waits for the taint.
@@ -164,11 +166,11 @@ pub fn is_taint(request: &Request) -> bool {
     request.is_done_by_agent() && request.object == format!("nodes/{NODE}") && sets_taint(&request.body)
 }
 
-/// Returns by how much the agent's figure was below `MemAvailable` at the agent's own measurement.
+/// Returns by how much the agent's figure was below `MemAvailable` at the agent's own measurement, if the sampler has measured just before.
 fn correction(curve: &[Sample], record: &Record) -> Option<u64> {
     let (sampled, available) = (record.number("sampled_mono_ns")?, record.number("available_bytes")?);
-    let beside = curve.iter().rfind(|sample| sample.at_ns <= sampled)?.available;
-    Some(beside.saturating_sub(available))
+    let beside = curve.iter().rfind(|sample| sample.at_ns <= sampled)?;
+    (sampled - beside.at_ns <= nanoseconds(BESIDE)).then(|| beside.available.saturating_sub(available))
 }
 
 /// Returns when the pod that replaces this one became ready. Other pods were ready before.
