@@ -41,6 +41,8 @@ const LOOKS_FOR_REPORT: u32 = 60;
 const OLDEST_EVENT: Duration = Duration::from_secs(3600);
 /// Attempts at a removal that is refused, where the decision does not grow too old first.
 const REFUSED_REMOVALS: u32 = 120;
+/// Refusals of the Eviction API, one a second, after which it counts as not permitted.
+pub const REFUSED_EVICTIONS: u32 = 5;
 /// Comparisons after conflicts that do not end, such as a webhook's: some minutes.
 const COMPARISONS: u32 = 20;
 /// Attempts to mark before the removal, which must not wait.
@@ -254,6 +256,10 @@ impl Plan {
         // Before the next attempt the kubelet may have restarted it.
         self.has_looked = false;
         match answer {
+            // As in a look: one refusal may be that of an API server that has just started. Budgets must not be bypassed for that.
+            Answer::NotPermitted(_) if self.method == EvictionMethod::Evict && self.attempts < REFUSED_EVICTIONS => {
+                Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
+            }
             Answer::NotPermitted(_) if self.method == EvictionMethod::Evict => {
                 self.method = EvictionMethod::Fail;
                 self.note = Some(

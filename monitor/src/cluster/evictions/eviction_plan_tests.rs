@@ -369,11 +369,15 @@ fn a_refused_removal_is_looked_at_before_each_attempt() {
 fn without_the_eviction_api_the_status_is_failed() {
     let forbidden = || Answer::NotPermitted("forbidden".to_owned());
     let mut plan = soft();
-    let (steps, verdicts) =
-        run(&mut plan, &soon(&[forbidden(), Answer::Done, Answer::Done, EVICTED, EVICTED, EVICTED]));
+    let refusals = REFUSED_EVICTIONS as usize;
+    let afterwards = [Answer::Done, Answer::Done, EVICTED, EVICTED, EVICTED];
+    let (steps, verdicts) = run(&mut plan, &soon(&[vec![forbidden(); refusals], afterwards.to_vec()].concat()));
     assert_eq!(plan.method(), EvictionMethod::Fail);
-    assert_eq!(steps[..4], [Step::Remove, Step::Remove, Step::SendEvent, Step::Get]);
+    assert_eq!(steps[refusals - 1..refusals + 3], [Step::Remove, Step::Remove, Step::SendEvent, Step::Get]);
     assert!(matches!(&verdicts[..], [Verdict::Accepted, Verdict::Done(Some(note))] if note.contains("Eviction API")));
-    let (_, verdicts) = run(&mut soft(), &soon(&[forbidden(), refused()]));
+    let (_, verdicts) = run(&mut soft(), &soon(&[vec![forbidden(); refusals], vec![refused()]].concat()));
     assert_eq!(verdicts, [Verdict::Refused("forbidden".to_owned())]);
+    let mut started = soft();
+    let (_, verdicts) = run(&mut started, &soon(&[forbidden(), Answer::Budget("no".to_owned())]));
+    assert_eq!(verdicts, [Verdict::Refused("no".to_owned())], "an API server that has just started");
 }
