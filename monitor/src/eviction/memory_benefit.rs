@@ -17,6 +17,10 @@ const LEAK_SHARE: f64 = 0.5;
 /// be hidden by file pages that the kernel drops.
 const OF_FASTEST: f64 = 1.0 / 3.0;
 
+/// A DaemonSet's pod that grows by this share of the fall may leak: after a pause all of it is made up for at once, and the fall is many times as
+/// fast as the growth.
+const MAY_LEAK_SHARE: f64 = 0.01;
+
 /// The precedence of candidates that leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Leakers {
@@ -67,8 +71,8 @@ pub enum Worth {
     Helps(Duration),
     /// The candidate buys this time only, or does not cover what is missing.
     TooLittle(Duration),
-    /// The candidate gives back less than a tenth of what the best one does, of what is coming already, or, unless it helps, of what a
-    /// DaemonSet's pod holds.
+    /// The candidate gives back less than a tenth of what the best one does, of what is coming already, or, unless it helps or leaks, of what
+    /// a DaemonSet's pod holds that may leak.
     Dwarf(Duration),
     /// The candidate may be evicted only as a leaker, and does not leak.
     NotALeaker,
@@ -97,7 +101,7 @@ pub struct MemoryBenefit {
     /// In the order of the ranking.
     rows: Vec<Row>,
     best: f64,
-    /// The largest gain of a DaemonSet's pod, which is evicted only if it leaks.
+    /// The largest gain of a DaemonSet's pod that may leak.
     of_daemons: f64,
     /// A candidate leaks if it grows at least as fast as this.
     leak: f64,
@@ -107,7 +111,7 @@ impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
         let mut benefit = Self { need, leak: leak(&rows, need), rows, best: 0.0, of_daemons: 0.0 };
         let best = |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.gain).fold(0.0, f64::max);
-        benefit.of_daemons = best(&mut benefit.rows.iter().filter(|row| row.outlook.is_daemon));
+        benefit.of_daemons = best(&mut benefit.rows.iter().filter(|row| row.outlook.is_daemon && may_leak(row, need)));
         let candidates = || benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
         let of_first = best(&mut candidates().filter(|row| !benefit.is_deferred(row)));
         benefit.best = if of_first > 0.0 { of_first } else { best(&mut candidates()) };
@@ -191,8 +195,8 @@ impl MemoryBenefit {
             return Worth::Dwarf(buys);
         }
         let helps = covers && buys >= self.need.minimum;
-        // The pod of a DaemonSet may leak and not be known as a leaker yet: after a pause of the machine nothing was measured.
-        if !helps && row.gain * OF_BEST < self.of_daemons {
+        // After a pause of the machine a DaemonSet's pod that leaks is not known as a leaker: nothing was measured.
+        if !helps && !self.leaks(row) && row.gain * OF_BEST < self.of_daemons {
             return Worth::Dwarf(buys);
         }
         if self.leaks(row) {
@@ -215,6 +219,11 @@ impl MemoryBenefit {
         }
         Duration::try_from_secs_f64(row.gain / left).unwrap_or(Duration::MAX)
     }
+}
+
+/// Returns whether a candidate may leak without being known as a leaker.
+fn may_leak(row: &Row, need: Need) -> bool {
+    !row.outlook.is_growth_measured || growth(row) > need.fall.unwrap_or(0.0) * MAY_LEAK_SHARE
 }
 
 fn growth(row: &Row) -> f64 {

@@ -133,15 +133,20 @@ fn some_are_evicted_only_as_leakers() {
 fn no_dwarf_goes_for_a_daemon_sets_pod() {
     let daemon = |name: &str, outlook: &mut Outlook| {
         (outlook.is_daemon, outlook.only_as_leaker) = (name == "daemon", name == "daemon");
+        // Growth of -1 stands for one that is not known.
+        outlook.is_growth_measured = outlook.growth >= 0;
     };
-    for (name, need, (size, growth), expected) in [
-        ("not known as a leaker", need(14, Some(80)), (1, 0), None),
-        ("the threshold was just crossed", need(1, Some(80)), (1, 0), None),
-        ("a leaker", need(14, Some(80)), (1, 70), Some("daemon")),
-        ("a pod that helps", need(14, Some(1)), (100, 0), Some("pod")),
-        ("a pod that is large enough", need(14, Some(80)), (300, 0), Some("pod")),
+    for (name, need, growth, pods, expected) in [
+        ("it made up for a pause", need(14, Some(500)), 60, &[("pod", 1, 0)][..], None),
+        ("its growth is not known", need(14, Some(80)), -1, &[("pod", 1, 0)], None),
+        ("the threshold was just crossed", need(1, Some(80)), 20, &[("pod", 1, 0)], None),
+        ("it leaks", need(14, Some(80)), 70, &[("pod", 1, 0)], Some("daemon")),
+        ("it is idle", need(14, Some(80)), 0, &[("pod", 15, 0)], Some("pod")),
+        ("a pod helps", need(14, Some(1)), -1, &[("pod", 100, 0)], Some("pod")),
+        ("a pod is large enough", need(14, Some(80)), -1, &[("pod", 300, 0)], Some("pod")),
+        ("another leaks", need(14, Some(80)), -1, &[("pod", 1, 0), ("leaker", 100, 70)], Some("leaker")),
     ] {
-        let pods = [("daemon", 1_900, growth), ("pod", size, 0)];
+        let pods: Vec<Pod> = std::iter::once(("daemon", 1_900, growth)).chain(pods.iter().copied()).collect();
         let found = benefit(need, &pods, daemon).pick().map(|place| pods[place].0);
         assert_eq!(found, expected, "{name}");
     }

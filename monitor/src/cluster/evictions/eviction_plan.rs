@@ -3,7 +3,7 @@
 //! | state | request | effect of the answers |
 //! |---|---|---|
 //! | mark | PATCH `pods/status`: `DisruptionTarget` | by the method `delete` only; retried once, then remove in any case |
-//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet: look again; else remove |
+//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet, or a refusal: look again for a minute; else remove, but give up after refusals |
 //! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; else retried |
 //! | compare | GET the pod | the same UID: remove again; not found or another UID: gone |
 //! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; else end, the pod stays |
@@ -34,15 +34,15 @@ pub const ASKED_FOR: Duration = Duration::from_secs(10);
 pub const OLDEST_REMOVAL: Duration = Duration::from_secs(600);
 /// Time after the decision from which a removal is late: the kubelet may have restarted its containers.
 const LATE_AFTER: Duration = Duration::from_secs(3);
-/// How long a pod is looked at whose containers the kubelet has not reported since their end, or whose status is refused. A kubelet that was started in an outage of the
-/// API server needs 48 s.
+/// How long a pod is looked at whose containers the kubelet has not reported since their end, or that may not be read. A kubelet that was started
+/// in an outage of the API server needs 48 s.
 const LOOKS_FOR_REPORT: u32 = 60;
 /// Age of a decision at which its event is given up: the API server keeps events for an hour.
 const OLDEST_EVENT: Duration = Duration::from_secs(3600);
 /// Attempts at a removal that is refused, where the decision does not grow too old first.
 const REFUSED_REMOVALS: u32 = 120;
 /// Refusals of the Eviction API, one a second, after which it counts as not permitted.
-pub const REFUSED_EVICTIONS: u32 = 5;
+const REFUSED_EVICTIONS: u32 = 5;
 /// Comparisons after conflicts that do not end, such as a webhook's: some minutes.
 const COMPARISONS: u32 = 20;
 /// Attempts to mark before the removal, which must not wait.
@@ -87,6 +87,10 @@ pub struct Plan {
     /// The kubelet has ended the pod, and its object is still there.
     has_ended: bool,
     looks: u32,
+    /// Refusals of a look in succession.
+    refused_looks: u32,
+    /// Refusals of the Eviction API.
+    refused_evictions: u32,
     failed_status: FailedStatus,
     note: Option<String>,
 }
@@ -112,6 +116,8 @@ impl Plan {
             is_gone: false,
             has_ended: false,
             looks: 0,
+            refused_looks: 0,
+            refused_evictions: 0,
             failed_status: FailedStatus::new(is_resumed),
             note: None,
         };
@@ -216,6 +222,14 @@ impl Plan {
 
     /// The kubelet restarts a killed container, unless it learns of the eviction in time. A container that runs again is healthy and is left alone.
     fn take_look(&mut self, answer: &Answer, age: Duration) -> Outcome {
+        if let Answer::Refused(reason) | Answer::NotPermitted(reason) = answer {
+            return match self.looks_again() {
+                Some(wait) => Outcome { wait, verdict: self.delay(reason) },
+                None => self
+                    .end(Verdict::GivenUp(format!("the pod's status cannot be read, and it may run again: {reason}"))),
+            };
+        }
+        self.refused_looks = 0;
         match answer {
             Answer::NotFound | Answer::Found { is_same: false, .. } => self.gone(),
             Answer::Found { is_terminating: true, .. } | Answer::Found { life: Life::Evicted { .. }, .. } => {
@@ -237,16 +251,6 @@ impl Plan {
                 self.has_looked = true;
                 self.go(At::Remove, None)
             }
-            // An API server that has just started refuses all clients until it knows their roles.
-            Answer::Refused(reason) | Answer::NotPermitted(reason) => {
-                self.looks += 1;
-                if self.looks > LOOKS_FOR_REPORT {
-                    return self.end(Verdict::GivenUp(format!(
-                        "the pod's status cannot be read, and it may run again: {reason}"
-                    )));
-                }
-                Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: self.delay(reason) }
-            }
             _ => self.retry_or_expire(answer, age),
         }
     }
@@ -256,8 +260,10 @@ impl Plan {
         // Before the next attempt the kubelet may have restarted it.
         self.has_looked = false;
         match answer {
-            // As in a look: one refusal may be that of an API server that has just started. Budgets must not be bypassed for that.
-            Answer::NotPermitted(_) if self.method == EvictionMethod::Evict && self.attempts < REFUSED_EVICTIONS => {
+            Answer::NotPermitted(reason) if self.method == EvictionMethod::Evict && self.asks_once_more() => {
+                if self.is_too_late(age) {
+                    return self.too_late(reason);
+                }
                 Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
             }
             Answer::NotPermitted(_) if self.method == EvictionMethod::Evict => {
@@ -324,9 +330,26 @@ impl Plan {
                 self.end(Verdict::Done(Some("the removal was not carried out, and is not requested again".to_owned())))
             }
             Answer::Found { is_same: false, .. } | Answer::NotFound => self.gone(),
-            Answer::Refused(reason) => self.end(Verdict::GivenUp(reason)),
+            Answer::Refused(reason) => match self.looks_again() {
+                Some(wait) => Outcome { wait, verdict: None },
+                None => self.end(Verdict::GivenUp(reason)),
+            },
             _ => retry(&answer),
         }
+    }
+
+    /// Returns the wait until the next look after one that was refused; none: it is refused for good. An API server that has just started
+    /// refuses all clients until it knows their roles.
+    fn looks_again(&mut self) -> Option<Wait> {
+        self.refused_looks += 1;
+        (self.refused_looks <= LOOKS_FOR_REPORT).then_some(Wait::Pause(LOOK_EVERY))
+    }
+
+    /// Returns whether the Eviction API is asked again after a refusal, for the same reason: budgets must not be bypassed. A pod that was killed
+    /// needs no consent any more, and its status at once.
+    fn asks_once_more(&mut self) -> bool {
+        self.refused_evictions += 1;
+        !self.is_certain && self.refused_evictions < REFUSED_EVICTIONS
     }
 
     fn removed(&mut self) -> Outcome {

@@ -335,6 +335,14 @@ fn a_late_removal_leaves_what_runs_again_alone() {
         let outcome = refused_status.take(refused(), late);
         assert!(matches!(outcome.verdict, Some(Verdict::GivenUp(_))), "nothing is done blindly: {outcome:?}");
 
+        let mut started = plan();
+        for answer in [refused(), refused(), found(Life::Restarted)] {
+            assert_eq!(at(&mut started, late), Some(Step::Get));
+            let verdict = started.take(answer, late).verdict;
+            assert_eq!(verdict == Some(Verdict::Restarted), started.step().is_none(), "{verdict:?}");
+        }
+        assert_eq!(started.step(), None, "left alone");
+
         let mut ended = plan();
         at(&mut ended, late);
         assert_eq!(ended.take(EVICTED, late).verdict, Some(Verdict::Accepted), "an earlier request was carried out");
