@@ -40,8 +40,9 @@ pub fn no_execute(stage: &mut Stage<'_>) -> Result<()> {
     let is_set = stage
         .until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| taint_with(&node, "memory", "NoExecute").is_some()));
     stage.check(is_set, || format!("no taint with the effect NoExecute: {}", agent.tail(10).join(" / ")));
-    let set = taint_set_at(killed)?;
     let (at_once, later) = (went(stage, &first)?, went(stage, &second)?);
+    // The API server logs a request after others have seen what it did.
+    let set = taint_set_at(killed)?;
     stage.timeline(0.0, "the taint arrives at the API server");
     stage.timeline(milliseconds_between(set, at_once), "the pod without a toleration is evicted");
     stage.timeline(milliseconds_between(set, later), "the pod that tolerates the taint for 10 s is evicted");
