@@ -292,7 +292,7 @@ fn judge_reports(reports: &[Report]) -> (Verdict, String) {
     if let Some(reason) = skipped.filter(|_| reports.iter().all(is_clean)) {
         return (Verdict::Skip, reason);
     }
-    let bad = reports.iter().filter(|report| !report.failures.is_empty() || report.checked == 0).count();
+    let bad = reports.iter().filter(|report| !is_clean(report)).count();
     let total = reports.len();
     if bad == 0 {
         let checked: u32 = reports.iter().map(|report| report.checked).sum();

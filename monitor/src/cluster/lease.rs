@@ -47,8 +47,8 @@ pub struct ListError {
 
 /// Lists the Leases of the agents from the API server's cache, in the namespace of the client.
 pub(super) async fn list<T: DeserializeOwned>(client: &kube::Client, timeout: Duration) -> Result<Vec<T>, ListError> {
-    let place = || format!("the namespace {}", client.default_namespace());
-    list_of(client, &leases(client), timeout).await.map_err(|failure| ListError { failure, place: place() })
+    let listed = list_of(client, &leases(client), timeout).await;
+    listed.map_err(|failure| ListError { failure, place: format!("the namespace {}", client.default_namespace()) })
 }
 
 /// Lists the Leases of agents in all namespaces from the API server's cache.
@@ -56,9 +56,8 @@ pub(super) async fn list_everywhere<T: DeserializeOwned>(
     client: &kube::Client,
     timeout: Duration,
 ) -> Result<Vec<T>, ListError> {
-    let leases = Request::new(format!("{API}/leases"));
-    let place = || "all namespaces".to_owned();
-    list_of(client, &leases, timeout).await.map_err(|failure| ListError { failure, place: place() })
+    let listed = list_of(client, &Request::new(format!("{API}/leases")), timeout).await;
+    listed.map_err(|failure| ListError { failure, place: "all namespaces".to_owned() })
 }
 
 async fn list_of<T: DeserializeOwned>(

@@ -106,10 +106,7 @@ pub const PERMISSIONS: &[Permission] = &[
     sweeper("patch", "nodes", "taints of dead agents are removed"),
     sweeper("patch", "nodes/status", "conditions of dead agents become Unknown"),
     removal("get", "namespaces", "whether the agents' namespace is deleted"),
-    Permission {
-        scope: Scope::Cluster,
-        ..leases(Component::Removal, "list", "whether agents live in a namespace that stays")
-    },
+    Permission { scope: Scope::Cluster, ..leases(Component::Removal, "list", "whether agents live, in any namespace") },
     removal("list", "nodes", "nodes that have conditions or taints of ours"),
     removal("get", "nodes", "a node that another client has changed"),
     removal("patch", "nodes", "taints are removed"),

@@ -17,8 +17,8 @@ const LEAK_SHARE: f64 = 0.5;
 /// be hidden by file pages that the kernel drops.
 const OF_FASTEST: f64 = 1.0 / 3.0;
 
-/// A DaemonSet's pod that grows by this share of the fall may leak: after a pause all of it is made up for at once, and the fall is many times as
-/// fast as the growth.
+/// A DaemonSet's pod that grows by more than this share of the fall may leak: after a pause of the machine the measured fall is many times the
+/// pod's growth.
 const MAY_LEAK_SHARE: f64 = 0.01;
 
 /// The precedence of candidates that leak.
@@ -190,16 +190,15 @@ impl MemoryBenefit {
     fn worth(&self, row: &Row) -> Worth {
         let buys = self.buys(row);
         let covers = row.gain >= self.need.missing;
+        let (helps, leaks) = (covers && buys >= self.need.minimum, self.leaks(row));
+        let is_dwarf = !covers && row.gain * OF_BEST < self.best
+            // After a pause of the machine a DaemonSet's pod that leaks is not known as a leaker: nothing was measured.
+            || !helps && !leaks && row.gain * OF_BEST < self.of_daemons;
         // The gain that counts is positive in any case: a candidate without memory gives nothing back.
-        if row.gain <= 0.0 || !covers && row.gain * OF_BEST < self.best {
+        if row.gain <= 0.0 || is_dwarf {
             return Worth::Dwarf(buys);
         }
-        let helps = covers && buys >= self.need.minimum;
-        // After a pause of the machine a DaemonSet's pod that leaks is not known as a leaker: nothing was measured.
-        if !helps && !self.leaks(row) && row.gain * OF_BEST < self.of_daemons {
-            return Worth::Dwarf(buys);
-        }
-        if self.leaks(row) {
+        if leaks {
             return Worth::Leaks;
         }
         if row.outlook.only_as_leaker {
@@ -223,7 +222,12 @@ impl MemoryBenefit {
 
 /// Returns whether a candidate may leak without being known as a leaker.
 fn may_leak(row: &Row, need: Need) -> bool {
-    !row.outlook.is_growth_measured || growth(row) > need.fall.unwrap_or(0.0) * MAY_LEAK_SHARE
+    // Growth that is zero and was not measured is that of a workload which is not among the largest.
+    if row.outlook.is_growth_measured {
+        growth(row) > need.fall.unwrap_or(0.0) * MAY_LEAK_SHARE
+    } else {
+        row.outlook.growth != 0
+    }
 }
 
 fn growth(row: &Row) -> f64 {

@@ -3,13 +3,13 @@
 //! | state | request | effect of the answers |
 //! |---|---|---|
 //! | mark | PATCH `pods/status`: `DisruptionTarget` | by the method `delete` only; retried once, then remove in any case |
-//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet, or a refusal: look again for a minute; else remove, but give up after refusals |
-//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; else retried |
+//! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet: look again, for a minute, then remove; refused: look again, after a minute end; else remove |
+//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; Eviction API not permitted five times: Failed instead; else retried |
 //! | compare | GET the pod | the same UID: remove again; not found or another UID: gone |
-//! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; else end, the pod stays |
+//! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; refused: look again for a minute; else end, the pod stays |
 //! | mark late | PATCH `pods/status` | send event in any case |
 //! | send event | POST an event whose name follows from the UID | done, or exists already: watch |
-//! | watch | GET the pod | only after `Failed`: until the status lasts; lost: write again; restarted in the end: end |
+//! | watch | GET the pod | only after `Failed`: until the status lasts; lost: write again; restarted in the end: end; refused: look again for a minute |
 //! | write again | PATCH `pods/status`: Failed | watch |
 //!
 //! A pod that is gone gets its event if the agent evicted it, or may have. An eviction that the agent carries out itself is retried until
@@ -191,6 +191,9 @@ impl Plan {
     /// Continues after an answer, `age` after the decision.
     pub fn take(&mut self, answer: Answer, age: Duration) -> Outcome {
         self.attempts += 1;
+        if !matches!(answer, Answer::Refused(_)) {
+            self.refused_looks = 0;
+        }
         match self.at {
             At::Mark => self.take_mark(&answer, self.first_marks, At::Remove),
             At::Look => self.take_look(&answer, age),
@@ -200,7 +203,7 @@ impl Plan {
             At::Check => self.take_check(answer),
             At::SendEvent => self.take_event(answer),
             At::Watch => self.take_watch(answer, age),
-            At::WriteAgain => self.take_repeat(answer),
+            At::WriteAgain => self.take_repeat(&answer),
             At::End => Outcome { wait: Wait::None, verdict: None },
         }
     }
@@ -222,14 +225,6 @@ impl Plan {
 
     /// The kubelet restarts a killed container, unless it learns of the eviction in time. A container that runs again is healthy and is left alone.
     fn take_look(&mut self, answer: &Answer, age: Duration) -> Outcome {
-        if let Answer::Refused(reason) | Answer::NotPermitted(reason) = answer {
-            return match self.looks_again() {
-                Some(wait) => Outcome { wait, verdict: self.delay(reason) },
-                None => self
-                    .end(Verdict::GivenUp(format!("the pod's status cannot be read, and it may run again: {reason}"))),
-            };
-        }
-        self.refused_looks = 0;
         match answer {
             Answer::NotFound | Answer::Found { is_same: false, .. } => self.gone(),
             Answer::Found { is_terminating: true, .. } | Answer::Found { life: Life::Evicted { .. }, .. } => {
@@ -251,6 +246,12 @@ impl Plan {
                 self.has_looked = true;
                 self.go(At::Remove, None)
             }
+            Answer::Refused(reason) if self.looks_again() => {
+                Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: self.delay(reason) }
+            }
+            Answer::Refused(reason) => {
+                self.end(Verdict::GivenUp(format!("the pod's status cannot be read, and it may run again: {reason}")))
+            }
             _ => self.retry_or_expire(answer, age),
         }
     }
@@ -260,10 +261,7 @@ impl Plan {
         // Before the next attempt the kubelet may have restarted it.
         self.has_looked = false;
         match answer {
-            Answer::NotPermitted(reason) if self.method == EvictionMethod::Evict && self.asks_once_more() => {
-                if self.is_too_late(age) {
-                    return self.too_late(reason);
-                }
+            Answer::NotPermitted(_) if self.method == EvictionMethod::Evict && self.asks_once_more() => {
                 Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
             }
             Answer::NotPermitted(_) if self.method == EvictionMethod::Evict => {
@@ -330,23 +328,20 @@ impl Plan {
                 self.end(Verdict::Done(Some("the removal was not carried out, and is not requested again".to_owned())))
             }
             Answer::Found { is_same: false, .. } | Answer::NotFound => self.gone(),
-            Answer::Refused(reason) => match self.looks_again() {
-                Some(wait) => Outcome { wait, verdict: None },
-                None => self.end(Verdict::GivenUp(reason)),
-            },
+            Answer::Refused(_) if self.looks_again() => Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None },
+            Answer::Refused(reason) => self.end(Verdict::GivenUp(reason)),
             _ => retry(&answer),
         }
     }
 
-    /// Returns the wait until the next look after one that was refused; none: it is refused for good. An API server that has just started
-    /// refuses all clients until it knows their roles.
-    fn looks_again(&mut self) -> Option<Wait> {
+    /// Returns whether to look again after a refusal: an API server that has just started refuses all clients until it knows their roles.
+    fn looks_again(&mut self) -> bool {
         self.refused_looks += 1;
-        (self.refused_looks <= LOOKS_FOR_REPORT).then_some(Wait::Pause(LOOK_EVERY))
+        self.refused_looks <= LOOKS_FOR_REPORT
     }
 
-    /// Returns whether the Eviction API is asked again after a refusal, for the same reason: budgets must not be bypassed. A pod that was killed
-    /// needs no consent any more, and its status at once.
+    /// Returns whether to ask the Eviction API again after a refusal. The API server may have just started, and budgets must not be bypassed. A
+    /// killed pod needs no consent, and its status is urgent.
     fn asks_once_more(&mut self) -> bool {
         self.refused_evictions += 1;
         !self.is_certain && self.refused_evictions < REFUSED_EVICTIONS

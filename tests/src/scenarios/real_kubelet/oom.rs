@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::ending::tidy;
 use super::scene::{BETWEEN_LOOKS, GROWTH, LASTS, PATIENCE, Scene, events_in, text, work};
-use super::set_ups::{WITHOUT_EVICTION, restart_kubelet};
+use super::set_ups::{WITHOUT_EVICTION, restart_kubelet, restart_until_ready};
 use crate::agent::{Agent, Record};
 use crate::cluster::programs::Program;
-use crate::cluster::{Cluster, NAME, is_ready};
+use crate::cluster::{Cluster, NAME};
 use crate::evidence::meminfo;
 use crate::processes;
 use crate::stage::{Stage, Worker};
@@ -17,8 +17,8 @@ use crate::units::MIB;
 /// A pod takes all memory at once on a node whose agent observes. The agent names the pod; the node's event `SystemOOM` is the kubelet's alone.
 pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, .. } = Scene::begin(stage, "")?;
-    // The kernel comes first then.
-    restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    // Without the kubelet's eviction the kernel's OOM killer acts first.
+    restart_until_ready(stage, &cluster, WITHOUT_EVICTION)?;
     let total = meminfo("MemTotal")? / MIB;
     let worker = work(stage, &pod, &format!("ramp --name hog --rate max --to {total}"))?;
     let ended = stage.until(GROWTH, |stage| stage.reaper.ended(worker.pid).is_some());

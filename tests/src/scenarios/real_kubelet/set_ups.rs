@@ -31,7 +31,7 @@ const OTHER_MIB: u64 = 80;
 /// The kubelet's eviction is off, and the agent has its thresholds.
 pub fn instead(stage: &mut Stage<'_>) -> Result<()> {
     let scene = Scene::begin(stage, "instead")?;
-    restart_kubelet(stage, WITHOUT_EVICTION, || scene.cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    restart_until_ready(stage, &scene.cluster, WITHOUT_EVICTION)?;
     is_set_up(stage, &scene.cluster, "instead")?;
     let others = others(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
@@ -47,7 +47,7 @@ pub fn watch(stage: &mut Stage<'_>) -> Result<()> {
         |text: &str| text.replace("memory.available: 100Mi", &format!("memory.available: {THRESHOLD}Mi"));
     let Scene { cluster, agent, pod, name, uid, story } = Scene::with(stage, "", with_threshold)?;
     let fields = format!("evictionHard: {{memory.available: {THRESHOLD}Mi}}\n");
-    restart_kubelet(stage, &fields, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    restart_until_ready(stage, &cluster, &fields)?;
     let others = others(stage, &cluster)?;
     let begun = monotonic_ns();
     let total = meminfo("MemTotal")? / MIB;
@@ -107,6 +107,11 @@ pub fn run_on(stage: &mut Stage<'_>, others: &[Worker]) {
     for holder in others {
         end(stage, holder);
     }
+}
+
+/// Starts the kubelet anew with these further fields of its configuration, and waits until the node is ready.
+pub fn restart_until_ready(stage: &mut Stage<'_>, cluster: &Cluster, fields: &str) -> Result<()> {
+    restart_kubelet(stage, fields, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))
 }
 
 /// Starts the kubelet anew with these further fields of its configuration, and waits until the node is as wanted.

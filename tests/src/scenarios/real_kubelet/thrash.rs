@@ -6,8 +6,7 @@ use anyhow::Result;
 
 use super::ending::tidy;
 use super::scene::{APP, Scene, end, volume_file, work};
-use super::set_ups::{WITHOUT_EVICTION, restart_kubelet};
-use crate::cluster::is_ready;
+use super::set_ups::{WITHOUT_EVICTION, restart_kubelet, restart_until_ready};
 use crate::evidence::{meminfo, vmstat};
 use crate::http;
 use crate::stage::Stage;
@@ -19,7 +18,7 @@ const LEFT: u64 = 250;
 const FILE: u64 = 500;
 /// The liveness probe of the manifests gives up after six failures, one each 20 s.
 const THRASHES: Duration = Duration::from_secs(130);
-/// Requests in succession without an answer, each within five seconds: the liveness probe waits for fifteen.
+/// The most unanswered requests in succession. A request times out after 5 s, the probe after 15 s.
 const MOST_LATE: u32 = 2;
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 const PAGE: u64 = 4_096;
@@ -27,8 +26,8 @@ const PAGE: u64 = 4_096;
 /// The node's page cache refaults for longer than the liveness probe is patient. The kubelet does not restart the agent, which answers in time.
 pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, uid, .. } = Scene::begin(stage, "")?;
-    // It would end the pod.
-    restart_kubelet(stage, WITHOUT_EVICTION, || cluster.admin.node().is_ok_and(|node| is_ready(&node)))?;
+    // The kubelet's eviction would end the pod.
+    restart_until_ready(stage, &cluster, WITHOUT_EVICTION)?;
     let held = (meminfo("MemAvailable")? / MIB).saturating_sub(LEFT);
     let holder = work(stage, &pod, &format!("hold --name {APP} --mib {held}"))?;
     stage.wait_resident(&holder, held)?;

@@ -47,7 +47,6 @@ impl Plan {
         let mut pause = until_next_look(age, self.grace);
         match answer {
             Answer::Found { is_same: true, is_terminating: false, life } => {
-                self.refused_looks = 0;
                 match self.failed_status.take(life, age, self.grace) {
                     Next::Look => {}
                     Next::LookLater => pause = UNTIL_LAST_LOOK,
@@ -66,12 +65,10 @@ impl Plan {
             }
             // Deleted since.
             Answer::Found { .. } | Answer::NotFound => return self.finish(),
-            Answer::Refused(reason) | Answer::NotPermitted(reason) => {
-                return match self.looks_again() {
-                    Some(wait) => Outcome { wait, verdict: None },
-                    None => self.lost(&reason),
-                };
+            Answer::Refused(_) if self.looks_again() => {
+                return Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None };
             }
+            Answer::Refused(reason) => return self.lost(&reason),
             _ if self.attempts >= UNKNOWN_EVENTS => return self.lost("the API server does not answer"),
             _ => return retry(&answer),
         }
@@ -79,9 +76,9 @@ impl Plan {
         Outcome { wait: Wait::Pause(pause), verdict: None }
     }
 
-    pub(super) fn take_repeat(&mut self, answer: Answer) -> Outcome {
+    pub(super) fn take_repeat(&mut self, answer: &Answer) -> Outcome {
         match answer {
-            Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(&answer),
+            Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(answer),
             // A refusal, too: the status is written once more if the next look wants that.
             _ => {
                 let outcome = self.go(At::Watch, None);
