@@ -1,10 +1,12 @@
 //! Measures what the API clients of many agents send: during a rollout, idle, in a wave of memory pressure, after their connections were cut,
-//! after a restart of the API server and after it has forgotten its versions. The agents are hollow: one [`Cluster`](node_pressure_monitor::cluster::Cluster) for each node, with the timeouts and the
-//! heartbeat of production, and nothing that measures or decides.
+//! after a restart of the API server and after it has forgotten its versions. The agents are hollow: one
+//! [`Cluster`](node_pressure_monitor::cluster::Cluster) for each node, with the timeouts and the heartbeat of production, and nothing that
+//! measures or decides.
 //!
 //! Prints one row for each phase and `fleet NODES nodes: idle RATE requests/s of BUDGET, restart COUNT requests in a second of BUDGET,
-//! expiry COUNT requests in a second of BUDGET`; the caller judges it. `FLEET_NODES` is the number of nodes, `FLEET_SECONDS` the duration of the idle phase. The API server is in
-//! memory, on one thread of this process and without TLS. With `KUBECONFIG` it is the one of that file, behind the same listener.
+//! expiry COUNT requests in a second of BUDGET`; the caller judges it. `FLEET_NODES` is the number of nodes, `FLEET_SECONDS` the duration of
+//! the idle phase. The API server is in memory, on one thread of this process and without TLS. With `KUBECONFIG` it is the one of that
+//! file, behind the same listener, and the phase of the forgotten versions is left out.
 
 mod agents;
 mod nodes;

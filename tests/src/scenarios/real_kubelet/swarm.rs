@@ -119,8 +119,9 @@ fn are_dead<'l>(
     }
     stage.check(!dead.is_empty(), || "the kubelet has restarted every evicted pod".to_owned());
     stage.check(dead.iter().all(is_dead), || "Failed and Evicted did not last".to_owned());
-    stage.check_equal("dead pods, by the agent's records", &dead_pods(cluster)?.len(), &dead.len());
-    for pod in dead_pods(cluster)? {
+    let pods = dead_pods(cluster)?;
+    stage.check_equal("dead pods, by the agent's records", &pods.len(), &dead.len());
+    for pod in pods {
         let status = &pod["status"]["containerStatuses"][0];
         stage.note(format!(
             "{}: restarted {} times, its container's last state {}",
