@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -142,9 +142,4 @@ impl<'a> Steps<'a> {
         self.console.say(format_args!("{rest}{result} ({:.1} s)", start.elapsed().as_secs_f64()));
         done.map(drop)
     }
-}
-
-/// Returns whether standard output is a terminal, where a line may be overwritten.
-pub fn on_terminal() -> bool {
-    io::stdout().is_terminal()
 }

@@ -2,8 +2,7 @@
 //! that the lines of two pieces never mix.
 
 use std::fmt;
-
-use crate::cmd;
+use std::io::{self, IsTerminal as _};
 
 /// Standard output, for one piece of work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,7 +34,7 @@ impl Console {
 
     /// Returns whether the last line may be overwritten.
     pub fn draws(&self) -> bool {
-        self.is_alone() && cmd::on_terminal()
+        self.is_alone() && io::stdout().is_terminal()
     }
 
     fn marked(&self, text: &str) -> String {

@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
+use crate::outcome::{Counts, Outcome};
 use crate::paths::Workspace;
 use crate::results::{self, Kind};
 use crate::setup::unpacked::ETCD;
 use crate::setup::{self, Part};
 use crate::test::{Tally, compile_contract_tests, contract_tests};
-use crate::vm::{Counts, Outcome, SKIPPED, kubernetes};
+use crate::vm::{SKIPPED, kubernetes};
 use release::Release;
 use server::Server;
 

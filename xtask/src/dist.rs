@@ -124,7 +124,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What one call makes, and where.
+/// The packages that one call makes, and their directory.
 struct Work<'a> {
     workspace: &'a Workspace,
     release: &'a Release,

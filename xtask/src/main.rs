@@ -15,6 +15,7 @@ mod image;
 mod libraries;
 mod lines;
 mod manifests;
+mod outcome;
 mod paths;
 mod results;
 mod run;

@@ -17,9 +17,10 @@ use anyhow::Result;
 
 use crate::bench;
 use crate::build;
+use crate::outcome::Counts;
 use crate::paths::Workspace;
 use crate::setup;
-use crate::vm::{self, Counts, Verdict};
+use crate::vm::{self, Verdict};
 pub use host::{compile_contract_tests, contract_tests};
 use supplies::Pending;
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const AGENT: &str = "node-pressure-monitor";
 /// The crate of the eBPF programs, which the agent contains as an object file.
 const PROGRAMS: &str = "monitor-ebpf";
-/// What every static program of this target contains besides crates.
+/// The library that every static program of this target contains besides crates.
 const C_LIBRARY: &str = "glibc";
 
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Kind, Table, edited};
 use crate::contract::minors;
-use crate::vm::Outcome;
+use crate::outcome::Outcome;
 
 /// The columns beside the environment.
 const COLUMNS: [&str; 2] = ["passed", "runs"];

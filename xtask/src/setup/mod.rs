@@ -82,7 +82,7 @@ const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
 /// Shows the status page to its tests.
 const CHROMIUM: Part = packaged("Chromium", &["chromium"], &["chromium"]);
 
-/// What tests look at the agent with. Without a part they are skipped.
+/// Programs that tests look at the agent with. Tests whose program is missing are skipped.
 pub const VIEWERS: &[Part] = &[Part::Unpacked(PROMETHEUS), CHROMIUM];
 
 /// The parts that the agent needs to be built and run.

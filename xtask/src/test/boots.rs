@@ -10,11 +10,12 @@ use super::supplies::Supplies;
 use crate::arch::Arch;
 use crate::build;
 use crate::console::Console;
+use crate::outcome::Outcome;
 use crate::paths::Workspace;
 use crate::setup::Part;
 use crate::setup::kernel::Series;
 use crate::vm::scenario::{Boot, InTest};
-use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Runtime, Verdict};
+use crate::vm::{self, Cgroup, KernelChoice, Lab, Plan, Runtime, Verdict};
 
 /// All boots in the order of the table. The reference boot measures durations, so nothing runs beside it. The others check
 /// behaviour; the longest comes first. In the boots without containers the agent races workloads that take memory as fast as the
@@ -192,6 +193,7 @@ mod tests {
     use crate::setup::guest_root::Root;
 
     use super::*;
+    use crate::outcome::Counts;
 
     #[test]
     fn concurrent_boots_have_different_labels() {
@@ -220,7 +222,7 @@ mod tests {
         assert!(well.passed());
         assert_eq!(well.runs[1].reason, "made up; at first: made up");
         let broken = first().overruled_by(Verdict::made_up("6.1 v1", &[("swarm", Outcome::Fail)]));
-        assert_eq!(broken.counts, vm::Counts { passed: 1, failed: 1, skipped: 0 });
+        assert_eq!(broken.counts, Counts { passed: 1, failed: 1, skipped: 0 });
     }
 
     #[test]
@@ -245,7 +247,7 @@ mod tests {
         let mut tally = Tally::default();
         let verdicts = count(outcomes.into_iter(), &mut tally);
         assert_eq!(verdicts.iter().map(|verdict| verdict.label.as_str()).collect::<Vec<_>>(), ["6.1 v1", "6.12 v2"]);
-        assert_eq!(tally.counts, vm::Counts { passed: 1, failed: 2, skipped: 1 });
+        assert_eq!(tally.counts, Counts { passed: 1, failed: 2, skipped: 1 });
         assert_eq!(tally.failures, ["VM 6.1 v1: swarm: made up", "VM 6.1 v2: panicked: ouch"]);
         assert_eq!(tally.skips, ["VM 6.12 v2: ramp: made up"]);
     }

@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, ensure};
 use super::{Tally, begin, end};
 use crate::cmd;
 use crate::dist::package::note_compiled_tests;
+use crate::outcome::Counts;
 use crate::paths::Workspace;
 use crate::setup::unpacked::PROMETHEUS;
 use crate::setup::{self, Part};
-use crate::vm::Counts;
 
 /// Debian's compiler, whose clippy lints the eBPF programs.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";

@@ -7,6 +7,7 @@ mod disks;
 mod images;
 mod initramfs;
 pub mod kubernetes;
+mod kvm;
 mod modules;
 mod outcomes;
 mod protocol;
@@ -14,6 +15,7 @@ mod qemu;
 mod record;
 mod report;
 pub mod scenario;
+mod verdict;
 mod viewers;
 
 use std::fs::{self, File};
@@ -35,9 +37,8 @@ use crate::setup::{self, Part};
 use accel::Accel;
 use scenario::{Boot, Guest, Request};
 
-pub use boot::Verdict;
-pub use protocol::{Counts, Outcome};
 pub use report::print_table;
+pub use verdict::Verdict;
 
 /// Boots a virtual machine with the agent inside and runs scenarios in it.
 #[derive(Debug, clap::Args)]
@@ -406,7 +407,7 @@ impl<'a> Lab<'a> {
     fn accel(&self, kernel: &Kernel, console: &Console) -> Result<Accel> {
         // A trial that panicked leaves no incomplete state that the next trial would read.
         let _one = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
-        accel::choose(&kernel.image, &self.dir, console)
+        kvm::choose(&kernel.image, &self.dir, console)
     }
 }
 

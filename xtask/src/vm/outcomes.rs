@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::boot::Verdict;
-use super::protocol::Outcome;
 use super::record::Run;
 use super::scenario::Guest;
+use super::verdict::Verdict;
+use crate::outcome::Outcome;
 use crate::results::{self, Kind, Table};
 
 /// The directory with the screens of scenarios, by their names.
@@ -90,7 +90,6 @@ fn cell(run: &Run, date: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Outcome;
     use super::*;
     use crate::results::EXAMPLE;
 

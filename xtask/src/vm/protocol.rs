@@ -1,5 +1,7 @@
 //! The guest's protocol on its console: one `@@` line for each fact.
 
+use crate::outcome::{Counts, Outcome};
+
 /// Prefix of the guest's lines.
 const MARK: &str = "@@ ";
 
@@ -42,41 +44,6 @@ pub enum Line<'a> {
     End(Counts),
     /// A line with the mark that cannot be parsed. It fails the boot.
     Malformed(&'a str),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Pass,
-    Fail,
-    Skip,
-}
-
-impl Outcome {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Fail => "FAIL",
-            Self::Skip => "skip",
-        }
-    }
-}
-
-/// The number of outcomes of each kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub passed: usize,
-    pub failed: usize,
-    pub skipped: usize,
-}
-
-impl Counts {
-    pub fn add(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Pass => self.passed += 1,
-            Outcome::Fail => self.failed += 1,
-            Outcome::Skip => self.skipped += 1,
-        }
-    }
 }
 
 /// Splits a console line into the guest's part and the kernel's part. The kernel may write into an unfinished line of the guest,

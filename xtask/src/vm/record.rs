@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::protocol::{self, Counts, Crash, Line, Outcome};
+use super::protocol::{self, Crash, Line};
 use super::scenario::Request;
+use crate::outcome::{Counts, Outcome};
 
 /// The outcome of one scenario.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,10 +3,10 @@
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use super::boot::Verdict;
 use super::protocol::Line;
 use super::record::Record;
 use super::scenario::{CATALOGUE, Guest};
+use super::verdict::Verdict;
 use crate::console::Console;
 
 /// The progress of one boot. If the boot runs alone on a terminal, the last line shows how long the current scenario has been
