@@ -6,6 +6,7 @@ mod guard;
 mod incident_pages;
 pub mod material;
 mod open_page;
+mod secrets;
 mod state_page;
 mod stats_page;
 pub mod status_page;

@@ -1,4 +1,4 @@
-//! What a pod leaves that the kubelet tears down: waits for the kubelet, and spares what it has started again.
+//! Removal of the rest of a pod that the kubelet tears down: waits for the kubelet, and spares containers that it has started again.
 //!
 //! A kubelet that finds a pod's phase Failed stops the sandbox, and keeps it with the newest container of each name until the pod is
 //! deleted (`kuberuntime_gc.go`, 1.36). Their writable layers stay on the disk.
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::cri;
 use super::cri_client::{CallError, Client};
 use super::logs::{self, Root};
-use super::pod_stop::{containers_in, ignore_missing, log_of, sandboxes_of};
+use super::pod_objects::{containers_in, ignore_missing, log_of, sandboxes_of};
 use super::runtime_orders::{StopError, TearDown};
 use super::runtime_snapshot::Sandbox;
 use crate::workloads::cgroup_path::PodUid;

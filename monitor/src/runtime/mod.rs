@@ -16,6 +16,7 @@ mod kubelet_tear_down;
 mod logs;
 mod names;
 mod observer;
+mod pod_objects;
 mod pod_stop;
 mod runtime_orders;
 mod runtime_snapshot;

@@ -1,18 +1,17 @@
 //! Stops a pod: all containers at once with their grace period, then the sandboxes. Removes the objects if the order asks for it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::cri_client::{CallError, Client};
+use super::cri_client::Client;
 use super::find::Found;
 use super::logs::Root;
+use super::pod_objects::{containers_in, ignore_missing, log_of, sandboxes_of};
 use super::runtime_orders::{StopError, StopOrder, Stopped, TearDown};
-use super::runtime_snapshot::{self as snapshot, Sandbox};
+use super::runtime_snapshot::Sandbox;
 use super::{cri, kubelet_tear_down, logs};
 use crate::units::Monotonic;
-use crate::workloads::cgroup_path::PodUid;
 
 #[derive(Debug)]
 pub(super) struct StopTask {
@@ -62,25 +61,6 @@ async fn try_stop(
     Ok(stopped)
 }
 
-/// Lists the pod's sandboxes again, because an earlier snapshot may be outdated.
-pub(super) async fn sandboxes_of(client: &Client, uid: &PodUid) -> Result<Vec<Sandbox>, StopError> {
-    let sandboxes = client.sandboxes().await?.into_iter().filter_map(snapshot::sandbox);
-    let sandboxes: Vec<Sandbox> = sandboxes.filter(|sandbox| sandbox.pod.uid == *uid).collect();
-    if sandboxes.is_empty() {
-        return Err(StopError::Unknown);
-    }
-    if sandboxes.iter().any(|sandbox| sandbox.is_static) {
-        return Err(StopError::Static);
-    }
-    Ok(sandboxes)
-}
-
-pub(super) async fn containers_in(client: &Client, sandboxes: &[Sandbox]) -> Result<Vec<cri::Container>, CallError> {
-    let mut containers = client.containers(None).await?;
-    containers.retain(|container| sandboxes.iter().any(|sandbox| sandbox.id == container.pod_sandbox_id));
-    Ok(containers)
-}
-
 async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Result<usize, StopError> {
     let mut stopping = JoinSet::new();
     for container in containers_in(client, sandboxes).await? {
@@ -119,17 +99,4 @@ async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Root) -> 
     }
     left.iter().for_each(|log| logs::remove_or_note(log_root, log));
     Ok(())
-}
-
-/// Returns the log of a container that is about to be removed.
-pub(super) async fn log_of(client: &Client, container: &str) -> Result<Option<PathBuf>, CallError> {
-    match client.container(container).await {
-        Ok(status) => Ok(status.and_then(|status| snapshot::details(status).log)),
-        Err(error) if error.is_refusal() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-pub(super) fn ignore_missing(result: Result<(), CallError>) -> Result<(), CallError> {
-    result.or_else(|error| if error.is_missing() { Ok(()) } else { Err(error) })
 }

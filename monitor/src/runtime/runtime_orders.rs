@@ -120,10 +120,10 @@ impl Collected {
     }
 }
 
-/// Who tears down a pod that ends. If the kubelet and the runtime are both at one sandbox, the calls of one fail.
+/// The program that tears down a pod that ends. If the kubelet and the runtime are both at one sandbox, the calls of one fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TearDown {
-    /// The kubelet, which learns of the end from the API server. What it has left is removed once it is through, or late.
+    /// The kubelet, which learns of the end from the API server. The rest is removed once it is through, or late.
     Kubelet,
     Runtime,
 }

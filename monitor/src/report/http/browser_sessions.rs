@@ -3,17 +3,16 @@
 //! A client with a token asks for a code. The link with that code works once and within a minute; it sets a cookie, which is good for
 //! reading only, and for half a day.
 
-use std::fmt::Write as _;
-use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, header};
-use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::guard::is_same;
+use super::secrets::{is_same, secret};
 use crate::units::lock;
 
+/// The path of the link. It needs no token: its code stands for one.
+pub(super) const LINK: &str = "/open";
 const CODE_TIME: Duration = Duration::from_secs(60);
 const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
 /// Codes and sessions at the same time. The oldest gives way.
@@ -68,20 +67,6 @@ fn keep(all: &mut Vec<(String, Instant)>, new: &str, until: Instant, now: Instan
         all.remove(0);
     }
     all.push((new.to_owned(), until));
-}
-
-/// Returns 128 random bits in hexadecimal digits; `None` while the kernel has none.
-pub(super) fn secret() -> Option<String> {
-    let mut buffer = [MaybeUninit::uninit(); 16];
-    let (random, missing) = getrandom(&mut buffer, GetRandomFlags::NONBLOCK).ok()?;
-    if !missing.is_empty() {
-        return None;
-    }
-    let mut text = String::new();
-    for byte in random {
-        write!(text, "{byte:02x}").ok()?;
-    }
-    Some(text)
 }
 
 #[cfg(test)]

@@ -9,16 +9,16 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tokio_rustls::rustls::ServerConfig;
 
-use super::browser_sessions::BrowserSessions;
+use super::browser_sessions::{self, BrowserSessions};
 use super::material::Current;
-use super::open_page;
+use super::secrets::is_same;
 use crate::cluster::{Review, Reviewer};
 use crate::config::serving_options::ServingOptions;
 use crate::report::RateLimiter;
 use crate::units::{Monotonic, lock};
 
 /// Paths that need no token: kubelet probes have none, and these paths show nothing about workloads.
-const OPEN: [&str; 3] = ["/healthz", "/readyz", open_page::LINK];
+const OPEN: [&str; 3] = ["/healthz", "/readyz", browser_sessions::LINK];
 /// A positive review is used without a new review for this time.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
 /// A positive review is used for this time while a new review is impossible: the rate limit is reached, or the API server is down.
@@ -205,12 +205,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-/// Compares two tokens in a time that does not depend on where they differ.
-pub(super) fn is_same(good: &str, given: &str) -> bool {
-    let difference = good.bytes().zip(given.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b));
-    good.len() == given.len() && std::hint::black_box(difference) == 0
 }
 
 #[cfg(test)]

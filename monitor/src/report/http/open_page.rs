@@ -9,11 +9,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
+use super::browser_sessions::LINK;
 use super::guard::Guard;
 use super::parameter;
-
-/// The link itself needs no token: its code stands for one.
-pub(super) const LINK: &str = "/open";
 
 pub(super) fn router(guard: Arc<Guard>) -> Router {
     Router::new().route("/api/v1/open", post(code)).route(LINK, get(open)).with_state(guard)

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::browser_sessions::secret;
+use super::secrets::secret;
 
 const PAGE: &str = include_str!("status_page.html");
 /// In the page, in place of the number that marks its script and its style as its own.
