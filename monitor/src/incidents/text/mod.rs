@@ -52,5 +52,7 @@ pub fn render(incident: &Incident) -> String {
 }
 
 #[cfg(test)]
+mod gallery;
+#[cfg(test)]
 #[path = "../text_tests.rs"]
 mod tests;
