@@ -48,7 +48,7 @@ pub const VIEWED_PORT: u16 = 9946;
 /// The word of the kernel command line with the port of the host's loopback address that leads to that agent.
 pub const FORWARDED: &str = "npm.forwarded";
 
-/// What a guest has in addition to the kernel and the agent.
+/// The parts of a guest besides the kernel and the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
     /// A guest without other programs. It boots in a few seconds.
@@ -254,6 +254,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_cluster("cluster-kubelet", 900, "the kubelet is away when a pod is killed: it finds the pod failed, and restarts nothing"),
     with_cluster("cluster-instead", 900, "the kubelet's eviction is off, and the agent evicts: one pod for one shortage"),
     with_cluster("cluster-disk", 900, "a pod fills the node's file system: it ends as Failed and Evicted, told once, and the space comes back"),
+    with_cluster("cluster-disk-both", 900, "a pod crosses the disk thresholds of the agent and the kubelet at once: the kubelet evicts it, the agent nothing, and no second pod dies"),
     with_cluster("cluster-oom", 900, "a pod takes all memory at once, and the kernel kills it: the agent names the pod, and SystemOOM comes from the kubelet alone"),
     with_cluster("cluster-thrash", 900, "page cache refaults for two minutes: the agent answers its liveness probe, and is not restarted"),
     with_cluster("cluster-budget", 900, "a disruption budget refuses a soft eviction: the next pod goes through the Eviction API"),

@@ -149,6 +149,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-instead" => real_kubelet::instead,
         "cluster-watch" => real_kubelet::watch,
         "cluster-disk" => real_kubelet::disk,
+        "cluster-disk-both" => real_kubelet::disk_below_both,
         "cluster-oom" => real_kubelet::oom,
         "cluster-thrash" => real_kubelet::thrash,
         "cluster-budget" => real_kubelet::budget,

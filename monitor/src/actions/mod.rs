@@ -5,6 +5,7 @@ mod api_evictions;
 mod audits;
 mod carried_out;
 mod carry_out;
+mod ended_pods;
 pub mod evict;
 pub mod frozen;
 pub mod garbage;
@@ -30,7 +31,7 @@ use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::runtime::Runtime;
 use crate::sensors::Sensors;
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Amount, Bytes, Monotonic, Signal};
 use crate::workloads::WorkloadUsage;
 
 use pending_removals::PendingRemovals;
@@ -97,10 +98,15 @@ impl Actions {
             under_way: self.evictor.under_way().collect(),
             ended: std::mem::take(&mut self.ended),
             collected: self.collected.take(),
-            expected: self.pending.expected(sensors, now),
+            expected: self.expected_space(sensors, now),
             reclaim: self.reclaim.facts(),
             ..Snapshot::default()
         }
+    }
+
+    /// Returns the space that pods which have ended are about to free, by signal.
+    pub fn expected_space(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
+        self.pending.expected(sensors, now)
     }
 
     /// Takes the notes since the last call.

@@ -1,8 +1,9 @@
-//! Disk usage of evicted pods that are not removed yet. This usage is about to be freed, so that no further pod is
+//! Disk usage of pods that have ended or were evicted and are not removed yet. This usage is about to be freed, so that no further pod is
 //! evicted for it.
 
 use std::time::Duration;
 
+use super::ended_pods::{EndedPods, uid_of, volumes_of};
 use crate::eviction::decider::DISK_COOL_DOWN;
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, Layout};
@@ -16,10 +17,13 @@ const SHOWN_WITHIN: Duration = DISK_COOL_DOWN.saturating_mul(2);
 /// A runtime that is up removes a pod within this time, or not at all.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Pods that were evicted for a disk and are not known to be removed.
+/// Pods that the agent has evicted for a disk and that are not known to be removed, and those that have ended otherwise.
 #[derive(Debug, Default)]
 pub(super) struct PendingRemovals {
     left: Vec<Left>,
+    ended: EndedPods,
+    /// The number of pods that were expected to free space at the last look.
+    pods: usize,
 }
 
 #[derive(Debug)]
@@ -73,25 +77,36 @@ impl PendingRemovals {
 
     /// Returns the usage of evicted pods that is about to be freed, by signal.
     pub(super) fn expected(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
-        if self.left.is_empty() {
-            return Vec::new();
+        if !self.left.is_empty() {
+            self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
         }
-        self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
-        if self.left.is_empty() {
+        let mut usages = self.ended_otherwise(sensors, now);
+        usages.extend(self.left.iter().map(|left| left.has));
+        self.pods = usages.len();
+        if usages.is_empty() {
             return Vec::new();
         }
         let layout = sensors.signals.filesystems.layout();
         let on_disk = Signal::ALL.into_iter().filter(|signal| signal.resource().is_on_disk());
-        on_disk.map(|signal| (signal, self.on(signal, layout))).collect()
+        on_disk.map(|signal| (signal, sum(&usages, signal, layout))).collect()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.left.len()
+    /// Returns what the pods have in their volumes that have ended, and not by an eviction of the agent's for a disk. The kubelet may have
+    /// evicted them.
+    fn ended_otherwise(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<DiskUsage> {
+        let Self { left, ended, .. } = self;
+        let pods = ended.observe(sensors.workloads.tree(), sensors.pods.specs(), now).into_iter();
+        let others = pods.filter(|pod| left.iter().all(|left| Some(&left.pod) != uid_of(pod)));
+        others.filter_map(|pod| sensors.disk.usage(&pod.workload().name)).map(volumes_of).collect()
     }
 
-    fn on(&self, signal: Signal, layout: Layout) -> Amount {
-        self.left.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
+    pub(super) const fn len(&self) -> usize {
+        self.pods
     }
+}
+
+fn sum(usages: &[DiskUsage], signal: Signal, layout: Layout) -> Amount {
+    usages.iter().fold(Amount::ZERO, |sum, usage| sum + usage.on(signal, layout))
 }
 
 #[cfg(test)]
@@ -138,7 +153,8 @@ mod tests {
     }
 
     fn bytes(pending: &PendingRemovals) -> i64 {
-        pending.on(Signal::NodeFsAvailable, Layout::Single).units()
+        let usages: Vec<DiskUsage> = pending.left.iter().map(|left| left.has).collect();
+        sum(&usages, Signal::NodeFsAvailable, Layout::Single).units()
     }
 
     #[test]

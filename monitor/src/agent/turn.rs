@@ -48,6 +48,8 @@ impl Agent {
                     turn.ordered = Monotonic::now();
                     let Some(observed) = self.observe() else { return turn };
                     self.sensors.renew(&mut snapshot, observed, &self.config);
+                    // A pod may have ended meanwhile.
+                    snapshot.expected = self.actions.expected_space(&self.sensors, snapshot.clock());
                     turn.decided = Monotonic::now();
                     Answer::Sampled
                 }

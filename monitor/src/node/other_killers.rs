@@ -73,7 +73,7 @@ impl OtherKillerFact {
 }
 
 /// Finds the programs, at most one process of each. Processes in pods do not count: their names are the pods' choice. Reads the name of every
-/// process, so it is called only at the start.
+/// process, so it is called at the start, and seldom later.
 pub fn find(proc_root: &Path) -> Vec<OtherKiller> {
     let entries = fs::read_dir(proc_root).into_iter().flatten().flatten();
     let mut pids: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -85,17 +85,25 @@ pub fn find(proc_root: &Path) -> Vec<OtherKiller> {
         if found.iter().any(|known| known.killer == killer) || is_in_pod(&directory) {
             continue;
         }
-        let acts = match killer {
-            Killer::Kubelet => {
-                kubelet_thresholds::read(&directory, &name, &arguments).map_or_else(Acts::Unknown, Acts::At)
-            }
-            Killer::Earlyoom => Acts::At(vec![earlyoom_threshold(&arguments)]),
-            Killer::SystemdOomd | Killer::Oomd | Killer::Nohang => Acts::ByOwnRules,
-        };
-        found.push(OtherKiller { killer, pid, acts });
+        found.push(OtherKiller { killer, pid, acts: acts(killer, &directory, &name, &arguments) });
     }
     found.sort_by_key(|other| other.killer);
     found
+}
+
+/// Returns the program that this process is, if it is one of them and not in a pod.
+pub fn look_at(proc_root: &Path, pid: i32) -> Option<OtherKiller> {
+    let directory = proc_root.join(pid.to_string());
+    let (killer, name, arguments) = identify(&directory).filter(|_| !is_in_pod(&directory))?;
+    Some(OtherKiller { killer, pid, acts: acts(killer, &directory, &name, &arguments) })
+}
+
+fn acts(killer: Killer, directory: &Path, name: &str, arguments: &[String]) -> Acts {
+    match killer {
+        Killer::Kubelet => kubelet_thresholds::read(directory, name, arguments).map_or_else(Acts::Unknown, Acts::At),
+        Killer::Earlyoom => Acts::At(vec![earlyoom_threshold(arguments)]),
+        Killer::SystemdOomd | Killer::Oomd | Killer::Nohang => Acts::ByOwnRules,
+    }
 }
 
 /// Returns which program the process runs, with its name and its arguments.

@@ -58,9 +58,16 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
                 expected_bytes = is_bytes.then_some(expected.units()),
                 expected = (!is_bytes).then_some(expected.units()),
                 suppressed,
-                "no further workload is evicted: what evicted pods have on the disk suffices once the container runtime has removed it"
+                "no further workload is evicted: the space of pods that were evicted or have ended suffices once it is freed"
             );
         }
+        Record::LeftToKubelet { met } => tracing::info!(
+            event = "left_to_kubelet",
+            signal = met.threshold.signal.as_str(),
+            threshold = %met.threshold,
+            suppressed,
+            "no workload is evicted: the disk is below the kubelet's own threshold, so the kubelet evicts; the agent does if that takes a minute"
+        ),
         Record::ThresholdUnarmed { threshold, value, why } => tracing::warn!(
             event = "threshold_unarmed",
             signal = threshold.signal.as_str(),

@@ -134,6 +134,7 @@ impl LogLimits {
             }
             Record::CandidatesExhausted { .. } | Record::BudgetSpent { .. } => ("exhausted", seldom),
             Record::EvictionWaits { .. } | Record::MemoryExpected { .. } => ("waits", seldom),
+            Record::LeftToKubelet { .. } => ("left to the kubelet", seldom),
             Record::SwapKeepsUp { .. } => ("swap keeps up", seldom),
             Record::SwapFallsShort { .. } => ("swap falls short", seldom),
             Record::ProtectedLeak { .. } => ("protected leak", seldom),

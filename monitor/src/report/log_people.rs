@@ -17,13 +17,14 @@ const PLAIN: &str = "\x1b[0m";
 const LONGEST_PART: usize = 300;
 
 /// Records that repeat while a state lasts. For people each is printed once, until the state may have ended.
-const LASTING: [&str; 11] = [
+const LASTING: [&str; 12] = [
     "candidates_exhausted",
     "evictions_spent",
     "eviction_deferred",
     "eviction_put_off",
     "eviction_waits",
     "leak_not_evictable",
+    "left_to_kubelet",
     "pods_awaited",
     "refaults_only",
     "swap_falls_short",
@@ -117,7 +118,7 @@ impl<'r> Record<'r> {
         self.0.get(name).and_then(Value::as_u64).map(Bytes)
     }
 
-    /// What happened. Of a missing capability that is its name and the reason.
+    /// Returns the event as a sentence. For a missing capability it is the name and the reason.
     fn what(&self) -> String {
         let message = self.text("message").unwrap_or("?");
         match (self.text("event"), self.text("capability"), self.text("mode")) {
@@ -168,7 +169,7 @@ impl<'r> Record<'r> {
         names.iter().filter(|_| !is_said).filter_map(|name| self.text(name)).collect()
     }
 
-    /// What the reader can do.
+    /// Returns the remedy, or another hint for the reader.
     fn next(&self) -> Option<String> {
         let details = || {
             let id = self.text("incident")?;

@@ -25,6 +25,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
         | Record::EvictionDeferred { .. }
         | Record::PodsAwaited { .. }
         | Record::EvictionWaits { .. }
+        | Record::LeftToKubelet { .. }
         | Record::MemoryExpected { .. }
         | Record::SwapKeepsUp { .. }
         | Record::SwapFallsShort { .. }

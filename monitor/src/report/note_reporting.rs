@@ -44,6 +44,7 @@ impl Reporter {
             Note::Deferred { threshold }
             | Note::AwaitsPods { threshold }
             | Note::Expected { threshold, .. }
+            | Note::LeftToKubelet { threshold }
             | Note::PutOff { threshold, .. }
             | Note::MemoryExpected { threshold, .. }
             | Note::SwapKeepsUp { threshold, .. }
@@ -66,6 +67,9 @@ impl Reporter {
             }
             Note::Expected { amount, .. } => {
                 self.report(&Record::EvictionWaits { met, pods: pods_expected, expected: amount }, now);
+            }
+            Note::LeftToKubelet { .. } => {
+                self.report(&Record::LeftToKubelet { met }, now);
             }
             Note::MemoryExpected { left, of, .. } => {
                 let of = of.map(|id| state.sensors.workloads.owner(id));

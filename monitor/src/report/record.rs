@@ -58,8 +58,10 @@ pub enum Record<'r> {
     EvictionDeferred { met: &'r MetThreshold, reason: &'r str },
     // The first eviction waits for the API server's list of pods.
     PodsAwaited { met: &'r MetThreshold },
-    // The space on a disk that evicted pods still occupy suffices.
+    // The space on a disk that evicted and ended pods still occupy suffices.
     EvictionWaits { met: &'r MetThreshold, pods: usize, expected: Amount },
+    // The disk is below the kubelet's own threshold, and the kubelet evicts.
+    LeftToKubelet { met: &'r MetThreshold },
     // Observe mode was switched on within the grace period.
     EvictionCalledOff { workload: &'r str },
     // The agent stops within the grace period.

@@ -65,7 +65,10 @@ pub(super) fn first_acted_on<'a>(
     notes: &[Note],
 ) -> Option<&'a MetThreshold> {
     let is_unarmed = |met: &MetThreshold| unarmed.iter().any(|(place, ..)| *place == met.place);
-    let is_deferred = |met: &MetThreshold| notes.contains(&Note::Deferred { threshold: met.place });
+    let is_deferred = |met: &MetThreshold| {
+        let threshold = met.place;
+        notes.contains(&Note::Deferred { threshold }) || notes.contains(&Note::LeftToKubelet { threshold })
+    };
     assessment.to_act_on().into_iter().find(|met| !is_unarmed(met) && !is_deferred(met))
 }
 

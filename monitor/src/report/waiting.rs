@@ -19,7 +19,10 @@ pub(super) fn because(note: &Note, state: &mut LoopState<'_>, names: &Names, now
         Note::BudgetSpent { left } => {
             format!("evictions.maxPerMinute is reached; the next eviction may begin in {}", seconds(left))
         }
-        Note::Expected { .. } => "the files of evicted pods are being removed, which suffices".to_owned(),
+        Note::Expected { .. } => {
+            "the files of pods that were evicted or have ended are being removed, which suffices".to_owned()
+        }
+        Note::LeftToKubelet { .. } => "the disk is below the kubelet's own threshold, so the kubelet evicts".to_owned(),
         Note::PutOff { id, .. } => {
             format!("{} cannot be evicted now: {}", name(id), state.sensors.platform.cluster.why_put_off())
         }

@@ -9,7 +9,7 @@ use crate::disk::{Usages, Walker, WorkloadPlaces};
 use crate::eviction::DiskUsage;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::kubelet_summary::PodStats;
-use crate::workloads::{PodSpecs, PodUid, Workload, WorkloadTree};
+use crate::workloads::{PodSpecs, PodUid, Tracked, Workload, WorkloadTree};
 
 use super::disk_usage_by_role::{Roles, disk_usage, is_limited, report, trusts_quotas};
 use super::figure_report::DiskUsageReport;
@@ -123,7 +123,7 @@ impl DiskMeasurement {
         self.missing = self.walker.stall_reason(now);
     }
 
-    /// Has all candidates measured while a decision needs their disk usage.
+    /// Has all candidates measured while a decision needs their disk usage, and the pods that have ended until the kubelet has removed them.
     pub(super) fn want(
         &mut self,
         is_needed: bool,
@@ -131,7 +131,8 @@ impl DiskMeasurement {
         (specs, quotas): (&PodSpecs, ProjectQuotas),
         now: Monotonic,
     ) {
-        let workloads = || tree.workloads().filter(|workload| workload.protection.is_none());
+        let ended = || tree.ended().iter().map(Tracked::workload);
+        let workloads = || tree.workloads().filter(|workload| workload.protection.is_none()).chain(ended());
         let is_same =
             is_needed == self.is_needed && workloads().map(|workload| workload.id).eq(self.workloads.iter().copied());
         if is_same && self.wanted_at.is_some_and(|at| now.since(at) < LIMITS_EVERY) {

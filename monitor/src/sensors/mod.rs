@@ -22,6 +22,7 @@ pub mod inode_counts;
 mod inode_thread;
 mod joined_pods;
 pub mod kernel_counts;
+mod kubelet_disks;
 pub mod live_ranking;
 pub mod local_storage_limits;
 mod memory_outlook;
@@ -45,6 +46,7 @@ pub mod swap_out;
 mod swap_readings;
 pub mod workload_scan;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +73,7 @@ use self::filesystem_signals::FilesystemSignals;
 use self::growth::Growth;
 use self::inode_counts::InodeCounts;
 use self::kernel_counts::KernelCounts;
+use self::kubelet_disks::KubeletDisks;
 use self::memory_signal::Memory;
 use self::oom_kill_stream::{Attributed, OomBalance, OomKills};
 use self::other_signals::OtherSignals;
@@ -93,6 +96,7 @@ pub struct Sensors {
     pub signals: OtherSignals,
     pub inodes: InodeCounts,
     pub disk: DiskMeasurement,
+    kubelet: KubeletDisks,
     pub oom_kills: OomKills,
     pub sources: Sources,
     pub workloads: Workloads,
@@ -152,6 +156,7 @@ impl Sensors {
             ),
             inodes: InodeCounts::new(proc_root),
             disk: DiskMeasurement::new(walker),
+            kubelet: KubeletDisks::default(),
             oom_kills,
             sources: Sources::new(psi, proc_root),
             workloads: Workloads::new(tree),
@@ -195,6 +200,11 @@ impl Sensors {
         let observation = self.observation(config.policy.semantics)?;
         let until = until_next_sample(&config.policy, &config.sampling, &observation, self.memory.rate());
         Some(until.saturating_sub(now.since(sample.at)))
+    }
+
+    /// Looks at the kubelet of this node, which evicts for disks, too.
+    pub fn look_at_kubelet(&mut self, proc_root: &Path, now: Monotonic) {
+        self.kubelet.renew(proc_root, now);
     }
 
     /// Reads the kernel's own counts, and updates what depends on them: the correction of available memory, and the source of

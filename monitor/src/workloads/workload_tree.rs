@@ -220,6 +220,11 @@ impl WorkloadTree {
         self.tracked.iter().find(|tracked| tracked.workload.id == id)
     }
 
+    /// Returns the pods without processes whose cgroup still existed at the last scan.
+    pub fn ended(&self) -> &[Tracked] {
+        &self.ended
+    }
+
     /// Returns a pod without processes whose cgroup still exists.
     pub fn find_ended(&self, id: CgroupId) -> Option<&Tracked> {
         self.ended.iter().find(|tracked| tracked.workload.id == id)

@@ -18,7 +18,7 @@ mod swarm;
 mod thrash;
 mod times;
 
-pub use disk::disk;
+pub use disk::{disk, disk_below_both};
 pub use elsewhere::elsewhere;
 pub use figures::figures;
 pub use hard::{agent_killed, kubelet_restarted, outage, ramp};

@@ -90,7 +90,7 @@ impl<C: Candidate> Decider<C> {
         let (Some(fresh), Some(in_hand)) = (fresh, self.turn.queue.get_mut(self.turn.in_hand)) else {
             return self.end_turn(rules, snapshot);
         };
-        *in_hand = fresh;
+        *in_hand = fresh.clone();
         self.turn.observation.clone_from(observation);
         self.turn.benefit = None;
         if let Some(next) = self.charge_refaults(rules, snapshot) {
@@ -104,7 +104,15 @@ impl<C: Candidate> Decider<C> {
         self.memory.observe_memory(observation, snapshot.clock());
         // Meanwhile more memory of killed workloads may have come back.
         self.memory.pending.observe(&snapshot.dying, snapshot.clock());
-        if self.awaits_memory(snapshot) {
+        let is_awaited = match met.threshold.signal.resource().is_on_disk() {
+            true => {
+                self.memory.kubelet_turn.observe(snapshot.is_kubelets_turn, snapshot.clock());
+                self.leaves_to_kubelet(agent, &fresh, snapshot.clock())
+                    || self.expected_suffices(rules, snapshot, &fresh)
+            }
+            false => self.awaits_memory(snapshot),
+        };
+        if is_awaited {
             return self.skip_threshold(rules, snapshot);
         }
         self.settle_shortage(snapshot.clock());

@@ -12,6 +12,7 @@ use crate::eviction::{Observation, SignalValue, State as ThresholdState};
 use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::arming::{Arming, Stalls};
+use super::kubelet_turn::KubeletTurn;
 use super::pending::{DyingMemory, Pending};
 use super::shortage::Shortages;
 use super::snapshot::{EvictionEnd, Snapshot};
@@ -52,6 +53,7 @@ pub struct Memory {
     pub(super) shortages: Shortages,
     pub(super) pending: Pending,
     pub(super) swap_wait: SwapWait,
+    pub(super) kubelet_turn: KubeletTurn,
     /// When limits of local storage are checked next.
     pub(super) limits_due: Option<Monotonic>,
 }

@@ -10,6 +10,7 @@ mod before;
 mod between_steps;
 mod choose;
 mod kept;
+mod kubelet_turn;
 mod limits;
 mod memory;
 mod memory_victim;
@@ -238,6 +239,7 @@ impl<C: Candidate> Decider<C> {
         self.judge_arming(rules, snapshot);
         if rules.agent().is_some() {
             self.observe_shortages(rules, snapshot);
+            self.memory.kubelet_turn.observe(snapshot.is_kubelets_turn, snapshot.clock());
         }
         if rules.agent().is_none() && rules.policy.local_storage_isolation && snapshot.has_limits {
             return self.ask(Phase::Limits, Next::Measure(Measure::Limits));

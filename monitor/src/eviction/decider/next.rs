@@ -145,8 +145,10 @@ pub enum Note {
     Armed { threshold: usize, by: ArmedBy },
     /// The budget of evictions per minute is spent.
     BudgetSpent { left: Duration },
-    /// The space that evicted pods still occupy will suffice once it is freed.
+    /// The space that evicted and ended pods still occupy will suffice once it is freed.
     Expected { threshold: usize, amount: Amount },
+    /// The disk is below the kubelet's own threshold, and the kubelet evicts for it.
+    LeftToKubelet { threshold: usize },
     /// An eviction for a soft threshold needs the API server, which cannot be asked now.
     PutOff { threshold: usize, id: CgroupId },
     /// The memory of workloads that were killed is coming back. `of` has most of it.

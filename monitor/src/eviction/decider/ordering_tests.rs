@@ -48,6 +48,10 @@ struct Scene {
     is_reclaim_refused: bool,
     /// The workloads that the second sample finds dying, and the first did not.
     second_dying: Vec<DyingMemory>,
+    /// Whether the second sample is below the kubelet's threshold.
+    is_kubelets_turn_at_second: bool,
+    /// The space that pods which have ended meanwhile are about to free.
+    second_expected: Vec<(Signal, Amount)>,
     /// The second sample. `None` repeats the first.
     second: Option<Vec<(Signal, i64)>>,
     /// The largest candidate of the last turn in which no candidate was left.
@@ -102,6 +106,8 @@ impl Scene {
             freed: Bytes::ZERO,
             is_reclaim_refused: false,
             second_dying: Vec::new(),
+            second_expected: Vec::new(),
+            is_kubelets_turn_at_second: false,
             second: None,
             stays: None,
         }
@@ -184,6 +190,8 @@ impl Scene {
                 }
                 Next::Measure(Measure::Signals) => {
                     snapshot.dying.extend(&self.second_dying);
+                    snapshot.expected.extend(&self.second_expected);
+                    snapshot.is_kubelets_turn |= self.is_kubelets_turn_at_second;
                     if let Some(second) = &self.second {
                         snapshot.observation = observed(second);
                     }
@@ -237,6 +245,7 @@ fn note_name(note: Note) -> &'static str {
         Note::Armed { .. } => "armed",
         Note::BudgetSpent { .. } => "budget spent",
         Note::Expected { .. } => "expected",
+        Note::LeftToKubelet { .. } => "left to the kubelet",
         Note::PutOff { .. } => "put off",
         Note::MemoryExpected { .. } => "memory expected",
         Note::SwapKeepsUp { .. } => "swap keeps up",

@@ -35,9 +35,12 @@ pub struct Snapshot {
     /// A garbage collection that ended since the step before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collected: Option<CollectionEnd>,
-    /// The amounts, by signal, that evicted pods still occupy and that the container runtime is going to free.
+    /// The amounts, by signal, that evicted and ended pods still occupy and that the container runtime or the kubelet is going to free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expected: Vec<(Signal, Amount)>,
+    /// Whether a disk is below a hard threshold of the kubelet that runs on this node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_kubelets_turn: bool,
     /// The memory of workloads that were killed and whose memory has not come back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dying: Vec<DyingMemory>,

@@ -42,6 +42,9 @@ impl<C: Candidate> Decider<C> {
         {
             return false;
         }
+        if is_on_disk && self.leaves_to_kubelet(agent, met, now) {
+            return false;
+        }
         let is_pressing = is_on_disk && self.presses_before_removal(snapshot, met);
         let class = Class::of(signal, hard);
         if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing)) {
@@ -100,9 +103,9 @@ impl<C: Candidate> Decider<C> {
         is_removing && met.is_hard() && !self.is_worth_waiting(met.threshold.signal, met.value.available)
     }
 
-    /// Returns whether the space that evicted pods still occupy will suffice once it is freed. Returns false once less than half of what was
+    /// Returns whether the space that pods which have ended still occupy will suffice once it is freed. Returns false once less than half of what was
     /// available at first is left.
-    fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
+    pub(super) fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let signal = met.threshold.signal;
         let amount = snapshot.expected.iter().find(|(of, _)| *of == signal).map_or(Amount::ZERO, |(_, amount)| *amount);
         let suffices = amount > Amount::ZERO

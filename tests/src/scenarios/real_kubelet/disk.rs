@@ -1,30 +1,44 @@
-//! A pod fills the node's file system: the agent and the kubelet stop it.
+//! A pod fills the node's file system: the agent and the kubelet stop it, or the kubelet alone.
 
 use std::fs::File;
 
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use serde_json::Value;
 
 use super::ending::tidy;
+use super::figures::{by_kubelet, used};
 use super::scene::{
-    ENFORCING, PATIENCE, Scene, ends_as_evicted, events_of, ready_pod, tell_events, tell_since, volume_file,
+    BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, ready_pod, start_many,
+    tell_events, tell_since, text, volume_file,
 };
 use super::times::{Victim, tell_steps};
-use crate::cluster::container_id;
+use crate::cluster::{NAME, container_id, is_ready};
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
+use crate::control_plane::NODE;
 use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
 /// Per mille of the file system that the pod leaves: below the agent's `imagefs.available` (17 %), above the kubelet's (15 %). The
 /// file system is both `nodefs` and `imagefs`.
 const LEAVES: u64 = 160;
+/// Per mille of the file system above both thresholds, and below both.
+const LEAVES_AT_FIRST: u64 = 200;
+const LEAVES_BELOW_BOTH: u64 = 130;
+/// The kubelet as the source of events.
+const KUBELET_NAME: &str = "kubelet";
+/// The Deployment of pods that could be evicted as well.
+const OTHERS: &str = "others";
+const OTHER_PODS: u32 = 2;
+/// Per mille of the file system that each of them uses: enough to be a candidate.
+const OTHER_USES: u64 = 20;
 
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
     let container = container_id(&pod)?;
     let begun = monotonic_ns();
-    fill(&uid)?;
+    fill(&uid, "file", LEAVES)?;
     let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
     stage.check(decided, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
@@ -59,11 +73,65 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     tidy(stage, &cluster)
 }
 
-/// Allocates a file in the pod's volume.
-fn fill(uid: &str) -> Result<()> {
+/// A pod crosses the thresholds of the agent and of the kubelet at once. The kubelet evicts it, and the agent leaves that to the kubelet: until the
+/// space is free, either would evict a second pod.
+pub fn disk_below_both(stage: &mut Stage<'_>) -> Result<()> {
+    let Scene { cluster, agent, name, uid, story, .. } = Scene::begin(stage, ENFORCING)?;
+    let others = start_many(stage, &cluster, OTHERS, OTHER_PODS)?;
+    for pod in &others {
+        allocate(&volume_file(&text(&pod["metadata"]["uid"]), "file"), share(OTHER_USES)?)?;
+    }
+    fill(&uid, "first", LEAVES_AT_FIRST)?;
+    // The kubelet measures volumes every minute, and would choose a victim without it.
+    let (mut summary, least) = (Ok(Value::Null), share(OTHER_USES * 2)?);
+    let measured = stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        summary = by_kubelet(&cluster, &uid);
+        summary.as_ref().is_ok_and(|pod| used(&pod["ephemeral-storage"]) > least)
+    });
+    stage.check(measured, || format!("the kubelet has not measured the pod: {summary:?}"));
+    let begun = monotonic_ns();
+    fill(&uid, "second", LEAVES_BELOW_BOTH)?;
+    ends_as_evicted(stage, &cluster, &name, &uid)?;
+    ready_pod(stage, &cluster, &uid)?;
+    tell_since(stage, begun, &story)?;
+    for (about, component, reason, expected) in [
+        (NODE, NAME, "MonitorHasDiskPressure", 1),
+        (NODE, KUBELET_NAME, "NodeHasDiskPressure", 1),
+        (&name, NAME, "Evicted", 0),
+        (&name, KUBELET_NAME, "Evicted", 1),
+    ] {
+        let is_it = |event: &&Value| event["reason"] == reason && event["source"]["component"] == component;
+        let count = events_of(&cluster, about)?.iter().filter(is_it).count();
+        stage.check_equal(&format!("events {reason} of {about} from {component}"), &count, &expected);
+    }
+    stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &0);
+    let is_left = !agent.events("left_to_kubelet").is_empty();
+    stage.check(is_left, || "the agent does not say that it leaves the eviction to the kubelet".to_owned());
+    let dead: Vec<String> = dead_pods(&cluster)?.iter().map(|pod| text(&pod["metadata"]["name"])).collect();
+    stage.check_equal("pods that are Failed and Evicted", &dead, &vec![name.clone()]);
+    let left = cluster.pods_of("default", &format!("app={OTHERS}"))?;
+    for pod in &others {
+        let uid = &pod["metadata"]["uid"];
+        let runs_on = left.iter().any(|now| now["metadata"]["uid"] == *uid && is_ready(now));
+        stage.check(runs_on, || format!("{} does not run any more", pod["metadata"]["name"]));
+    }
+    tidy(stage, &cluster)
+}
+
+/// Allocates a file in the pod's volume, so that this share of the file system is left.
+fn fill(uid: &str, name: &str, per_mille: u64) -> Result<()> {
     let all = statvfs(KUBELET).context("statvfs of the kubelet's directory")?;
-    let bytes = all.f_bavail.saturating_sub(all.f_blocks * LEAVES / 1000) * all.f_frsize;
-    let path = volume_file(uid, "file");
-    let file = File::create(&path).with_context(|| format!("create {path}"))?;
+    allocate(&volume_file(uid, name), (all.f_bavail * all.f_frsize).saturating_sub(share(per_mille)?))
+}
+
+/// Returns a share of the file system in bytes.
+fn share(per_mille: u64) -> Result<u64> {
+    let all = statvfs(KUBELET).context("statvfs of the kubelet's directory")?;
+    Ok(all.f_blocks * per_mille / 1000 * all.f_frsize)
+}
+
+fn allocate(path: &str, bytes: u64) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("create {path}"))?;
     fallocate(file, FallocateFlags::empty(), 0, bytes).with_context(|| format!("allocate {bytes} bytes for {path}"))
 }

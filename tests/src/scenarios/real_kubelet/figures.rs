@@ -35,11 +35,7 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     let file = volume_file(&uid, "file");
     fs::write(&file, vec![1; usize::try_from(FILE * MIB)?]).with_context(|| format!("write {file}"))?;
 
-    let kubelet = || -> Result<Value> {
-        // The API server is no proxy to a node on a loopback address.
-        let itself = ["--server", KUBELET_URL, "--insecure-skip-tls-verify", "get", "--raw", "/stats/summary"];
-        of_pod(&cluster.kubectl(&itself)?, &uid)
-    };
+    let kubelet = || by_kubelet(&cluster, &uid);
     let own = || of_pod(&http::get(agent.address, "/stats/summary")?.1, &uid);
     let (mut theirs, mut ours) = (kubelet(), own());
     // Both measure disks in the background: the kubelet every minute. Its other figures may be missing at first.
@@ -65,6 +61,13 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     is_set_up(stage, &cluster, "watch")?;
     end(stage, &worker);
     tidy(stage, &cluster)
+}
+
+/// Returns the kubelet's statistics of the pod with this UID.
+pub fn by_kubelet(cluster: &Cluster, uid: &str) -> Result<Value> {
+    // The API server is no proxy to a node on a loopback address.
+    let itself = ["--server", KUBELET_URL, "--insecure-skip-tls-verify", "get", "--raw", "/stats/summary"];
+    of_pod(&cluster.kubectl(&itself)?, uid)
 }
 
 /// Returns the statistics of the pod with this UID.
@@ -97,7 +100,7 @@ fn count(of: &Value) -> Option<u64> {
     of["process_stats"]["process_count"].as_u64()
 }
 
-fn used(of: &Value) -> u64 {
+pub fn used(of: &Value) -> u64 {
     of["usedBytes"].as_u64().unwrap_or(0)
 }
 

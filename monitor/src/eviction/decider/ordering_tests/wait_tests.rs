@@ -32,6 +32,60 @@ fn an_eviction_waits_for_expected_space_of_evicted_pods() {
 }
 
 #[test]
+fn a_pod_that_ends_while_candidates_are_ranked_is_waited_for() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 60)]);
+    scene.second_expected = vec![(DISK, Amount::from_units(50))];
+    assert_eq!(scene.at(0).turn(), ["expected"]);
+    scene.second_expected = vec![(DISK, Amount::from_units(30))];
+    assert_eq!(scene.at(100).turn(), ["evict large for nodefs.available"], "it does not suffice");
+}
+
+#[test]
+fn a_disk_below_the_kubelets_threshold_is_left_to_it() {
+    let scene = |available| {
+        let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, available)]);
+        scene.snapshot.is_kubelets_turn = true;
+        scene
+    };
+    let left = ["left to the kubelet"];
+    let mut late = scene(60);
+    for second in [0, 9, 30, 59] {
+        assert_eq!(late.at(second * 1_000).turn(), left, "{second} s");
+    }
+    assert_eq!(late.at(60_000).turn(), ["evict large for nodefs.available"], "the kubelet is late");
+    let mut freed = scene(60);
+    freed.at(0).turn();
+    freed.snapshot.is_kubelets_turn = false;
+    freed.see(&[(DISK, 90)]);
+    assert_eq!(freed.at(9_000).turn(), left, "more of the victim's space may come");
+    assert_eq!(freed.at(10_000).turn(), ["evict large for nodefs.available"]);
+    let mut filling = scene(60);
+    filling.at(0).turn();
+    filling.see(&[(DISK, 29)]);
+    assert_eq!(filling.at(1_000).turn(), ["evict large for nodefs.available"], "less than half is left");
+    let mut later = scene(60);
+    later.at(0).turn();
+    later.snapshot.is_kubelets_turn = false;
+    later.see(&[(DISK, 500)]).at(20_000).turn();
+    later.snapshot.is_kubelets_turn = true;
+    later.see(&[(DISK, 60)]);
+    assert_eq!(later.at(80_000).turn(), left, "it is a new shortage");
+    let mut observing = scene(60);
+    observing.agent.mode = Mode::Observe;
+    assert_eq!(observing.at(0).turn(), ["would evict large for nodefs.available"]);
+    let mut memory = Scene::memory(50);
+    memory.snapshot.is_kubelets_turn = true;
+    assert_eq!(memory.at(0).turn(), ["evict large for memory.available"]);
+}
+
+#[test]
+fn a_disk_that_falls_to_the_kubelets_threshold_meanwhile_is_left_to_it() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 90)]);
+    scene.is_kubelets_turn_at_second = true;
+    assert_eq!(scene.at(0).turn(), ["left to the kubelet"]);
+}
+
+#[test]
 fn a_cool_down_follows_an_effect_not_an_attempt() {
     let mut scene = Scene::memory(50);
     assert_eq!(scene.at(0).turn(), ["evict large for memory.available"]);
