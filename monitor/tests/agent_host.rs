@@ -403,7 +403,7 @@ fn without_btf_the_probes_still_count() {
         command
     };
     if !hidden(&["--version"]).output().is_ok_and(|output| output.status.success()) {
-        tell!("SKIPPED: this host lets nobody hide its BTF");
+        tell!("SKIPPED: this host's BTF cannot be hidden");
         return;
     }
     let agent = Agent::start_by("", "json", hidden);

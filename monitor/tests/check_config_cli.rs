@@ -298,7 +298,7 @@ fn a_mended_file_is_printed_and_its_changes_are_named() {
     ];
     assert_eq!(lines, expected);
     assert_eq!(texts(&check(&["-"], &stdout)).0, 0);
-    // What is left keeps its place, and the status says so.
+    // Mistakes that are left keep their places, and the exit status is 1.
     let (status, stdout, stderr) = texts(&check(&["--fix", "-"], &text.replace("# Why.", "mode: enforc")));
     assert_eq!(status, 1);
     assert!(stdout.contains("mode: enforc\nevictionHard:\n  memory.available: 100Mi"), "{stdout}");

@@ -68,7 +68,7 @@ impl Cgroups {
         while child.try_wait().unwrap().is_none() {
             if Instant::now() > deadline {
                 let _over = child.kill();
-                panic!("the limit killed nobody");
+                panic!("the limit killed no process");
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -275,7 +275,7 @@ fn without_ebpf_and_log_the_counters_are_the_source() {
     let Some(cgroups) = Cgroups::make("files") else { return };
     let hide = "mount --bind /dev/null /dev/kmsg && exec setpriv --inh-caps=-all --bounding-set=-bpf,-perfmon,-sys_admin -- \"$0\" \"$@\"";
     let Some(agent) = Agent::start("unshare", &["--mount", "sh", "-c", hide]) else {
-        tell!("SKIPPED: this host lets nobody hide its log");
+        tell!("SKIPPED: this host's log cannot be hidden");
         return;
     };
     agent.wait_for("degraded", |record| record["reason"].as_str().is_some_and(|reason| reason.contains("/dev/kmsg")));

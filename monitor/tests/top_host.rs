@@ -160,7 +160,7 @@ fn own_directory(temporary: &Path) -> Option<PathBuf> {
     std::fs::read_dir(temporary).unwrap().next().map(|entry| entry.unwrap().path())
 }
 
-/// What an agent with the default configuration would create or change.
+/// The times of the files that an agent with the default configuration would create or change.
 fn traces() -> Vec<Option<SystemTime>> {
     let default = ["/run/node-pressure-monitor.lock", "/var/lib/node-pressure-monitor/incidents"];
     default.iter().map(|path| std::fs::metadata(path).and_then(|it| it.modified()).ok()).collect()

@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// Deploys a variant of the manifests as config/README.md says, with this change of its configuration, and waits until the agent is
-    /// ready. What a scenario that failed has left is removed first.
+    /// ready. The rest of a scenario that failed is removed first.
     pub fn deploy(&self, stage: &mut Stage<'_>, variant: &str, change: impl Fn(&str) -> String) -> Result<Agent> {
         let copy = Path::new(DEPLOYED);
         if copy.exists() {

@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use crate::cgroups::Layout;
 use crate::containers::stand_in;
 
-/// What a workload does.
+/// The kinds of load.
 #[derive(Debug, Subcommand)]
 pub enum Work {
     /// Touch more and more anonymous memory.
@@ -137,7 +137,7 @@ pub struct Swarm {
     common: Common,
     #[arg(long)]
     count: u32,
-    /// What each process touches in the end.
+    /// Memory that each process touches in the end.
     #[arg(long)]
     kib_each: u64,
     /// Over so many milliseconds.

@@ -8,7 +8,7 @@ use node_pressure_monitor::units::Moment;
 
 const NAME: &str = "fuzz.yaml";
 
-/// Whatever its kind.
+/// A file of any kind.
 pub fn file(text: &str) {
     let parsed = MonitorConfig::parse(NAME, text);
     match &parsed {
@@ -22,7 +22,7 @@ pub fn file(text: &str) {
     }
 }
 
-/// A valid text stays as it is. What is left after a correction is what the parser says of the corrected text.
+/// A valid text stays as it is. The mistakes left after a correction are those that the parser finds in the corrected text.
 fn mendable(text: &str, is_valid: bool) {
     let mended = fix::mend(NAME, text);
     assert!(!is_valid || mended.text == text && mended.changes.is_empty(), "{mended:?}");
@@ -59,7 +59,7 @@ fn helpful(text: &str, errors: &ConfigErrors) {
     assert!(errors.0.is_sorted_by_key(|error| error.line), "not in the order of lines: {errors:?}");
 }
 
-/// What is accepted can be acted on.
+/// An accepted configuration can be acted on.
 fn usable(config: &MonitorConfig) {
     let policy = &config.policy;
     assert!(config.sampling.floor <= config.sampling.ceiling, "{:?}", config.sampling);

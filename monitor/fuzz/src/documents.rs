@@ -1,4 +1,4 @@
-//! What the API prints, summaries and pods, and what is computed from them; and whole lines of a trace.
+//! Summaries and pods as the API prints them, and the figures that are computed from them; and whole lines of a trace.
 
 use node_pressure_monitor::commands::output::TableOrJson;
 use node_pressure_monitor::commands::simulate::{Progress, simulate};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const LAYOUTS: [Layout; 3] = [Layout::Single, Layout::DedicatedImageFs, Layout::SplitImageFs];
 
-/// A threshold on every signal, hard on one and soft on the next, so that whatever is low is acted on.
+/// A threshold on every signal, hard on one and soft on the next, so that any low signal is acted on.
 fn policies() -> [Policy; 3] {
     let kubelet = Quirks::of(Semantics::Kubelet);
     let threshold = |(index, signal): (usize, Signal)| {
@@ -100,7 +100,7 @@ pub fn pod(data: &[u8]) {
     decide(&summary, &[pod, Pod::default()]);
 }
 
-/// Two passes under each set of rules and layout: nobody is lost, and who must not go does not.
+/// Two passes under each set of rules and layout: no workload is lost, and none that is exempt is a candidate.
 fn decide(summary: &Summary, pods: &[Pod]) {
     for policy in policies() {
         for layout in LAYOUTS {

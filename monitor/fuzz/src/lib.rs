@@ -1,5 +1,5 @@
-//! What must hold for whatever a file or an API may say. Run by libFuzzer (`cargo xtask fuzz`) over everything that it can think of,
-//! and by `cargo test` (`tests/fuzz_seeds.rs` includes this file) over the committed seeds.
+//! Properties that hold for any content of a file or an API's answer. Run by libFuzzer (`cargo xtask fuzz`) over
+//! everything that it can think of, and by `cargo test` (`tests/fuzz_seeds.rs` includes this file) over the committed seeds.
 //!
 //! A claim is an assertion, a hang is libFuzzer's time limit. Each says what a reader of its text relies on.
 

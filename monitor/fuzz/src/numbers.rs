@@ -142,7 +142,7 @@ fn resolves(text: &str, value: &ThresholdValue, is_threshold: bool) {
     }
 }
 
-/// What is printed is what was meant, to the last bit of the kubelet's arithmetic. `0%` and `100%` are no values but "off".
+/// A printed value reads back as the same value, to the last bit of the kubelet's arithmetic. `0%` and `100%` are no values but "off".
 fn reads_back(text: &str, value: &ThresholdValue, parse: impl Fn(&str) -> Option<ThresholdValue>) {
     let printed = value.to_string();
     if printed == "0%" || printed == "100%" {

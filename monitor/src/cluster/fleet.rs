@@ -16,7 +16,7 @@ use crate::workloads::pod::has_ended;
 /// A list of ten thousand Leases has some ten megabytes.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// One agent and its node. What a Lease does not tell, or tells in an unknown form, is left out.
+/// One agent and its node. Fields that a Lease lacks, or has in an unknown form, are absent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 #[serde(rename_all = "camelCase")]
@@ -92,7 +92,7 @@ struct PodSpec {
     node_name: String,
 }
 
-/// What the status of a pod says about its life.
+/// The fields of a pod's status that tell its life.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
 #[serde(default)]
 pub struct PodStatus {

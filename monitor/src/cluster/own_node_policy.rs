@@ -20,7 +20,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(30);
 /// The agents of all nodes may start at the same time.
 const SPREAD: Duration = Duration::from_secs(30);
 
-/// What follows from a missing policy, and what to do about it.
+/// The consequence of a missing policy, and the remedy.
 pub const MISSING: &str = "no admission policy limits the agent to its own node: an attacker on this node can change all nodes and end all \
                            pods with the agent's token; apply config/kubernetes/own-node, which needs Kubernetes 1.30";
 

@@ -14,7 +14,7 @@ use super::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// What the kubelet has: a KubeletConfiguration (also in a ConfigMap, in OpenShift 4's KubeletConfig, or as answered by /configz), its
+    /// The kubelet's settings: a KubeletConfiguration (also in a ConfigMap, in OpenShift 4's KubeletConfig, or as answered by /configz), its
     /// flags (a command line, a unit, an environment file, kubelet-arg of k3s and RKE2), or OpenShift 3's NodeConfig; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -29,8 +29,8 @@ pub struct Options {
     force: bool,
 }
 
-const HELP: &str = r#"The answer is a MonitorConfiguration. Each of its lines names the line of FILE which it comes from, or says why it is there. What
-has no counterpart is listed at the end with the reason. With `semantics: kubelet`, the default here, the agent decides as the kubelet did, and
+const HELP: &str = r#"The answer is a MonitorConfiguration. Each of its lines names the line of FILE which it comes from, or says why it is there.
+Settings without a counterpart are listed at the end with the reason. With `semantics: kubelet`, the default here, the agent decides as the kubelet did, and
 `simulate` answers a trace equally for both files. `mode: observe` is written in any case: nothing is evicted before you change it.
 A kubelet on the same node keeps evicting by its own configuration; config/README.md says how to divide the work.
 

@@ -114,7 +114,7 @@ fn measured_by_top() -> Measured {
     Measured::ByTop { missing }
 }
 
-/// What the view shows.
+/// The source of the data that the view shows.
 struct Source {
     agent: Agent,
     origin: Origin,
@@ -151,7 +151,7 @@ fn view(options: &ScreenOptions, source: Source, runtime: Runtime) -> Result<(),
     let thread = std::thread::Builder::new().name("agent".to_owned());
     thread.spawn(move || runtime.block_on(feed.run())).map_err(unusable)?;
     let model = Model { has_colour: has_colour(), measured, ..Model::default() };
-    // The feed has ended if nobody receives the request, and then the view ends, too.
+    // Without a receiver the feed has ended, and then the view ends, too.
     terminal::run(model, &of_agent, |request| drop(requests.send(request))).map_err(unusable)
 }
 

@@ -12,11 +12,11 @@ const UNITS: [(&[&str], &str, &str); 4] = [
     (&["tb", "tib", "ti", "t"], "Ti", "T"),
 ];
 
-/// What a wrong text most probably means.
+/// The most probable meaning of a wrong text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meant {
     pub text: String,
-    /// What it could mean instead.
+    /// Another possible meaning.
     pub assumption: Option<String>,
 }
 
@@ -93,7 +93,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
         .then_some((number, unit.trim()))
 }
 
-/// What a text may mean, as Kubernetes writes it.
+/// A possible meaning of a text, as Kubernetes writes it.
 #[derive(Debug)]
 struct Corrected {
     text: String,

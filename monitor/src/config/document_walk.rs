@@ -31,7 +31,7 @@ pub struct Walk<'a> {
     pub thresholds: Vec<WrittenThreshold>,
     /// Corrections that remove errors, each certain enough to be made.
     pub mends: Vec<Mend>,
-    /// What the readers accept. Recorded for the schema only.
+    /// The shapes that the readers accept. Recorded for the schema only.
     pub shapes: Option<Shapes>,
 }
 

@@ -86,12 +86,12 @@ fn round(file_name: &str, text: &str, mends: &[Mend]) -> Option<(String, Vec<(us
     let groups: [&dyn Fn(&&Mend) -> bool; 3] = [&is_within, &is_removal, &|mend| !is_within(mend) && !is_removal(mend)];
     for (group, is_of) in groups.iter().enumerate() {
         let mut edits: Vec<(Edit, (usize, String))> = Vec::new();
-        // What is added to the same place is added one by one.
+        // Additions to the same place are made one by one.
         let most = if group == 2 { 1 } else { usize::MAX };
         for mend in mends.iter().filter(|mend| is_of(mend)) {
             let Some(edit) = edits::edit(file_name, text, mend) else { continue };
             if edits.len() < most && !edits.iter().any(|(other, _)| other.overlaps(&edit)) {
-                // What is added has no line in the file as it was.
+                // An addition has no line in the file as it was.
                 let line = if group == 2 { usize::MAX } else { mend.line };
                 edits.push((edit, (line, sentence(mend))));
             }

@@ -12,7 +12,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 named_enum! {
-    /// What an incident is about.
+    /// The subject of an incident.
     pub enum NoticeKind {
         Eviction = "eviction",
         /// An eviction that observe mode only recorded.

@@ -123,7 +123,7 @@ pub struct NodeReport {
     pub pods: Vec<PodInfo>,
     /// The working set of each workload; empty unless the configuration asks for it.
     pub workload_memory: Vec<(String, Bytes)>,
-    /// What the pods request of the scheduler; `None` while no pod is known.
+    /// The pods' requests to the scheduler; `None` while no pod is known.
     pub requests: Option<RequestsReport>,
     pub names: Names,
 }

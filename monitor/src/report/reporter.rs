@@ -263,7 +263,7 @@ impl Reporter {
             let reason = format!("the thread that sends them cannot be started: {error}");
             return self.set_capability(notifications::CAPABILITY, Some(&reason), notifications::EFFECT, now);
         }
-        // What an earlier receiver refused is of no interest any more.
+        // Refusals by an earlier receiver are out of date.
         self.check_notifications(now);
     }
 

@@ -8,11 +8,11 @@ use crate::units::{Resource, Signal, float, signed_float};
 
 metrics! {
     pub struct SignalMetrics {
-        /// What is left of an eviction signal that counts bytes, as its thresholds see it; absent while it cannot be observed.
+        /// Available amount of an eviction signal that counts bytes, as its thresholds see it; absent while it cannot be observed.
         available_bytes: GaugeVec = "signal_available_bytes"{signal},
-        /// What is left of an eviction signal that counts inodes; absent while it cannot be observed.
+        /// Available amount of an eviction signal that counts inodes; absent while it cannot be observed.
         available_inodes: GaugeVec = "signal_available_inodes"{signal},
-        /// What is left of an eviction signal that counts process ids; absent while it cannot be observed.
+        /// Available amount of an eviction signal that counts process ids; absent while it cannot be observed.
         available_pids: GaugeVec = "signal_available_pids"{signal},
         /// Capacity that percentages of thresholds on the signal are relative to, in bytes.
         capacity_bytes: GaugeVec = "signal_capacity_bytes"{signal},

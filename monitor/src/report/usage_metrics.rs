@@ -29,7 +29,7 @@ metrics! {
     }
 }
 
-/// What the pods on a node request of the scheduler.
+/// The sum of the requests of a node's pods, as the scheduler counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RequestsReport {
     pub cpu_cores: f64,

@@ -71,8 +71,8 @@ pub struct Probe {
 pub struct Degradation {
     /// As in the metric `capability_missing`.
     pub capability: String,
-    /// What is missing and what follows from that.
+    /// The missing capability and the consequence.
     pub sentence: String,
-    /// What to do about it.
+    /// The remedy.
     pub mend: Option<String>,
 }

@@ -26,7 +26,7 @@ pub struct UnderWay {
     pub workload: String,
     pub display: String,
     pub signal: String,
-    /// What the eviction waits for, for example `SIGTERM sent` or `killed, its memory is awaited`.
+    /// The present step of the eviction, for example `SIGTERM sent` or `killed, its memory is awaited`.
     pub step: String,
     pub seconds: f64,
 }

@@ -18,7 +18,7 @@ pub struct IncidentLine {
     pub mode: Option<String>,
     pub namespace: Option<String>,
     pub pod: Option<String>,
-    /// What became of an eviction: `underway`, `gone`, `failed` or `observed`.
+    /// The outcome of an eviction: `underway`, `gone`, `failed` or `observed`.
     pub outcome: Option<String>,
     /// Further incidents of the workload for which this one stands.
     #[serde(skip_serializing_if = "super::is_zero")]

@@ -28,7 +28,7 @@ pub use workload::{Identity, Name, WorkloadState};
 /// added.
 pub const API_VERSION: &str = "node-pressure-monitor/v1";
 
-/// What the agent knows about its node at one moment.
+/// The agent's knowledge of its node at one moment.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -59,7 +59,7 @@ pub struct State {
     pub incidents: Vec<IncidentLine>,
     pub sources: Vec<Source>,
     pub probes: Vec<Probe>,
-    /// What the agent cannot do at present, with what to do about it.
+    /// Capabilities that are missing at present, each with its remedy.
     pub degradations: Vec<Degradation>,
 }
 

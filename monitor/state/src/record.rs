@@ -162,7 +162,7 @@ pub struct Head {
     pub mode: String,
     /// `namespace/name` of the victim, if known; of several the first.
     pub pod: Option<String>,
-    /// What became of an eviction.
+    /// The outcome of an eviction.
     pub outcome: Option<Outcome>,
     #[serde(skip_serializing_if = "is_none")]
     pub repeated: u64,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who a workload is. The cgroup is always known, the rest where the API server or the container runtime has told it.
+/// The identity of a workload. The cgroup is always known, the rest where the API server or the container runtime has told it.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -21,7 +21,7 @@ pub struct Name {
     pub uid: Option<String>,
 }
 
-/// What a record keeps of a [`Name`] beside the path: the names as they were at the time of the event.
+/// The part of a [`Name`] that a record keeps beside the path: the names as they were at the time of the event.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,4 +1,4 @@
-//! What the view knows.
+//! The state of the view.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub struct Model {
     pub signal: Option<String>,
     pub sort: Sort,
     pub filter: String,
-    /// What is being typed.
+    /// The text that is being typed.
     pub entry: Option<Entry>,
     pub what_if: Option<Asked>,
     pub focus: Focus,
@@ -64,7 +64,7 @@ pub enum Page {
     #[default]
     Overview,
     Help,
-    /// What the agent cannot do, and what to do about it.
+    /// The agent's missing capabilities, each with its remedy.
     Missing,
 }
 
@@ -75,7 +75,7 @@ pub enum Measured {
     ByAgent,
     /// No agent runs: `top` measures the node while it runs.
     ByTop {
-        /// What it lacks the right to measure, and what to do about it.
+        /// The measurements that it has no right to, and the remedy.
         missing: Option<String>,
     },
 }

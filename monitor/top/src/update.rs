@@ -28,7 +28,7 @@ pub enum Event {
     End,
 }
 
-/// What the caller has to fetch.
+/// A request that the caller has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     Incident(String),

@@ -1,4 +1,4 @@
-//! A threshold that nobody has configured: when it would be crossed, and what it would evict.
+//! A threshold that is not configured: when it would be crossed, and the pods that it would evict.
 
 use node_pressure_state::{SignalState, State};
 

@@ -13,7 +13,7 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 
 mod scenes;
 
-/// What was written to the terminal, and not read yet.
+/// Output to the terminal that was not read yet.
 #[derive(Clone, Default)]
 struct Bytes(Arc<Mutex<Vec<u8>>>);
 

@@ -68,7 +68,7 @@ pub const ADDITIONS: [Addition; 3] = [
     Addition { directory: "kubernetes/grafana", condition: ".Values.grafana", values: "grafana=true", changed: None },
 ];
 
-/// What is applied in place of the agent.
+/// The kustomizations that are applied in place of the agent.
 pub const REMOVALS: [(&str, &str, &str); 2] = [
     ("kubernetes/removal", ".Values.removal", "removal=true"),
     ("openshift/removal", ".Values.openshift", "removal=true,openshift=true"),

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// What was checked, and the problems found.
+/// The checks that were made, and the problems found.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Directories of kustomizations, with their number of objects.

@@ -124,7 +124,7 @@ fn the_config_maps_have_the_dashboards() {
         let found = fs::read_to_string(&path).unwrap_or_default();
         assert!(found == expected, "{} is not up to date; run: {command}", path.display());
         assert!(kustomization.contains(&format!("- {name}.yaml\n")), "the kustomization does not name {name}.yaml");
-        // What Grafana gets is the dashboard, byte for byte.
+        // Grafana gets the dashboard byte for byte.
         let object = node_pressure_manifests::documents::read(&path).unwrap().remove(0);
         assert_eq!(object["data"][format!("node-pressure-{name}.json")], json, "{name}");
     }

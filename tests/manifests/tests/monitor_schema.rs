@@ -206,7 +206,7 @@ fn each_mistake_is_refused_by_the_schema_and_by_the_parser() {
         "runtime: {endpoint: tcp://localhost:1}",
         "metrics: {listen: localhost}",
         "pressureConditions: [{condition: lower, scope: system, resource: io, kind: some, set: {level: 1%, for: 1s}, clear: {level: 1%, for: 1s}}]",
-        // What is missing.
+        // Missing fields.
         "pools: [{nodeSelector: {a: b}}]",
         "pools: [{name: a}]",
         "pressureConditions: [{condition: A}]",

@@ -78,7 +78,7 @@ fn the_runbook_has_the_commands_of_its_alert() {
     }
 }
 
-/// What an operator has to hear of, with the alert for it.
+/// The events that an operator has to hear of, with their alerts.
 const NEEDED: [(&str, &str); 9] = [
     ("an OOM kill, also of an unknown constraint", "NodeOOMKill"),
     ("refused evictions", "NodePressureEvictionRefused"),

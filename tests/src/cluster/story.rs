@@ -1,4 +1,4 @@
-//! What becomes of a pod's status, followed on a thread of its own.
+//! The history of a pod's status, recorded on a thread of its own.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};

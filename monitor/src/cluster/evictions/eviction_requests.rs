@@ -184,8 +184,8 @@ fn life(status: &Value, decided: Timestamp) -> Life {
     };
     let states = of("initContainerStatuses").chain(of("containerStatuses")).map(|container| &container["state"]);
     let running: Vec<&Value> = states.map(|state| &state["running"]).filter(|running| !running.is_null()).collect();
-    // A pod that starts again runs its init containers first, and between two attempts nothing. What a signal has ended may be the pod that
-    // was killed.
+    // A pod that starts again runs its init containers first, and between two attempts nothing. A container that a signal has ended may
+    // be one of those that were killed.
     let ends = of("initContainerStatuses").flat_map(|container| ["state", "lastState"].map(|state| &container[state]));
     let has_begun_again = ends
         .map(|state| &state["terminated"])

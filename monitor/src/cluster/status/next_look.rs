@@ -14,7 +14,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(2);
 pub(super) enum Look {
     /// The node is read.
     Read,
-    /// The node is known as it is. What differs from the wanted status is written.
+    /// The node is known as it is. Differences from the wanted status are written.
     Compare,
 }
 

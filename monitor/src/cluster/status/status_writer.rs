@@ -188,7 +188,7 @@ impl<'c> StatusWriter<'c> {
         }
     }
 
-    /// Reads the node, unless it is known. The first time the reflector has read it already. What it delivers may be as old as the API
+    /// Reads the node, unless it is known. The first time the reflector has read it already. Its object may be as old as the API
     /// server's cache; its watch then delivers the rest.
     async fn read(&mut self) -> Result<(), Failure> {
         if self.seen.is_some() {

@@ -38,7 +38,7 @@ struct Kubectl {
     arguments: Vec<OsString>,
 }
 
-/// What an agent has answered, or why it has not.
+/// An agent's answer, or the reason why there is none.
 pub(super) type Answer = Result<Bytes, String>;
 
 impl Agents {

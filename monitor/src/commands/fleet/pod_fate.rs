@@ -1,4 +1,4 @@
-//! What became of a pod that has ended, from its status at the API server.
+//! The end of a pod, from its status at the API server.
 
 use std::fmt::Write as _;
 

@@ -14,7 +14,7 @@ pub struct Mend {
     /// The path of the field.
     pub field: String,
     pub change: Change,
-    /// What the change assumes, where it could be meant otherwise.
+    /// The change's assumption, where the text could be meant otherwise.
     pub assumption: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! What the reader of a field accepts. A walk can record it; the JSON Schema of the configuration is made of such a record.
+//! The values that the reader of a field accepts. A walk can record them; the JSON Schema of the configuration is made of such a record.
 
 use std::collections::BTreeMap;
 
-/// What one reader accepts.
+/// The values that one reader accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// A map with these names.

@@ -114,7 +114,7 @@ pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
     ]
 }
 
-/// Warns about numbers in maps from text to text: the kubelet refuses them without quotes. What YAML 1.1 takes for other numbers and
+/// Warns about numbers in maps from text to text: the kubelet refuses them without quotes. Texts that YAML 1.1 takes for other numbers and
 /// booleans (`0x10`, `1_000`, `yes`) is no amount in any case.
 fn advise_quotes(walk: &mut Walk<'_>, fields: &Fields<'_>) {
     for field in MAPS.split(' ').filter_map(|name| fields.get(name)) {

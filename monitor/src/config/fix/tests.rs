@@ -140,7 +140,7 @@ fn what_is_in_doubt_stays_and_is_reported() {
         let left = left.replace("line 3", "f:3: mode: \"enforc\"");
         assert!(errors.contains(&left), "{text}: {errors}");
     }
-    // What is certain is mended beside it.
+    // Certain corrections are made beside it.
     let mended = mended(&format!("{HEAD}mode: enforc\nevictonHard: {{memory.available: 1GB}}\n"));
     assert_eq!(mended.text, format!("{HEAD}mode: enforc\nevictionHard: {{memory.available: 1Gi}}\n"));
     assert_eq!((mended.changes.len(), mended.left.map(|errors| errors.0.len())), (2, Some(1)));

@@ -1,4 +1,4 @@
-//! What a kubelet's configuration gives, in one form for its files and for its flags.
+//! The values of a kubelet's configuration, in one form for its files and for its flags.
 
 use crate::config::document_walk::{Field, Walk};
 use crate::config::file_kinds::openshift3::{self, Arguments};

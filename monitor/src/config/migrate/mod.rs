@@ -57,7 +57,7 @@ impl Migration<'_> {
         page.head.extend([
             format!("Migrated from {file_name}, {kind}, by node-pressure-monitor {}.", env!("CARGO_PKG_VERSION")),
             "\"line N\" is the line of that file which a value comes from. Every field that is not written here has the agent's default; \
-             config/monitor.yaml describes all of them. What is not carried over is listed at the end."
+             config/monitor.yaml describes all of them. Settings that are not carried over are listed at the end."
                 .to_owned(),
         ]);
         page.field("apiVersion", API_VERSION);

@@ -165,7 +165,7 @@ fn values_change_only_with_a_reason() {
         ),
     ] {
         let migrated = migrated(source, Semantics::Kubelet);
-        // What is broken into lines is compared without the breaks.
+        // Texts are compared without line breaks.
         let comments = comments(&migrated);
         for text in expected {
             assert!(migrated.contains(text) || comments.contains(text), "{name}: {text}\n{migrated}");

@@ -55,7 +55,7 @@ pub fn missing_colon(text: &str, line: usize) -> Option<MissingColon> {
         let has_colon = content.ends_with(':') || content.contains(": ");
         let pair = without_colon(content).filter(|_| !has_colon)?;
         let (name, value) = pair.split_once(": ")?;
-        // What follows the value, such as a comment, is no part of the pair.
+        // The rest of the line, such as a comment, is no part of the pair.
         let end = name.len() + content.get(name.len()..)?.find(value)? + value.len();
         Some(MissingColon { line: number, column, content: content[..end].to_owned(), pair })
     })

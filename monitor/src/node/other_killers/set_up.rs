@@ -24,7 +24,7 @@ named_enum! {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SetUpFact {
     pub name: &'static str,
-    /// Who evicts, or why the node has none of the three.
+    /// The programs that evict, or the reason why the node has none of the three set-ups.
     pub because: String,
 }
 

@@ -99,7 +99,7 @@ fn signal_group(child: &mut Child, signal: Signal) {
     }
 }
 
-/// What the program writes to stderr. The rest is read and dropped, so that the program can go on.
+/// The start of the program's stderr. The rest is read and dropped, so that the program can go on.
 struct Story {
     stderr: Option<ChildStderr>,
     bytes: Vec<u8>,

@@ -17,7 +17,7 @@ pub(super) struct Notice {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'n> {
-    /// What chat servers show of a document.
+    /// The part of a document that chat servers show.
     text: String,
     kind: &'static str,
     suppressed: u64,

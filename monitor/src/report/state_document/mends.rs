@@ -1,6 +1,6 @@
-//! What to do about a missing capability. `doctor` says more, because it looks at the machine.
+//! The remedy for each missing capability. `doctor` says more, because it looks at the machine.
 
-/// What a probe, a tracepoint or a whole rung of signals lacks.
+/// For a probe, a tracepoint or a whole rung of signals.
 const KERNEL: &str = "run `node-pressure-monitor doctor` as root on the node: it names the kernel feature or the capability that is missing";
 const API_SERVER: &str = "look at the API server and the network; check the agent's ClusterRole and its token with `node-pressure-monitor doctor`";
 const DIRECTORY: &str = "make the directory writable for the agent, and free space on its disk";

@@ -1,4 +1,4 @@
-//! What the agent cannot do at present, and what to do about it.
+//! The agent's missing capabilities, each with its remedy.
 
 use node_pressure_state::{Degradation, State};
 use ratatui::text::Line;

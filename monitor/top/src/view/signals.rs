@@ -16,7 +16,7 @@ use crate::what_if::WhatIf;
 const FORESEEN: f64 = 3600.0;
 const LEFT: usize = 10;
 const RATE: usize = 11;
-/// What the thresholds need.
+/// Columns that the thresholds need.
 const THRESHOLDS: usize = 28;
 const MINUTE: (f64, f64) = (60_000.0, 0.0);
 

@@ -46,7 +46,7 @@ const SOCKET: &str = "/tmp/stand-in.sock";
 const REFUSALS: [&str; 5] =
     ["eviction_refused", "eviction_put_off", "leak_not_evictable", "evictions_spent", "candidates_exhausted"];
 
-/// What the kernel's command line asks for.
+/// The request on the kernel's command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish {
     span: Duration,

@@ -58,7 +58,7 @@ impl Cold {
         let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let due = (SWAPPED * MIB / 1000 * milliseconds).saturating_sub(self.swapped()?);
         if due > 0 {
-            // An error says that less was reclaimed. What is missing is due the next time.
+            // An error says that less was reclaimed. The rest is due the next time.
             drop(self.container.write("memory.reclaim", &due.to_string()));
         }
         stage.pause(STEP);

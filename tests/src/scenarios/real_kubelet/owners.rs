@@ -1,4 +1,4 @@
-//! What becomes of an evicted pod, by its owner and its restartPolicy.
+//! The end of an evicted pod and its replacement, by its owner and its restartPolicy.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -28,7 +28,7 @@ struct Case {
     then: Then,
 }
 
-/// What is left of an evicted pod of one kind.
+/// The expected state after an eviction of a pod of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     /// The failed pod stays, and there is no other.
