@@ -31,15 +31,15 @@ impl EndedPods {
                 self.0.push((id, now));
                 now
             });
-            let runs = |spec: &Pod| spec.is_active() && spec.metadata.deletion.is_none();
-            let is_unreported = uid_of(pod).and_then(|uid| specs.find(uid)).is_some_and(runs);
-            now.since(since) < if is_unreported { UNREPORTED } else { LONGEST }
+            let is_over = |spec: &Pod| !spec.is_active() || spec.metadata.deletion.is_some();
+            let is_reported = uid_of(pod).and_then(|uid| specs.find(uid)).is_some_and(is_over);
+            now.since(since) < if is_reported { LONGEST } else { UNREPORTED }
         };
         pods.into_iter().filter(|pod| is_expected(pod)).collect()
     }
 }
 
-/// Returns the part of a pod's usage that the kubelet removes when the pod has ended. Its containers stay until the pod is deleted.
+/// Returns the part of a pod's usage that the kubelet removes as soon as the pod has ended. Its containers may stay.
 pub(super) fn volumes_of(usage: DiskUsage) -> DiskUsage {
     DiskUsage { layers: Taken::default(), logs: Taken::default(), ..usage }
 }

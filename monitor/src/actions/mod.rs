@@ -98,13 +98,13 @@ impl Actions {
             under_way: self.evictor.under_way().collect(),
             ended: std::mem::take(&mut self.ended),
             collected: self.collected.take(),
-            expected: self.expected_space(sensors, now),
+            expected: if sensors.disk.is_pressed() { self.expected_space(sensors, now) } else { Vec::new() },
             reclaim: self.reclaim.facts(),
             ..Snapshot::default()
         }
     }
 
-    /// Returns the space that pods which have ended are about to free, by signal.
+    /// Returns the space on disks that pods which were evicted or have ended are about to free, by signal.
     pub fn expected_space(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
         self.pending.expected(sensors, now)
     }
@@ -114,7 +114,7 @@ impl Actions {
         std::mem::take(&mut self.notes)
     }
 
-    /// Returns the number of evicted pods whose disk usage is about to be freed.
+    /// Returns the number of evicted and ended pods whose disk usage is about to be freed.
     pub fn pods_expected(&self) -> usize {
         self.pending.len()
     }

@@ -75,7 +75,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns the usage of evicted pods that is about to be freed, by signal.
+    /// Returns the usage of evicted and ended pods that is about to be freed, by signal.
     pub(super) fn expected(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
         if !self.left.is_empty() {
             self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
@@ -88,7 +88,8 @@ impl PendingRemovals {
         }
         let layout = sensors.signals.filesystems.layout();
         let on_disk = Signal::ALL.into_iter().filter(|signal| signal.resource().is_on_disk());
-        on_disk.map(|signal| (signal, sum(&usages, signal, layout))).collect()
+        let amounts = on_disk.map(|signal| (signal, sum(&usages, signal, layout)));
+        amounts.filter(|(_, amount)| *amount > Amount::ZERO).collect()
     }
 
     /// Returns what the pods have in their volumes that have ended, and not by an eviction of the agent's for a disk. The kubelet may have

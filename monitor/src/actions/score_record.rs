@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::node::process_facts;
 use crate::node::replaced_file::replace;
 use crate::units::{CgroupId, Pid, boot_id};
 
@@ -251,7 +252,7 @@ fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Ou
             let read = File::from(open(name, OFlags::RDONLY)?).read_to_string(&mut text);
             read.map(|_| text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         };
-        if start_time(&read("stat")?) != Some(began) {
+        if process_facts::start_time(&read("stat")?) != Some(began) {
             return Ok(Outcome::Ended);
         }
         let value = read("oom_score_adj")?.trim().parse().map_err(|_| Errno::INVAL)?;
@@ -269,12 +270,7 @@ fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Ou
 
 /// Returns the start time of a process in ticks since boot.
 pub(super) fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
-    start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
-}
-
-/// Returns the 22nd field. Fields are counted after the name, which may contain any character.
-fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    process_facts::started(&proc_root.join(pid.0.to_string()))
 }
 
 #[cfg(test)]

@@ -27,7 +27,9 @@ impl Agent {
         }
         self.sensors.workloads.scan();
         self.actions.hint_stores(&mut self.sensors);
-        self.sensors.look_at_kubelet(&self.config.proc_root, started);
+        if !self.is_near() {
+            self.sensors.look_at_kubelet(&self.config.proc_root, started);
+        }
         let is_corrected = self.config.policy.semantics == Semantics::Corrected;
         self.sensors.look_for_swap(is_corrected && self.config.evictions.wait_for_swap);
         self.tidy_ledger();

@@ -6,7 +6,7 @@ use crate::eviction::Observation;
 use crate::eviction::decider::{Answer, Attempt, Measure, Next, Rules, Snapshot};
 use crate::report::Turn;
 use crate::sensors::control_plane::SoftEvictions;
-use crate::units::Monotonic;
+use crate::units::{Monotonic, Resource};
 
 use super::{Agent, Wakeup};
 
@@ -48,8 +48,11 @@ impl Agent {
                     turn.ordered = Monotonic::now();
                     let Some(observed) = self.observe() else { return turn };
                     self.sensors.renew(&mut snapshot, observed, &self.config);
-                    // A pod may have ended meanwhile.
-                    snapshot.expected = self.actions.expected_space(&self.sensors, snapshot.clock());
+                    let resource = self.decision.acted_on().map(|met| met.threshold.signal.resource());
+                    if resource.is_some_and(Resource::is_on_disk) {
+                        // A pod may have ended meanwhile.
+                        snapshot.expected = self.actions.expected_space(&self.sensors, snapshot.clock());
+                    }
                     turn.decided = Monotonic::now();
                     Answer::Sampled
                 }

@@ -16,6 +16,7 @@ pub mod other_killers;
 pub mod pinned_file;
 pub mod pods_memory;
 pub mod pool_choice;
+pub mod process_facts;
 pub mod process_ids;
 pub mod psi_figures;
 pub mod psi_trigger;

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::process_facts::is_of_root;
 use crate::config::{Percentage, Threshold, ThresholdValue};
 use crate::units::{Bytes, Signal, named_enum};
 
@@ -73,13 +74,10 @@ impl OtherKillerFact {
 }
 
 /// Finds the programs, at most one process of each. Processes in pods do not count: their names are the pods' choice. Reads the name of every
-/// process, so it is called at the start, and seldom later.
+/// process, so it is called only at the start.
 pub fn find(proc_root: &Path) -> Vec<OtherKiller> {
-    let entries = fs::read_dir(proc_root).into_iter().flatten().flatten();
-    let mut pids: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
     let mut found: Vec<OtherKiller> = Vec::new();
-    for pid in pids {
+    for pid in pids(proc_root) {
         let directory = proc_root.join(pid.to_string());
         let Some((killer, name, arguments)) = identify(&directory) else { continue };
         if found.iter().any(|known| known.killer == killer) || is_in_pod(&directory) {
@@ -91,11 +89,21 @@ pub fn find(proc_root: &Path) -> Vec<OtherKiller> {
     found
 }
 
-/// Returns the program that this process is, if it is one of them and not in a pod.
-pub fn look_at(proc_root: &Path, pid: i32) -> Option<OtherKiller> {
-    let directory = proc_root.join(pid.to_string());
-    let (killer, name, arguments) = identify(&directory).filter(|_| !is_in_pod(&directory))?;
-    Some(OtherKiller { killer, pid, acts: acts(killer, &directory, &name, &arguments) })
+/// Finds the kubelet of this node, a process of root outside of pods. Reads the name of every process.
+pub fn find_kubelet(proc_root: &Path) -> Option<OtherKiller> {
+    pids(proc_root).into_iter().find_map(|pid| {
+        let directory = proc_root.join(pid.to_string());
+        let (killer, name, arguments) = identify(&directory).filter(|(killer, ..)| *killer == Killer::Kubelet)?;
+        let is_trusted = is_of_root(&directory) && !is_in_pod(&directory);
+        is_trusted.then(|| OtherKiller { killer, pid, acts: acts(killer, &directory, &name, &arguments) })
+    })
+}
+
+fn pids(proc_root: &Path) -> Vec<i32> {
+    let entries = fs::read_dir(proc_root).into_iter().flatten().flatten();
+    let mut pids: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
 }
 
 fn acts(killer: Killer, directory: &Path, name: &str, arguments: &[String]) -> Acts {

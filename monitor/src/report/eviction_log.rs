@@ -66,7 +66,7 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
             signal = met.threshold.signal.as_str(),
             threshold = %met.threshold,
             suppressed,
-            "no workload is evicted: the disk is below the kubelet's own threshold, so the kubelet evicts; the agent does if that takes a minute"
+            "no workload is evicted: the disk is below the kubelet's own threshold, so the kubelet evicts; the agent does if the kubelet is late"
         ),
         Record::ThresholdUnarmed { threshold, value, why } => tracing::warn!(
             event = "threshold_unarmed",

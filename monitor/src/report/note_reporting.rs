@@ -13,7 +13,7 @@ use super::{LoopState, Reporter};
 const ARMING: &str = "arming";
 
 impl Reporter {
-    /// Reports one note of the decider. `pods_expected` is the number of evicted pods whose disk usage is about to be
+    /// Reports one note of the decider. `pods_expected` is the number of evicted and ended pods whose disk usage is about to be
     /// freed.
     pub fn report_note(
         &mut self,

@@ -107,7 +107,7 @@ impl Reporter {
         })
     }
 
-    /// Reports the thresholds, the evictions, and the decider's notes. `pods_expected` is the number of evicted pods whose disk usage is
+    /// Reports the thresholds, the evictions, and the decider's notes. `pods_expected` is the number of evicted and ended pods whose disk usage is
     /// about to be freed.
     pub fn report_turn(
         &mut self,

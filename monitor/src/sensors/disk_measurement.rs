@@ -113,6 +113,11 @@ impl DiskMeasurement {
         std::mem::replace(&mut self.is_pressed, is_pressed) != is_pressed
     }
 
+    /// Returns whether the node has `DiskPressure`.
+    pub const fn is_pressed(&self) -> bool {
+        self.is_pressed
+    }
+
     /// Passes the urgency to the thread, and notes whether the thread hangs.
     pub(super) fn steer(&mut self, is_urgent: bool, roles: Roles, now: Monotonic) {
         self.roles = roles;

@@ -5,51 +5,69 @@ use std::time::Duration;
 
 use crate::config::Policy;
 use crate::eviction::{Armed, Layout, Observation, arm, is_below};
-use crate::node::other_killers::{Acts, Killer, OtherKiller, find, look_at};
+use crate::node::other_killers::{Acts, find_kubelet};
+use crate::node::process_facts;
 use crate::units::Monotonic;
 
-/// Where no kubelet was found before, one is looked for this often. That takes reading the name of every process.
+/// A kubelet that has just ended is looked for in each look, and so is one after the agent's start.
+const AWAITED: Duration = Duration::from_secs(300);
+/// Otherwise one is looked for this often. That takes reading the name of every process.
 const LOOKED_FOR: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub struct KubeletDisks {
-    kubelet: Option<OtherKiller>,
+    kubelet: Option<Known>,
+    /// When a kubelet was last seen, or first looked for.
+    seen: Option<Monotonic>,
     looked: Option<Monotonic>,
     policy: Policy,
     /// The kubelet's thresholds on disks, and the layout that they are armed for.
     armed: (Layout, Vec<Armed>),
+    /// A disk was below one of them. The kubelet goes on until its minimum reclaim is there, too.
+    was_below: bool,
+}
+
+/// A kubelet reads its configuration when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    pid: i32,
+    started: Option<u64>,
 }
 
 impl KubeletDisks {
-    /// Looks whether the kubelet still runs, and at its thresholds: a kubelet that was started again may have others.
+    /// Looks whether the kubelet still runs. Otherwise looks for another one, which may have other thresholds.
     pub(super) fn renew(&mut self, proc_root: &Path, now: Monotonic) {
-        let known = self.kubelet.take();
-        let same = known.as_ref().and_then(|kubelet| look_at(proc_root, kubelet.pid));
-        let is_due = known.is_some() || self.looked.is_none_or(|looked| now.since(looked) >= LOOKED_FOR);
-        let look = || find(proc_root).into_iter().find(|other| other.killer == Killer::Kubelet);
-        if same.is_none() && is_due {
-            self.looked = Some(now);
+        let started = |pid: i32| process_facts::started(&proc_root.join(pid.to_string()));
+        if self.kubelet.is_some_and(|known| known.started.is_some() && started(known.pid) == known.started) {
+            self.seen = Some(now);
+            return;
         }
-        self.kubelet = same.or_else(|| look().filter(|_| is_due));
-        if self.kubelet != known {
-            let thresholds = match self.kubelet.as_ref().map(|kubelet| &kubelet.acts) {
-                Some(Acts::At(thresholds)) => thresholds.clone(),
-                Some(Acts::Unknown(_) | Acts::ByOwnRules) | None => Vec::new(),
-            };
-            self.policy = Policy { hard_count: thresholds.len(), thresholds, ..Policy::default() };
-            self.arm(self.armed.0);
-        }
+        let seen = *self.seen.get_or_insert(now);
+        let is_awaited = self.kubelet.is_some() || now.since(seen) < AWAITED;
+        let is_due = self.looked.is_none_or(|looked| now.since(looked) >= LOOKED_FOR);
+        let found = if is_awaited || is_due { find_kubelet(proc_root) } else { None };
+        self.looked = if is_awaited || is_due { Some(now) } else { self.looked };
+        self.seen = if found.is_some() { Some(now) } else { self.seen };
+        self.kubelet = found.as_ref().map(|kubelet| Known { pid: kubelet.pid, started: started(kubelet.pid) });
+        let thresholds = match found.map(|kubelet| kubelet.acts) {
+            Some(Acts::At(thresholds)) => thresholds,
+            Some(Acts::Unknown(_) | Acts::ByOwnRules) | None => Vec::new(),
+        };
+        self.policy = Policy { hard_count: thresholds.len(), thresholds, ..Policy::default() };
+        self.arm(self.armed.0);
     }
 
     /// Returns whether a disk is below one of the kubelet's thresholds.
     pub(super) fn are_below(&mut self, observation: &Observation, layout: Layout) -> bool {
-        if self.policy.thresholds.is_empty() || self.kubelet.is_none() {
+        if self.kubelet.is_none() {
             return false;
         }
         if self.armed.0 != layout {
             self.arm(layout);
         }
-        self.armed.1.iter().any(|armed| is_below(&self.policy, &armed.threshold, observation, false))
+        let mut armed = self.armed.1.iter();
+        self.was_below = armed.any(|armed| is_below(&self.policy, &armed.threshold, observation, self.was_below));
+        self.was_below
     }
 
     fn arm(&mut self, layout: Layout) {
@@ -69,37 +87,72 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Makes a kubelet with this threshold on the node's file system.
-    fn start(proc_root: &Path, pid: u32, threshold: &str) {
+    /// Makes a process of this user that is a kubelet with these thresholds.
+    fn start(proc_root: &Path, pid: u32, user: u32, thresholds: &str) {
         let directory = proc_root.join(pid.to_string());
         fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("comm"), "kubelet\n").unwrap();
-        let arguments = format!("kubelet\0--eviction-hard=nodefs.available<{threshold},memory.available<1Gi\0");
-        fs::write(directory.join("cmdline"), arguments).unwrap();
+        for (file, text) in [
+            ("comm", "kubelet\n".to_owned()),
+            ("cmdline", format!("kubelet\0--eviction-hard=memory.available<1Gi,{thresholds}\0")),
+            ("status", format!("Name:\tkubelet\nUid:\t{user}\t{user}\t{user}\t{user}\n")),
+            ("stat", format!("{pid} (kubelet) S{}{pid}00", " 0".repeat(18) + " ")),
+        ] {
+            fs::write(directory.join(file), text).unwrap();
+        }
+    }
+
+    struct Node(tempfile::TempDir, KubeletDisks);
+
+    impl Node {
+        fn is_below(&mut self, available: u64, seconds: u64) -> bool {
+            self.1.renew(self.0.path(), Monotonic(seconds * SECOND));
+            let of = |signal, available| SignalValue::now(signal, Bytes(available), Bytes(1000));
+            let signals = vec![of(Signal::MemoryAvailable, 0), of(Signal::NodeFsAvailable, available)];
+            self.1.are_below(&Observation { signals }, Layout::Single)
+        }
+
+        fn start(&self, pid: u32, user: u32, thresholds: &str) {
+            start(self.0.path(), pid, user, thresholds);
+        }
+
+        fn end(&self, pid: u32) {
+            fs::remove_dir_all(self.0.path().join(pid.to_string())).unwrap();
+        }
     }
 
     #[test]
     fn the_thresholds_are_those_of_the_kubelet_that_runs() {
-        let proc = tempfile::tempdir().unwrap();
-        let mut disks = KubeletDisks::default();
-        let mut is_below = |available: u64, seconds: u64| {
-            disks.renew(proc.path(), Monotonic(seconds * SECOND));
-            let of = |signal, available| SignalValue::now(signal, Bytes(available), Bytes(1000));
-            let signals = vec![of(Signal::MemoryAvailable, 0), of(Signal::NodeFsAvailable, available)];
-            disks.are_below(&Observation { signals }, Layout::Single)
-        };
-        assert!(!is_below(0, 1), "there is no kubelet");
-        start(proc.path(), 7, "10%");
-        assert!(!is_below(0, 300), "it is not looked for yet");
-        assert!(is_below(99, 301) && !is_below(100, 302));
-        fs::remove_dir_all(proc.path().join("7")).unwrap();
-        start(proc.path(), 8, "20%");
-        assert!(is_below(199, 303) && !is_below(200, 304), "it was started again");
-        start(proc.path(), 8, "0%");
-        assert!(!is_below(0, 305), "its eviction is off");
-        start(proc.path(), 8, "20%");
-        assert!(is_below(199, 306));
-        fs::remove_dir_all(proc.path().join("8")).unwrap();
-        assert!(!is_below(0, 307), "it is gone");
+        let mut node = Node(tempfile::tempdir().unwrap(), KubeletDisks::default());
+        assert!(!node.is_below(0, 1), "there is no kubelet");
+        node.start(5, 1000, "nodefs.available<99%");
+        assert!(!node.is_below(0, 20), "a user's process may have any name");
+        node.start(7, 0, "nodefs.available<10%");
+        assert!(node.is_below(99, 40) && !node.is_below(100, 60));
+        node.end(7);
+        assert!(!node.is_below(0, 80), "it is gone");
+        node.start(8, 0, "nodefs.available<20%");
+        assert!(node.is_below(199, 100) && !node.is_below(200, 120), "it was started again");
+        node.end(8);
+        node.start(9, 0, "nodefs.available<0%");
+        assert!(!node.is_below(0, 140), "its eviction is off");
+        node.end(9);
+        assert!(!node.is_below(0, 160) && !node.is_below(0, 500));
+        node.start(10, 0, "nodefs.available<20%");
+        assert!(!node.is_below(0, 520), "it is looked for seldom");
+        assert!(node.is_below(0, 800));
+    }
+
+    #[test]
+    fn the_kubelet_goes_on_until_its_minimum_reclaim_is_there() {
+        let mut node = Node(tempfile::tempdir().unwrap(), KubeletDisks::default());
+        let file = node.0.path().join("7/root/kubelet.yaml");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let fields = "evictionHard: {nodefs.available: \"100\"}\nevictionMinimumReclaim: {nodefs.available: \"50\"}\n";
+        fs::write(file, format!("{head}{fields}")).unwrap();
+        node.start(7, 0, "");
+        fs::write(node.0.path().join("7/cmdline"), "kubelet\0--config=/kubelet.yaml\0").unwrap();
+        assert!(!node.is_below(120, 1) && node.is_below(99, 2));
+        assert!(node.is_below(149, 3) && !node.is_below(150, 4) && !node.is_below(120, 5));
     }
 }

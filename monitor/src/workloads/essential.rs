@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::node::file_locks;
 use crate::node::other_killers::KUBELET_NAMES;
+use crate::node::process_facts::is_of_root;
 use crate::units::Pid;
 
 use super::cgroup_processes;
@@ -176,13 +177,6 @@ fn tcp_sign((port, is_of_root, inode): (u16, bool, u64)) -> Option<(u64, Sign)> 
     let is_kubelet = is_of_root && KUBELET_PORTS.contains(&port);
     let by = format!("listens on port {port}");
     is_kubelet.then_some((inode, Sign { protection: Protection::Kubelet, path: None, by }))
-}
-
-/// Returns whether the process is root's. The owner of its directory does not tell: a process that cannot be dumped shows root there.
-fn is_of_root(directory: &Path) -> bool {
-    let status = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
-    let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
-    real == Some("0")
 }
 
 /// Returns the inodes of the sockets that the process has open.

@@ -236,6 +236,9 @@ impl<C: Candidate> Decider<C> {
         turn.before = std::mem::replace(&mut self.memory.thresholds, after);
         turn.queue.extend(assessment.to_act_on().into_iter().cloned());
         turn.assessment = assessment;
+        if !turn.queue.iter().any(|met| met.threshold.signal.resource().is_on_disk()) {
+            self.memory.expected_since.clear();
+        }
         self.judge_arming(rules, snapshot);
         if rules.agent().is_some() {
             self.observe_shortages(rules, snapshot);

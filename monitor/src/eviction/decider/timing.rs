@@ -42,9 +42,6 @@ impl<C: Candidate> Decider<C> {
         {
             return false;
         }
-        if is_on_disk && self.leaves_to_kubelet(agent, met, now) {
-            return false;
-        }
         let is_pressing = is_on_disk && self.presses_before_removal(snapshot, met);
         let class = Class::of(signal, hard);
         if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing)) {
@@ -53,6 +50,9 @@ impl<C: Candidate> Decider<C> {
             if let Refusal::Spent(left) = refusal {
                 self.turn.notes.push(Note::BudgetSpent { left });
             }
+            return false;
+        }
+        if is_on_disk && self.leaves_to_kubelet(agent, met, now) {
             return false;
         }
         if !hard && agent.defers_soft && snapshot.in_maintenance {

@@ -32,6 +32,19 @@ fn an_eviction_waits_for_expected_space_of_evicted_pods() {
 }
 
 #[test]
+fn what_was_available_in_an_earlier_shortage_is_forgotten() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 90)]);
+    scene.snapshot.expected = vec![(DISK, Amount::from_units(50))];
+    assert_eq!(scene.at(0).turn(), ["expected"]);
+    scene.see(&[(DISK, 500)]).at(30_000).turn();
+    scene.see(&[(DISK, 60)]).at(60_000);
+    assert_eq!(scene.turn(), ["expected"]);
+    scene.see(&[(DISK, 31)]).at(61_000);
+    scene.snapshot.expected = vec![(DISK, Amount::from_units(80))];
+    assert_eq!(scene.turn(), ["expected"], "half of what there was at first in this shortage is left");
+}
+
+#[test]
 fn a_pod_that_ends_while_candidates_are_ranked_is_waited_for() {
     let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 60)]);
     scene.second_expected = vec![(DISK, Amount::from_units(50))];
@@ -49,20 +62,29 @@ fn a_disk_below_the_kubelets_threshold_is_left_to_it() {
     };
     let left = ["left to the kubelet"];
     let mut late = scene(60);
-    for second in [0, 9, 30, 59] {
+    for second in [0, 9, 18, 27, 36, 45, 54, 59] {
         assert_eq!(late.at(second * 1_000).turn(), left, "{second} s");
     }
     assert_eq!(late.at(60_000).turn(), ["evict large for nodefs.available"], "the kubelet is late");
     let mut freed = scene(60);
     freed.at(0).turn();
+    freed.at(9_999).turn();
     freed.snapshot.is_kubelets_turn = false;
     freed.see(&[(DISK, 90)]);
-    assert_eq!(freed.at(9_000).turn(), left, "more of the victim's space may come");
-    assert_eq!(freed.at(10_000).turn(), ["evict large for nodefs.available"]);
-    let mut filling = scene(60);
-    filling.at(0).turn();
-    filling.see(&[(DISK, 29)]);
-    assert_eq!(filling.at(1_000).turn(), ["evict large for nodefs.available"], "less than half is left");
+    assert_eq!(freed.at(19_998).turn(), left, "more of the victim's space may come");
+    assert_eq!(freed.at(19_999).turn(), ["evict large for nodefs.available"]);
+    let mut urgent = scene(49);
+    for second in [0, 9, 18, 19] {
+        assert_eq!(urgent.at(second * 1_000).turn(), left, "{second} s");
+    }
+    assert_eq!(
+        urgent.at(20_000).turn(),
+        ["evict large for nodefs.available"],
+        "less than half of the threshold is left"
+    );
+    let mut removing = scene(60);
+    removing.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage: EvictionStage::Removing, is_urgent: true }];
+    assert!(removing.at(0).turn().is_empty(), "an eviction of the agent's own is under way");
     let mut later = scene(60);
     later.at(0).turn();
     later.snapshot.is_kubelets_turn = false;
@@ -70,6 +92,7 @@ fn a_disk_below_the_kubelets_threshold_is_left_to_it() {
     later.snapshot.is_kubelets_turn = true;
     later.see(&[(DISK, 60)]);
     assert_eq!(later.at(80_000).turn(), left, "it is a new shortage");
+    assert_eq!(later.at(160_000).turn(), left, "nothing was seen for a minute");
     let mut observing = scene(60);
     observing.agent.mode = Mode::Observe;
     assert_eq!(observing.at(0).turn(), ["would evict large for nodefs.available"]);

@@ -1,0 +1,21 @@
+//! The owner and the start time of a process, from its directory in `/proc`.
+
+use std::fs;
+use std::path::Path;
+
+/// Returns whether a process has the real user root. Names of processes are the choice of their users.
+pub fn is_of_root(directory: &Path) -> bool {
+    let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
+    let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
+    real == Some("0")
+}
+
+/// Returns the start time of a process in ticks since boot.
+pub fn started(directory: &Path) -> Option<u64> {
+    start_time(&fs::read_to_string(directory.join("stat")).ok()?)
+}
+
+/// Returns the 22nd field of `stat`. Fields are counted after the name, which may contain any character.
+pub fn start_time(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
