@@ -98,7 +98,7 @@ impl Actions {
             under_way: self.evictor.under_way().collect(),
             ended: std::mem::take(&mut self.ended),
             collected: self.collected.take(),
-            expected: if sensors.disk.is_pressed() { self.expected_space(sensors, now) } else { Vec::new() },
+            expected: self.pending.expected(sensors, sensors.disk.is_pressed(), now),
             reclaim: self.reclaim.facts(),
             ..Snapshot::default()
         }
@@ -106,7 +106,7 @@ impl Actions {
 
     /// Returns the space on disks that pods which were evicted or have ended are about to free, by signal.
     pub fn expected_space(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
-        self.pending.expected(sensors, now)
+        self.pending.expected(sensors, true, now)
     }
 
     /// Takes the notes since the last call.

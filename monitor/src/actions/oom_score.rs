@@ -9,12 +9,13 @@ use rustix::io::Errno;
 use crate::config::{Mode as AgentMode, OomScores};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
+use crate::node::process_facts::started;
 use crate::sensors::standing::NODE_CRITICAL_SCORE;
 use crate::units::{Bytes, CgroupId, Monotonic, Pid};
 use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, cgroup_processes, membership};
 
-use super::score_record::{Process, Restored, ScoreRecord, started};
+use super::score_record::{Process, Restored, ScoreRecord};
 
 /// The workloads whose processes are audited.
 #[derive(Debug, Clone, PartialEq, Eq)]

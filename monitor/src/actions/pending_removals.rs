@@ -75,12 +75,16 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns the usage of evicted and ended pods that is about to be freed, by signal.
-    pub(super) fn expected(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
+    /// Returns the usage of evicted pods that is about to be freed, by signal; with `counts_ended` also that of pods that have ended otherwise,
+    /// which costs a look at the cgroup of each.
+    pub(super) fn expected(&mut self, sensors: &Sensors, counts_ended: bool, now: Monotonic) -> Vec<(Signal, Amount)> {
         if !self.left.is_empty() {
             self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
         }
-        let mut usages = self.ended_otherwise(sensors, now);
+        let mut usages = if counts_ended { self.ended_otherwise(sensors, now) } else { Vec::new() };
+        if !counts_ended {
+            self.ended = EndedPods::default();
+        }
         usages.extend(self.left.iter().map(|left| left.has));
         self.pods = usages.len();
         if usages.is_empty() {

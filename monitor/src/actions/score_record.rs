@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::node::process_facts;
+use crate::node::process_facts::start_time;
 use crate::node::replaced_file::replace;
 use crate::units::{CgroupId, Pid, boot_id};
 
@@ -252,7 +252,7 @@ fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Ou
             let read = File::from(open(name, OFlags::RDONLY)?).read_to_string(&mut text);
             read.map(|_| text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         };
-        if process_facts::start_time(&read("stat")?) != Some(began) {
+        if start_time(&read("stat")?) != Some(began) {
             return Ok(Outcome::Ended);
         }
         let value = read("oom_score_adj")?.trim().parse().map_err(|_| Errno::INVAL)?;
@@ -266,11 +266,6 @@ fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Ou
         Err(Errno::NOENT | Errno::SRCH) => Ok(Outcome::Ended),
         restored => restored,
     }
-}
-
-/// Returns the start time of a process in ticks since boot.
-pub(super) fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
-    process_facts::started(&proc_root.join(pid.0.to_string()))
 }
 
 #[cfg(test)]

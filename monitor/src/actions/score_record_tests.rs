@@ -1,4 +1,5 @@
 use super::*;
+use crate::node::process_facts::started;
 
 /// A procfs in files.
 struct Processes(tempfile::TempDir);

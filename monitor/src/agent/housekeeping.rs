@@ -27,9 +27,7 @@ impl Agent {
         }
         self.sensors.workloads.scan();
         self.actions.hint_stores(&mut self.sensors);
-        if !self.is_near() {
-            self.sensors.look_at_kubelet(&self.config.proc_root, started);
-        }
+        self.sensors.look_at_kubelet(&self.config.proc_root, !self.is_near(), started);
         let is_corrected = self.config.policy.semantics == Semantics::Corrected;
         self.sensors.look_for_swap(is_corrected && self.config.evictions.wait_for_swap);
         self.tidy_ledger();

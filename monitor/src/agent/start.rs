@@ -36,6 +36,7 @@ impl Agent {
         self.reporter.outlets.metrics.configuration.observe(self.reload.state(), None);
         self.reporter.show_pool(self.reload.pool(), self.config.pool.as_deref(), Monotonic::now());
         self.sensors.remember_pods(&self.config);
+        self.sensors.look_at_kubelet(&self.config.proc_root, true, Monotonic::now());
         self.run_turn(Wakeup::Housekeeping);
         let drifted = self.actions.audits.drifted() as u64;
         let (reporter, mut state) = self.reporting();

@@ -89,7 +89,8 @@ pub fn find(proc_root: &Path) -> Vec<OtherKiller> {
     found
 }
 
-/// Finds the kubelet of this node, a process of root outside of pods. Reads the name of every process.
+/// Finds the kubelet of this node, a process of root outside of pods: users choose the names of their processes. Reads the name of every
+/// process.
 pub fn find_kubelet(proc_root: &Path) -> Option<OtherKiller> {
     pids(proc_root).into_iter().find_map(|pid| {
         let directory = proc_root.join(pid.to_string());

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Returns whether a process has the real user root. Names of processes are the choice of their users.
+use crate::units::Pid;
+
+/// Returns whether the process is root's. The owner of its directory does not tell: a process that cannot be dumped shows root there.
 pub fn is_of_root(directory: &Path) -> bool {
     let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
     let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
@@ -11,8 +13,8 @@ pub fn is_of_root(directory: &Path) -> bool {
 }
 
 /// Returns the start time of a process in ticks since boot.
-pub fn started(directory: &Path) -> Option<u64> {
-    start_time(&fs::read_to_string(directory.join("stat")).ok()?)
+pub fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
+    start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
 }
 
 /// Returns the 22nd field of `stat`. Fields are counted after the name, which may contain any character.

@@ -413,5 +413,6 @@ fn no_reclaim_is_reported_for_a_threshold_that_evicts_nothing() {
     let is_acted_on = |unarmed: &[_], notes: &[Note]| first_acted_on(&assessment, unarmed, notes).is_some();
     assert!(is_acted_on(&[], &[]) && is_acted_on(&[], &deferred(1)));
     assert!(!is_acted_on(&[], &deferred(0)), "deferred");
+    assert!(!is_acted_on(&[], &[Note::LeftToKubelet { threshold: 0 }]), "left to the kubelet");
     assert!(!is_acted_on(&[(0, met().threshold, Unarmed::Present { available: 0 })], &[]), "not armed");
 }

@@ -54,7 +54,7 @@ impl Sensors {
         let is_corrected = config.policy.semantics == Semantics::Corrected;
         snapshot.on_cpu_lists = is_corrected.then(|| self.on_cpu_lists(sampled)).flatten();
         snapshot.layout = self.signals.filesystems.layout();
-        snapshot.is_kubelets_turn = self.kubelet.are_below(&observation, snapshot.layout);
+        snapshot.is_kubelets_turn = self.kubelet.observe(&observation, snapshot.layout);
         (snapshot.now, snapshot.observation) = (sampled.into(), observation);
     }
 

@@ -7,11 +7,11 @@ use crate::config::Policy;
 use crate::eviction::{Armed, Layout, Observation, arm, is_below};
 use crate::node::other_killers::{Acts, find_kubelet};
 use crate::node::process_facts;
-use crate::units::Monotonic;
+use crate::units::{Monotonic, Pid};
 
-/// A kubelet that has just ended is looked for in each look, and so is one after the agent's start.
+/// For so long a kubelet is searched for in each look: after it has ended, and after the agent's start.
 const AWAITED: Duration = Duration::from_secs(300);
-/// Otherwise one is looked for this often. That takes reading the name of every process.
+/// Afterwards it is searched for this often. That takes reading the name of every process.
 const LOOKED_FOR: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
@@ -21,10 +21,9 @@ pub struct KubeletDisks {
     seen: Option<Monotonic>,
     looked: Option<Monotonic>,
     policy: Policy,
-    /// The kubelet's thresholds on disks, and the layout that they are armed for.
-    armed: (Layout, Vec<Armed>),
-    /// A disk was below one of them. The kubelet goes on until its minimum reclaim is there, too.
-    was_below: bool,
+    /// The layout that the kubelet's thresholds on disks are armed for, and whether each was met. The kubelet goes on until its minimum reclaim
+    /// is there, too.
+    armed: (Layout, Vec<(Armed, bool)>),
 }
 
 /// A kubelet reads its configuration when it starts.
@@ -35,9 +34,9 @@ struct Known {
 }
 
 impl KubeletDisks {
-    /// Looks whether the kubelet still runs. Otherwise looks for another one, which may have other thresholds.
-    pub(super) fn renew(&mut self, proc_root: &Path, now: Monotonic) {
-        let started = |pid: i32| process_facts::started(&proc_root.join(pid.to_string()));
+    /// Looks whether the kubelet still runs. Otherwise searches for another one, which may have other thresholds, if there is time for that.
+    pub(super) fn renew(&mut self, proc_root: &Path, may_search: bool, now: Monotonic) {
+        let started = |pid: i32| process_facts::started(proc_root, Pid(pid));
         if self.kubelet.is_some_and(|known| known.started.is_some() && started(known.pid) == known.started) {
             self.seen = Some(now);
             return;
@@ -45,8 +44,9 @@ impl KubeletDisks {
         let seen = *self.seen.get_or_insert(now);
         let is_awaited = self.kubelet.is_some() || now.since(seen) < AWAITED;
         let is_due = self.looked.is_none_or(|looked| now.since(looked) >= LOOKED_FOR);
-        let found = if is_awaited || is_due { find_kubelet(proc_root) } else { None };
-        self.looked = if is_awaited || is_due { Some(now) } else { self.looked };
+        let searches = may_search && (is_awaited || is_due);
+        let found = if searches { find_kubelet(proc_root) } else { None };
+        self.looked = if searches { Some(now) } else { self.looked };
         self.seen = if found.is_some() { Some(now) } else { self.seen };
         self.kubelet = found.as_ref().map(|kubelet| Known { pid: kubelet.pid, started: started(kubelet.pid) });
         let thresholds = match found.map(|kubelet| kubelet.acts) {
@@ -57,23 +57,24 @@ impl KubeletDisks {
         self.arm(self.armed.0);
     }
 
-    /// Returns whether a disk is below one of the kubelet's thresholds.
-    pub(super) fn are_below(&mut self, observation: &Observation, layout: Layout) -> bool {
+    /// Takes in the signals. Returns whether a disk is below one of the kubelet's thresholds.
+    pub(super) fn observe(&mut self, observation: &Observation, layout: Layout) -> bool {
         if self.kubelet.is_none() {
             return false;
         }
         if self.armed.0 != layout {
             self.arm(layout);
         }
-        let mut armed = self.armed.1.iter();
-        self.was_below = armed.any(|armed| is_below(&self.policy, &armed.threshold, observation, self.was_below));
-        self.was_below
+        for (armed, was_met) in &mut self.armed.1 {
+            *was_met = is_below(&self.policy, &armed.threshold, observation, *was_met);
+        }
+        self.armed.1.iter().any(|(_, is_met)| *is_met)
     }
 
     fn arm(&mut self, layout: Layout) {
         let armed = arm(&self.policy, layout).into_iter();
         let on_disk = |armed: &Armed| armed.counts(false) && armed.threshold.signal.resource().is_on_disk();
-        self.armed = (layout, armed.filter(on_disk).collect());
+        self.armed = (layout, armed.filter(on_disk).map(|armed| (armed, false)).collect());
     }
 }
 
@@ -105,10 +106,10 @@ mod tests {
 
     impl Node {
         fn is_below(&mut self, available: u64, seconds: u64) -> bool {
-            self.1.renew(self.0.path(), Monotonic(seconds * SECOND));
+            self.1.renew(self.0.path(), true, Monotonic(seconds * SECOND));
             let of = |signal, available| SignalValue::now(signal, Bytes(available), Bytes(1000));
             let signals = vec![of(Signal::MemoryAvailable, 0), of(Signal::NodeFsAvailable, available)];
-            self.1.are_below(&Observation { signals }, Layout::Single)
+            self.1.observe(&Observation { signals }, Layout::Single)
         }
 
         fn start(&self, pid: u32, user: u32, thresholds: &str) {

@@ -202,9 +202,9 @@ impl Sensors {
         Some(until.saturating_sub(now.since(sample.at)))
     }
 
-    /// Looks at the kubelet of this node, which evicts for disks, too.
-    pub fn look_at_kubelet(&mut self, proc_root: &Path, now: Monotonic) {
-        self.kubelet.renew(proc_root, now);
+    /// Looks at the kubelet of this node, which evicts for disks, too. `may_search`: there is time to read the names of all processes.
+    pub fn look_at_kubelet(&mut self, proc_root: &Path, may_search: bool, now: Monotonic) {
+        self.kubelet.renew(proc_root, may_search, now);
     }
 
     /// Reads the kernel's own counts, and updates what depends on them: the correction of available memory, and the source of

@@ -17,7 +17,9 @@ use super::{AgentRules, Decider, Note};
 /// of its victim.
 const LATE: Duration = Duration::from_secs(60);
 /// The same once less than half of the agent's threshold is left.
-const LATE_WHEN_URGENT: Duration = Duration::from_secs(20);
+const LATE_WHEN_URGENT: Duration = Duration::from_secs(30);
+/// A disk that falls below the kubelet's threshold again within this time is in the same shortage.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// The time in which a disk is below the kubelet's threshold: when it was first and last seen there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -26,8 +28,7 @@ pub(super) struct KubeletTurn(Option<(Monotonic, Monotonic)>);
 impl KubeletTurn {
     /// Takes in whether a disk is below the kubelet's threshold.
     pub(super) fn observe(&mut self, is_below: bool, now: Monotonic) {
-        // Until then a part of the victim's space may not be free yet.
-        let first = self.0.filter(|(_, last)| now.since(*last) < DISK_COOL_DOWN).map(|(first, _)| first);
+        let first = self.0.filter(|(_, last)| now.since(*last) < FORGOTTEN).map(|(first, _)| first);
         match (first, is_below) {
             (_, true) => self.0 = Some((first.unwrap_or(now), now)),
             (None, false) => self.0 = None,
@@ -39,6 +40,7 @@ impl KubeletTurn {
     fn ends(self, is_urgent: bool, now: Monotonic) -> Option<Monotonic> {
         let (first, last) = self.0?;
         let late = if is_urgent { LATE_WHEN_URGENT } else { LATE };
+        // Within the cool-down a part of the victim's space may not be free yet.
         let ends = first.after(late).min(last.after(DISK_COOL_DOWN));
         (now < ends).then_some(ends)
     }

@@ -236,7 +236,7 @@ impl<C: Candidate> Decider<C> {
         turn.before = std::mem::replace(&mut self.memory.thresholds, after);
         turn.queue.extend(assessment.to_act_on().into_iter().cloned());
         turn.assessment = assessment;
-        if !turn.queue.iter().any(|met| met.threshold.signal.resource().is_on_disk()) {
+        if !turn.assessment.met.iter().any(|met| met.threshold.signal.resource().is_on_disk()) {
             self.memory.expected_since.clear();
         }
         self.judge_arming(rules, snapshot);

@@ -74,17 +74,26 @@ fn a_disk_below_the_kubelets_threshold_is_left_to_it() {
     assert_eq!(freed.at(19_998).turn(), left, "more of the victim's space may come");
     assert_eq!(freed.at(19_999).turn(), ["evict large for nodefs.available"]);
     let mut urgent = scene(49);
-    for second in [0, 9, 18, 19] {
+    for second in [0, 9, 18, 29] {
         assert_eq!(urgent.at(second * 1_000).turn(), left, "{second} s");
     }
     assert_eq!(
-        urgent.at(20_000).turn(),
+        urgent.at(30_000).turn(),
         ["evict large for nodefs.available"],
         "less than half of the threshold is left"
     );
     let mut removing = scene(60);
     removing.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage: EvictionStage::Removing, is_urgent: true }];
     assert!(removing.at(0).turn().is_empty(), "an eviction of the agent's own is under way");
+    let mut flapping = scene(60);
+    for second in [0, 15, 30, 45] {
+        assert_eq!(flapping.at(second * 1_000).turn(), left, "{second} s");
+    }
+    assert_eq!(
+        flapping.at(60_000).turn(),
+        ["evict large for nodefs.available"],
+        "rare looks do not begin the minute anew"
+    );
     let mut later = scene(60);
     later.at(0).turn();
     later.snapshot.is_kubelets_turn = false;
@@ -175,6 +184,18 @@ fn a_disk_that_fills_up_does_not_wait_for_a_removal() {
     assert!(scene.at(5_000).turn().is_empty());
     scene.see(&[(DISK, 29)]);
     assert_eq!(scene.at(5_100).turn(), ["evict large for nodefs.available"]);
+}
+
+#[test]
+fn a_figure_that_is_not_new_does_not_end_a_shortage() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[]);
+    scene.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage: EvictionStage::Removing, is_urgent: true }];
+    for (available, measured, at) in [(60, 0, 0), (60, 0, 100), (40, 500, 500), (40, 500, 600)] {
+        scene.see(&[(DISK, available)]).snapshot.observation.signals[0].at = Some(Moment(measured * MS));
+        assert!(scene.at(at).turn().is_empty(), "at {at} ms");
+    }
+    scene.see(&[(DISK, 29)]).snapshot.observation.signals[0].at = Some(Moment(1_000 * MS));
+    assert_eq!(scene.at(1_000).turn(), ["evict large for nodefs.available"], "less than half is left");
 }
 
 #[test]
