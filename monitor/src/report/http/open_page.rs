@@ -25,9 +25,9 @@ async fn code(State(guard): State<Arc<Guard>>) -> Response {
     }
 }
 
-/// Leads to the page from here, because a browser sends a strict cookie only where the page before is of the same site.
-const ONWARD: &str =
-    "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url=/\"><a href=\"/\">the status page</a>\n";
+/// Leads to the page from here, because a browser sends a strict cookie only where the page before is of the same site. Without an icon a browser
+/// asks for /favicon.ico if it has the time.
+const ONWARD: &str = "<!doctype html><link rel=\"icon\" href=\"data:,\"><meta http-equiv=\"refresh\" content=\"0;url=/\"><a href=\"/\">the status page</a>\n";
 
 /// Sets the cookie, and leads to the page. The address with the code is used up then.
 async fn open(State(guard): State<Arc<Guard>>, RawQuery(query): RawQuery) -> Response {
