@@ -148,14 +148,15 @@ pub fn arrange(device: &str) -> Result<()> {
     configure_kubelet("")
 }
 
-/// Writes the kubelet's configuration with these further fields. It applies when the kubelet starts.
+/// Writes the kubelet's configuration with these further fields. It applies when the kubelet starts. Images are kept: under pressure on a disk the
+/// kubelet removes all that no container uses, also the one of sandboxes (containerd 1.6 does not pin it), and there is no registry.
 pub fn configure_kubelet(fields: &str) -> Result<()> {
     let text = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
          authentication: {{anonymous: {{enabled: false}}, x509: {{clientCAFile: {DIRECTORY}/ca.crt}}, webhook: {{enabled: false}}}}\n\
          authorization: {{mode: AlwaysAllow}}\ncgroupDriver: systemd\n\
          containerRuntimeEndpoint: unix://{}\n\
-         imageGCHighThresholdPercent: 100\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n\
+         imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 24h\nfailSwapOn: false\nresolvConf: /etc/resolv.conf\n\
          evictionPressureTransitionPeriod: 10s\nfailCgroupV1: false\n{fields}",
         Runtime::here().socket()
     );
