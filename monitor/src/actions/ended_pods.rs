@@ -58,7 +58,6 @@ mod tests {
     use crate::workloads::fixtures::populate;
 
     const UID: &str = "0a1b2c3d-4e5f-4a6b-8c7d-000000000001";
-
     const SECOND: u64 = 1_000_000_000;
 
     fn specs(phase: &str) -> PodSpecs {

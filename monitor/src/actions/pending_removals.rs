@@ -81,8 +81,10 @@ impl PendingRemovals {
         if !self.left.is_empty() {
             self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
         }
-        let mut usages = if counts_ended { self.ended_otherwise(sensors, now) } else { Vec::new() };
-        if !counts_ended {
+        let mut usages = Vec::new();
+        if counts_ended {
+            usages = self.ended_otherwise(sensors, now);
+        } else {
             self.ended = EndedPods::default();
         }
         usages.extend(self.left.iter().map(|left| left.has));

@@ -4,7 +4,7 @@ use crate::actions::{Actions, KeptState, self_protection};
 use crate::config::MonitorConfig;
 use crate::eviction::Layout;
 use crate::eviction::decider::{Decider, Memory, Pace, Rules};
-use crate::node::other_killers::OtherKiller;
+use crate::node::other_killers::{Killer, OtherKiller};
 use crate::report::Reporter;
 use crate::sensors::Sensors;
 use crate::units::Monotonic;
@@ -36,7 +36,8 @@ impl Agent {
         self.reporter.outlets.metrics.configuration.observe(self.reload.state(), None);
         self.reporter.show_pool(self.reload.pool(), self.config.pool.as_deref(), Monotonic::now());
         self.sensors.remember_pods(&self.config);
-        self.sensors.look_at_kubelet(&self.config.proc_root, true, Monotonic::now());
+        let has_kubelet = others.iter().any(|other| other.killer == Killer::Kubelet);
+        self.sensors.look_at_kubelet(&self.config.proc_root, has_kubelet, Monotonic::now());
         self.run_turn(Wakeup::Housekeeping);
         let drifted = self.actions.audits.drifted() as u64;
         let (reporter, mut state) = self.reporting();

@@ -45,9 +45,13 @@ impl KubeletDisks {
         let is_awaited = self.kubelet.is_some() || now.since(seen) < AWAITED;
         let is_due = self.looked.is_none_or(|looked| now.since(looked) >= LOOKED_FOR);
         let searches = may_search && (is_awaited || is_due);
-        let found = if searches { find_kubelet(proc_root) } else { None };
-        self.looked = if searches { Some(now) } else { self.looked };
-        self.seen = if found.is_some() { Some(now) } else { self.seen };
+        let mut found = None;
+        if searches {
+            (self.looked, found) = (Some(now), find_kubelet(proc_root));
+        }
+        if found.is_some() {
+            self.seen = Some(now);
+        }
         self.kubelet = found.as_ref().map(|kubelet| Known { pid: kubelet.pid, started: started(kubelet.pid) });
         let thresholds = match found.map(|kubelet| kubelet.acts) {
             Some(Acts::At(thresholds)) => thresholds,

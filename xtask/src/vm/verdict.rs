@@ -21,7 +21,7 @@ pub struct Verdict {
     pub retried: bool,
     pub seconds: f64,
     pub counts: Counts,
-    pub retry: bool,
+    pub(super) retry: bool,
     pub log: Option<PathBuf>,
 }
 

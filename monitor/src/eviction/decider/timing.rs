@@ -103,8 +103,8 @@ impl<C: Candidate> Decider<C> {
         is_removing && met.is_hard() && !self.is_worth_waiting(met.threshold.signal, met.value.available)
     }
 
-    /// Returns whether the space that pods which have ended still occupy will suffice once it is freed. Returns false once less than half of what was
-    /// available at first is left.
+    /// Returns whether the space that evicted and ended pods still occupy will suffice once it is freed. Returns false once less than half of
+    /// what was available at first is left.
     pub(super) fn expected_suffices(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
         let signal = met.threshold.signal;
         let amount = snapshot.expected.iter().find(|(of, _)| *of == signal).map_or(Amount::ZERO, |(_, amount)| *amount);

@@ -12,6 +12,7 @@ use super::scene::{
     BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, ready_pod, start_many,
     tell_events, tell_since, text, volume_file,
 };
+use super::set_ups::{OTHER_PODS, OTHERS};
 use super::times::{Victim, tell_steps};
 use crate::cluster::{NAME, container_id, is_ready};
 use crate::containers::cri;
@@ -28,10 +29,7 @@ const LEAVES_AT_FIRST: u64 = 200;
 const LEAVES_BELOW_BOTH: u64 = 130;
 /// The kubelet as the source of events.
 const KUBELET_NAME: &str = "kubelet";
-/// The Deployment of pods that could be evicted as well.
-const OTHERS: &str = "others";
-const OTHER_PODS: u32 = 2;
-/// Per mille of the file system that each of them uses: enough to be a candidate.
+/// Per mille of the file system that each of the other pods uses: enough to be a candidate.
 const OTHER_USES: u64 = 20;
 
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {

@@ -23,8 +23,8 @@ const THRESHOLD: u64 = 300;
 /// MiB below the threshold.
 const BELOW: u64 = 40;
 /// The Deployment of pods that can be evicted beside the one that leaks.
-const OTHERS: &str = "others";
-const OTHER_PODS: u32 = 2;
+pub const OTHERS: &str = "others";
+pub const OTHER_PODS: u32 = 2;
 /// MiB that each of them holds.
 const OTHER_MIB: u64 = 80;
 

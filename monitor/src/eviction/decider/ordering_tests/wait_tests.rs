@@ -61,39 +61,28 @@ fn a_disk_below_the_kubelets_threshold_is_left_to_it() {
         scene
     };
     let left = ["left to the kubelet"];
-    let mut late = scene(60);
-    for second in [0, 9, 18, 27, 36, 45, 54, 59] {
-        assert_eq!(late.at(second * 1_000).turn(), left, "{second} s");
+    let evicts = ["evict large for nodefs.available"];
+    for (available, seconds, late, why) in [
+        (60, vec![0, 9, 18, 27, 36, 45, 54, 59], 60, "the kubelet is late"),
+        (60, vec![0, 15, 30, 45], 60, "rare looks do not begin the minute anew"),
+        (49, vec![0, 9, 18, 29], 30, "less than half of the threshold is left"),
+    ] {
+        let mut scene = scene(available);
+        for second in seconds {
+            assert_eq!(scene.at(second * 1_000).turn(), left, "{second} s: {why}");
+        }
+        assert_eq!(scene.at(late * 1_000).turn(), evicts, "{why}");
     }
-    assert_eq!(late.at(60_000).turn(), ["evict large for nodefs.available"], "the kubelet is late");
     let mut freed = scene(60);
     freed.at(0).turn();
     freed.at(9_999).turn();
     freed.snapshot.is_kubelets_turn = false;
     freed.see(&[(DISK, 90)]);
     assert_eq!(freed.at(19_998).turn(), left, "more of the victim's space may come");
-    assert_eq!(freed.at(19_999).turn(), ["evict large for nodefs.available"]);
-    let mut urgent = scene(49);
-    for second in [0, 9, 18, 29] {
-        assert_eq!(urgent.at(second * 1_000).turn(), left, "{second} s");
-    }
-    assert_eq!(
-        urgent.at(30_000).turn(),
-        ["evict large for nodefs.available"],
-        "less than half of the threshold is left"
-    );
+    assert_eq!(freed.at(19_999).turn(), evicts);
     let mut removing = scene(60);
     removing.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage: EvictionStage::Removing, is_urgent: true }];
     assert!(removing.at(0).turn().is_empty(), "an eviction of the agent's own is under way");
-    let mut flapping = scene(60);
-    for second in [0, 15, 30, 45] {
-        assert_eq!(flapping.at(second * 1_000).turn(), left, "{second} s");
-    }
-    assert_eq!(
-        flapping.at(60_000).turn(),
-        ["evict large for nodefs.available"],
-        "rare looks do not begin the minute anew"
-    );
     let mut later = scene(60);
     later.at(0).turn();
     later.snapshot.is_kubelets_turn = false;
