@@ -135,6 +135,15 @@ impl Prometheus {
         }
     }
 
+    /// Waits until the query returns nothing.
+    fn wait_without(&self, query: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.ask(query) != Ok(Vec::new()) {
+            assert!(Instant::now() < deadline, "{query}: {:?}", self.ask(query));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Waits until the query returns a series with a value.
     fn wait(&self, query: &str) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
@@ -149,6 +158,10 @@ impl Prometheus {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+fn write_pods(file: &Path, pods: &[Value]) {
+    fs::write(file, serde_json::json!({"kind": "PodList", "items": pods}).to_string()).unwrap();
 }
 
 fn is_there(program: &str) -> bool {
@@ -183,7 +196,7 @@ fn the_documented_joins_return_series_in_a_prometheus() {
             {"name": "proxy", "resources": {"requests": {"memory": "1"}}}]},
         "status": {"phase": "Running"},
     });
-    fs::write(&pods, serde_json::json!({"kind": "PodList", "items": [of_pod]}).to_string()).unwrap();
+    write_pods(&pods, &[of_pod]);
     let own = format!("pods: {}\nmetrics: {{workloadMemory: true}}\n", pods.display());
     let agent = Agent::start(&own, "json");
     let exporter = free_address();
@@ -217,4 +230,12 @@ fn the_documented_joins_return_series_in_a_prometheus() {
     }
     let cpu = prometheus.wait(queries.iter().find(|query| query.contains("requested_cpu")).unwrap());
     assert_eq!(cpu[0]["value"][1], "6.25", "250m of 4 CPUs");
+    if counts_stalls {
+        drop(cgroups);
+        write_pods(&pods, &[]);
+        prometheus.wait_without("node_pressure_monitor_workload_info{pod=\"web-0\"}");
+        let stalls = queries.iter().find(|query| query.contains("reclaim_stall_seconds")).unwrap();
+        let series = prometheus.wait(stalls);
+        assert_eq!(series[0]["metric"]["pod"], "web-0", "the last minutes of a pod that is gone: {series:?}");
+    }
 }
