@@ -10,3 +10,4 @@ mod connections;
 mod killed;
 mod pods;
 mod scene;
+mod taint;
