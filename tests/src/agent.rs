@@ -27,7 +27,7 @@ pub struct Agent {
     pub pid: i32,
     pub address: SocketAddr,
     log: PathBuf,
-    config: PathBuf,
+    pub config: PathBuf,
 }
 
 /// Removes what the agents of this boot remember over a restart, so that the budget of one scenario does not count in the next.

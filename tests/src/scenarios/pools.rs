@@ -1,13 +1,14 @@
 //! The configuration of a node follows its labels.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use node_pressure_apiserver::stage::lease_path;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::agent::{Agent, LOCK};
+use crate::agent::{Agent, LOCK, PROGRAM};
 use crate::config::AgentConfig;
 use crate::control_plane::{ControlPlane, NODE, pod_path};
 use crate::processes;
@@ -53,8 +54,12 @@ pub fn pools(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(known, || format!("the pool is {:?}, expected none", pool(&agent)));
     plane.merge(&format!("/api/v1/nodes/{NODE}"), &json!({"metadata": {"labels": {"pool": POOL}}}))?;
     follows(stage, &agent, POOL, "enforce");
-    let lease = plane.find(&lease_path(NODE))?.unwrap_or_default();
-    stage.check_equal("the holder of the Lease", &lease["spec"]["holderIdentity"], &json!(NODE));
+    let lease = || plane.find(&lease_path(NODE)).ok().flatten().unwrap_or_default();
+    stage.check_equal("the holder of the Lease", &lease()["spec"]["holderIdentity"], &json!(NODE));
+    let named = || lease()["metadata"]["annotations"]["node-pressure-monitor/pool"].clone();
+    let came = stage.until(SOON, |_| named() == POOL);
+    stage.check(came, || format!("the pool on the Lease is {}, expected {POOL:?}", named()));
+    doctor_names_it(stage, &agent)?;
 
     processes::signal(agent.pid, libc::SIGKILL);
     let gone = stage.until(SOON, |stage| stage.reaper.ended(agent.pid).is_some());
@@ -69,6 +74,17 @@ pub fn pools(stage: &mut Stage<'_>) -> Result<()> {
     follows(stage, &third, "", "observe");
     stage.stop(&third);
     gives_up(stage, &plane)
+}
+
+fn doctor_names_it(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
+    let output = Command::new(PROGRAM)
+        .args(["doctor", "--output", "json", "--config"])
+        .arg(&agent.config)
+        .output()
+        .context("start doctor")?;
+    let facts: Value = serde_json::from_slice(&output.stdout).context("what doctor prints is not JSON")?;
+    stage.check_equal("pool and mode by doctor", &(&facts["pool"], &facts["mode"]), &(&json!(POOL), &json!("enforce")));
+    Ok(())
 }
 
 /// An eviction that an earlier agent began ends when the node turns out to be in no pool that evicts.

@@ -7,6 +7,7 @@ mod figures;
 mod hard;
 mod install;
 mod journal_hook;
+mod lease;
 mod no_execute;
 mod oom;
 mod owners;

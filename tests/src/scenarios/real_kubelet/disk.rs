@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::ending::tidy;
 use super::figures::{by_kubelet, used};
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, ready_pod, start_many,
-    tell_events, tell_since, text, volume_file,
+    BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, is_evicted_once, ready_pod,
+    start_many, tell_events, tell_since, text, volume_file,
 };
 use super::set_ups::{OTHER_PODS, OTHERS};
 use super::times::{Victim, tell_steps};
@@ -59,7 +59,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let is_removed = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
     let removed = stage.until(PATIENCE, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
-    stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &1);
+    is_evicted_once(stage, &cluster, &agent)?;
     tell_steps(
         stage,
         "the pod began to fill the disk",

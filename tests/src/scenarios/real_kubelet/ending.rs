@@ -11,6 +11,8 @@ use crate::cluster::{Cluster, NAME};
 use crate::control_plane::NODE;
 use crate::stage::Stage;
 
+/// The agent's warning that no admission policy limits its token to its own node.
+pub const NO_POLICY: &str = "own_node_policy_missing";
 /// The lines of the agent's log that are printed after a failure.
 const EXPLAINED: usize = 120;
 
@@ -99,8 +101,8 @@ fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that nothing but these kills has restarted the agent, and that it has not warned of writable layers that are not counted: containers
-/// come and go in every scenario.
+/// Asserts that nothing but these kills has restarted the agent, that it has seen the policy that limits it, and that it has not warned of
+/// writable layers that are not counted: containers come and go in every scenario.
 fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result<()> {
     let events = events_in(cluster, NAME)?;
     let of_liveness = |reason: &str| -> u64 {
@@ -121,7 +123,9 @@ fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result
             format!("the agent was restarted: {agent}")
         });
     }
-    let degraded = cluster.agent(stage)?.events("degraded");
+    let agent = cluster.agent(stage)?;
+    stage.check(agent.events(NO_POLICY).is_empty(), || "the agent does not see the policy of its node".to_owned());
+    let degraded = agent.events("degraded");
     let layers: Vec<&str> =
         degraded.iter().map(|one| one.text("reason")).filter(|reason| reason.contains("writable layer")).collect();
     stage.check(layers.is_empty(), || format!("warnings that writable layers are not counted: {layers:?}"));

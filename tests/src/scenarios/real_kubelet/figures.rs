@@ -9,6 +9,7 @@ use super::ending::tidy;
 use super::scene::{APP, BETWEEN_LOOKS, PATIENCE, Scene, end, is_set_up, text, volume_file, work};
 use crate::cgroups::Layout;
 use crate::cluster::Cluster;
+use crate::containers::runtime::Runtime;
 use crate::control_plane::NODE;
 use crate::http;
 use crate::stage::Stage;
@@ -17,8 +18,8 @@ use crate::units::MIB;
 const KUBELET_URL: &str = "https://127.0.0.1:10250";
 /// The size of the file in the pod's volume, in MiB.
 const FILE: u64 = 8;
-/// How much the two may differ on the pod's local storage: a block or two for each of the directories that one of them counts.
-const DIRECTORIES: u64 = 64 << 10;
+/// How much the two may differ on a volume: a block.
+const BLOCK: u64 = 4 << 10;
 /// MiB that the pod's workload holds.
 const HELD: u64 = 64;
 /// The container's first process and the pod's workload. Beside them the container runs `sleep`, again and again.
@@ -104,6 +105,15 @@ pub fn used(of: &Value) -> u64 {
     of["usedBytes"].as_u64().unwrap_or(0)
 }
 
+/// Returns how many directories only one of the two counts: the log's and the sandbox's. With CRI-O the kubelet leaves out those of the
+/// container's writable layer, too.
+fn directories() -> u64 {
+    match Runtime::here() {
+        Runtime::Containerd => 3,
+        Runtime::Crio => 10,
+    }
+}
+
 fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
     let names = |of: &Value, field: &str| -> Vec<String> {
         let mut names: Vec<String> = of[field].as_array().into_iter().flatten().map(|one| text(&one["name"])).collect();
@@ -119,8 +129,13 @@ fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
         volumes.filter(|one| one["name"] == "data").map(used).next().unwrap_or(0)
     };
     for (what, [ours, theirs], least, apart) in [
-        ("the volume", [data(ours), data(theirs)], FILE * MIB, DIRECTORIES),
-        ("ephemeral storage", [ours, theirs].map(|one| used(&one["ephemeral-storage"])), FILE * MIB, DIRECTORIES),
+        ("the volume", [data(ours), data(theirs)], FILE * MIB, BLOCK),
+        (
+            "ephemeral storage",
+            [ours, theirs].map(|one| used(&one["ephemeral-storage"])),
+            FILE * MIB,
+            directories() * BLOCK,
+        ),
         ("the working set", [ours, theirs].map(working_set), HELD * MIB, APART),
     ] {
         stage.note(format!("{what}: {ours} bytes, by the kubelet {theirs}"));

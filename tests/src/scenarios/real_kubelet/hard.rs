@@ -6,13 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
 use super::ending::{show, tidy, tidy_after_kills};
+use super::lease;
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, GROWTH, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
-    is_evicted_and_replaced, is_killed, is_set_up, killed_at, leak, ready_pod, status_taken_ms, tell_story, text,
+    is_evicted_and_replaced, is_evicted_once, is_killed, is_set_up, killed_at, killed_count, leak, ready_pod,
+    status_taken_ms, tell_story, text,
 };
 use super::set_ups::{others, run_on};
 use super::times::waited_for_taint;
@@ -40,7 +41,7 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let for_a_while =
         |text: &str| text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 40s");
     let scene = Scene::with(stage, ENFORCING, for_a_while)?;
-    let before = first_lease_count(stage, &scene.cluster)?;
+    let before = lease::first_evictions(stage, &scene.cluster)?;
     is_set_up(stage, &scene.cluster, "first")?;
     let others = others(stage, &scene.cluster)?;
     let worker = leak(stage, &scene.pod)?;
@@ -52,7 +53,9 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     run_on(stage, &others);
     node_recovers(stage, &scene.cluster)?;
     plugin_explains(stage, &scene)?;
-    lease_counts_one_more(stage, &scene.cluster, before)?;
+    lease::counts_one_more(stage, &scene.cluster, before)?;
+    lease::tells(stage, &scene.cluster, &scene.name)?;
+    incident_names_node(stage, &scene)?;
     tidy(stage, &scene.cluster)
 }
 
@@ -83,31 +86,12 @@ fn node_recovers(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that the node's Lease, which is renewed once a minute, counts one more eviction.
-fn lease_counts_one_more(stage: &mut Stage<'_>, cluster: &Cluster, before: u64) -> Result<()> {
-    stage.until(PATIENCE, |stage| {
-        stage.pause(BETWEEN_LOOKS);
-        lease_count(cluster).is_ok_and(|count| count > before)
-    });
-    let count = lease_count(cluster)?;
-    stage.check_equal("evictions by the annotation of the Lease", &count, &(before + 1));
+/// Asserts that the agent's incidents have the node's name, not that of the agent's pod.
+fn incident_names_node(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
+    let incident = scene.cluster.in_agent(&["incidents", "last"])?;
+    let told = (text(&incident["node"]), text(&incident["summary"]).contains(&scene.name));
+    stage.check_equal("the last incident's node, and whether it is of the pod", &told, &(NODE.to_owned(), true));
     Ok(())
-}
-
-/// Waits for the count. The Lease is created before the agent has counted, and renewed within a minute.
-fn first_lease_count(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<u64> {
-    stage.until(PATIENCE, |stage| {
-        stage.pause(BETWEEN_LOOKS);
-        lease_count(cluster).is_ok()
-    });
-    lease_count(cluster)
-}
-
-/// Returns the evictions of the day. Other scenarios have evicted pods before.
-fn lease_count(cluster: &Cluster) -> Result<u64> {
-    let lease = cluster.admin.get(&lease_path(NODE))?;
-    let count = text(&lease["metadata"]["annotations"]["node-pressure-monitor/evictions"]);
-    count.parse().with_context(|| format!("the Lease counts {count:?} evictions"))
 }
 
 /// Asks the plugin of kubectl about the eviction. The Lease, which is renewed once a minute, leads to the node.
@@ -194,6 +178,7 @@ fn is_evicted_for_a_new_shortage(stage: &mut Stage<'_>, cluster: &Cluster, agent
     // The first is that of the outage. Another follows if the API server takes the status late.
     stage.check((1..=2).contains(&restarts), || format!("{restarts} restarts after the new shortage"));
     stage.check_equal("eviction records after the new shortage", &agent.events("eviction").len(), &2);
+    stage.check_equal("evictions_total{outcome=killed}", &killed_count(agent)?, &2.0);
     ready_pod(stage, cluster, &uid).map(drop)
 }
 
@@ -241,6 +226,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     }
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
+    stage.check_equal("evictions_total{outcome=killed} of the next agent", &killed_count(&next)?, &0.0);
     tell_story(stage, agent, &worker, (story, uid))?;
     tidy_after_kills(stage, cluster, 1)
 }
@@ -272,6 +258,7 @@ pub fn kubelet_restarted(stage: &mut Stage<'_>) -> Result<()> {
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
     stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
     ready_pod(stage, &cluster, &uid)?;
+    is_evicted_once(stage, &cluster, &agent)?;
     tell_story(stage, &agent, &worker, (&story, &uid))?;
     tidy(stage, &cluster)
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::ending::show;
+use super::ending::{NO_POLICY, show};
 use super::removal::{clean_up, nothing_is_left, wait_for_job};
 use super::scene::PATIENCE;
 use crate::agent::Agent;
@@ -16,6 +16,7 @@ use crate::stage::Stage;
 /// Installs each without a change, and removes it. The chart is upgraded to another set-up in between.
 pub fn install(stage: &mut Stage<'_>) -> Result<()> {
     let cluster = Cluster::of(stage)?;
+    warns_without_policy(stage, &cluster)?;
     let agent = cluster.deploy(stage, "", str::to_owned)?;
     check_mode(stage, &agent, "observe")?;
     note_pods(stage, &cluster, "kubectl apply -k config/kubernetes")?;
@@ -31,6 +32,14 @@ pub fn install(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("the chart: helm is neither in PATH nor named by HELM");
         Ok(())
     }
+}
+
+/// Asserts that the agent warns where no admission policy limits its token to its own node. In the other scenarios one does.
+fn warns_without_policy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let agent = cluster.deploy(stage, "base", str::to_owned)?;
+    let warned = stage.until(PATIENCE, |_| !agent.events(NO_POLICY).is_empty());
+    stage.check(warned, || format!("the agent does not warn: {}", agent.tail(10).join(" / ")));
+    cluster.remove()
 }
 
 fn by_chart(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {

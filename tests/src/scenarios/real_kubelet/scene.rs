@@ -156,7 +156,7 @@ pub fn start_many(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, replicas:
 }
 
 /// Asserts that the agent has recorded and counted one eviction, and that one pod is dead.
-fn is_evicted_once(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
+pub fn is_evicted_once(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
     stage.check_equal("the agent's eviction records", &agent.events("eviction").len(), &1);
     stage.check_equal("evictions_total{outcome=killed}", &killed_count(agent)?, &1.0);
     stage.check_equal("pods that are Failed and Evicted", &dead_pods(cluster)?.len(), &1);

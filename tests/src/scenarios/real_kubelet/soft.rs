@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::ending::tidy;
 use super::scene::{
-    APP, ENFORCING, GROWTH, LASTS, PATIENCE, Scene, end, events_of, ready_pod, ready_pod_of, start, tell_since, text,
-    work,
+    APP, ENFORCING, GROWTH, LASTS, PATIENCE, Scene, end, events_of, killed_count, ready_pod, ready_pod_of, start,
+    tell_since, text, work,
 };
 use super::times::{Victim, tell_times};
 use crate::cluster::story::Story;
@@ -64,6 +64,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     let events = events_of(&cluster, &spare_name)?;
     let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
     stage.check_equal("events Evicted of the other pod", &evicted, &1);
+    stage.check_equal("evictions_total{outcome=killed}", &killed_count(&agent)?, &1.0);
     let marked = story.chapters().iter().any(|chapter| chapter.text.contains("DisruptionTarget=EvictionByEvictionAPI"));
     stage.check(marked, || "the Eviction API's mark was not seen on the other pod".to_owned());
     stage.boot.sampler.stop();
