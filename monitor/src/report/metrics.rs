@@ -68,7 +68,8 @@ metrics! {
         /// Workloads on the node, by QoS class.
         workloads: IntGaugeVec = "workloads"{qos_class},
         /// Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing
-        /// was left to evict, refused: the API server or a disruption budget did not allow it, put_off: the API server did not answer).
+        /// was left to evict, protected_leak: the workload that leaks is protected, refused: the API server or a disruption budget did not
+        /// allow it, put_off: the API server did not answer).
         evictions: IntCounterVec = "evictions_total"{signal, outcome},
         /// Processes whose oom_score_adj is not the one that their workload's QoS class asks for.
         oom_score_adj_drift: IntGauge = "oom_score_adj_drift",

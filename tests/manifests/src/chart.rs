@@ -135,7 +135,7 @@ fn chart() -> String {
     format!(
         "# Generated from Cargo.toml by `cargo xtask manifests --chart`.\napiVersion: v2\nname: node-pressure-monitor\ndescription: Evicts the right \
          workload before the OOM killer kills the wrong one\ntype: application\nversion: {version}\nappVersion: \"{version}\"\nkubeVersion: \
-         \">=1.25.0-0\"\n"
+         \">=1.30.0-0\"\n"
     )
 }
 
