@@ -155,6 +155,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-budget" => real_kubelet::budget,
         "cluster-drain" => real_kubelet::drain,
         "cluster-no-execute" => real_kubelet::no_execute,
+        "cluster-preemption" => real_kubelet::preemption,
         "cluster-journal-hook" => real_kubelet::journal_hook,
         "cluster-removal" => real_kubelet::removal,
         _ => return None,
