@@ -260,7 +260,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_cluster("cluster-budget", 900, "a disruption budget refuses a soft eviction: the next pod goes through the Eviction API"),
     with_cluster("cluster-drain", 900, "a soft threshold is met while the node is drained: nothing is evicted"),
     with_cluster("cluster-no-execute", 900, "a taint NoExecute by a condition that lasts: one pod goes at once, one after its tolerationSeconds, one stays"),
-    with_cluster("cluster-preemption", 600, "pods wait for CPUs: the scheduler preempts those that rank says, and rank sums up the requests as kubectl describe node does"),
+    with_cluster("cluster-preemption", 900, "pods wait for CPUs: the scheduler preempts those that rank says, and rank sums up the requests as kubectl describe node does"),
     with_cluster("cluster-journal-hook", 900, "the example of a machine's lifecycle hook: a machine is released when it is drained and its journal is stored"),
     with_cluster("cluster-removal", 900, "the agent is removed by one kubectl delete under pressure, before and after the Job of removal is applied: nothing is left on the node"),
     with_cluster("cluster-watch", 900, "the agent observes, and the kubelet evicts: one pod for one shortage, and no taint of the agent's"),

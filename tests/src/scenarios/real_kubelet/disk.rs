@@ -10,7 +10,7 @@ use super::ending::tidy;
 use super::figures::{by_kubelet, used};
 use super::scene::{
     BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, is_evicted_once, ready_pod,
-    start_many, tell_events, tell_since, text, volume_file,
+    start_many, tell_events, tell_since, text, times_told, volume_file,
 };
 use super::set_ups::{OTHER_PODS, OTHERS};
 use super::times::{Victim, tell_steps};
@@ -88,20 +88,23 @@ pub fn disk_below_both(stage: &mut Stage<'_>) -> Result<()> {
         summary.as_ref().is_ok_and(|pod| used(&pod["ephemeral-storage"]) > least)
     });
     stage.check(measured, || format!("the kubelet has not measured the pod: {summary:?}"));
+    let told = [
+        (NODE, NAME, "MonitorHasDiskPressure", 1),
+        (NODE, KUBELET_NAME, "NodeHasDiskPressure", 1),
+        (&name, NAME, "Evicted", 0),
+        (&name, KUBELET_NAME, "Evicted", 1),
+    ];
+    // Scenarios before this one have events of the node, too.
+    let before = told.iter().map(|&(about, by, reason, _)| times_told(&cluster, about, by, reason));
+    let before = before.collect::<Result<Vec<u64>>>()?;
     let begun = monotonic_ns();
     fill(&uid, "second", LEAVES_BELOW_BOTH)?;
     ends_as_evicted(stage, &cluster, &name, &uid)?;
     ready_pod(stage, &cluster, &uid)?;
     tell_since(stage, begun, &story)?;
-    for (about, component, reason, expected) in [
-        (NODE, NAME, "MonitorHasDiskPressure", 1),
-        (NODE, KUBELET_NAME, "NodeHasDiskPressure", 1),
-        (&name, NAME, "Evicted", 0),
-        (&name, KUBELET_NAME, "Evicted", 1),
-    ] {
-        let is_it = |event: &&Value| event["reason"] == reason && event["source"]["component"] == component;
-        let count = events_of(&cluster, about)?.iter().filter(is_it).count();
-        stage.check_equal(&format!("events {reason} of {about} from {component}"), &count, &expected);
+    for ((about, by, reason, expected), before) in told.into_iter().zip(before) {
+        let count = times_told(&cluster, about, by, reason)? - before;
+        stage.check_equal(&format!("events {reason} of {about} from {by}"), &count, &expected);
     }
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &0);
     let is_left = !agent.events("left_to_kubelet").is_empty();

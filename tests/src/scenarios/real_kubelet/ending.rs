@@ -101,7 +101,7 @@ fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that nothing but these kills has restarted the agent, that it has seen the policy that limits it, and that it has not warned of
+/// Asserts that nothing but these kills has restarted the agent, that it has not warned of a missing policy, and that it has not warned of
 /// writable layers that are not counted: containers come and go in every scenario.
 fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result<()> {
     let events = events_in(cluster, NAME)?;
@@ -124,7 +124,7 @@ fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result
         });
     }
     let agent = cluster.agent(stage)?;
-    stage.check(agent.events(NO_POLICY).is_empty(), || "the agent does not see the policy of its node".to_owned());
+    stage.check(agent.events(NO_POLICY).is_empty(), || "the agent warns that no policy limits it".to_owned());
     let degraded = agent.events("degraded");
     let layers: Vec<&str> =
         degraded.iter().map(|one| one.text("reason")).filter(|reason| reason.contains("writable layer")).collect();

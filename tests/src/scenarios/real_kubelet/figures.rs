@@ -105,12 +105,12 @@ pub fn used(of: &Value) -> u64 {
     of["usedBytes"].as_u64().unwrap_or(0)
 }
 
-/// Returns how many directories only one of the two counts: the log's and the sandbox's. With CRI-O the kubelet leaves out those of the
-/// container's writable layer, too.
-fn directories() -> u64 {
+/// Returns by how many blocks the two may differ on the pod's local storage, one more than they did: they count other directories. With CRI-O
+/// the kubelet leaves out the container's writable layer of nine blocks.
+fn blocks_apart() -> u64 {
     match Runtime::here() {
-        Runtime::Containerd => 3,
-        Runtime::Crio => 10,
+        Runtime::Containerd => 4,
+        Runtime::Crio => 11,
     }
 }
 
@@ -134,7 +134,7 @@ fn agree(stage: &mut Stage<'_>, theirs: &Value, ours: &Value) {
             "ephemeral storage",
             [ours, theirs].map(|one| used(&one["ephemeral-storage"])),
             FILE * MIB,
-            directories() * BLOCK,
+            blocks_apart() * BLOCK,
         ),
         ("the working set", [ours, theirs].map(working_set), HELD * MIB, APART),
     ] {

@@ -1,4 +1,4 @@
-//! What the node's Lease tells a view of the fleet.
+//! The annotations of the node's Lease, which a view of the fleet reads.
 
 use anyhow::{Context, Result};
 use node_pressure_apiserver::stage::lease_path;
@@ -9,8 +9,11 @@ use crate::cluster::Cluster;
 use crate::control_plane::NODE;
 use crate::stage::Stage;
 
-/// Waits for the count. The Lease is created before the agent has counted, and renewed within a minute.
-pub fn first_evictions(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<u64> {
+/// The evictions of the day, and those of the namespace `default`. Other scenarios have evicted pods before.
+type Evictions = (u64, u64);
+
+/// Waits for the counts. The Lease is created before the agent has counted, and renewed within a minute.
+pub fn first_evictions(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Evictions> {
     stage.until(PATIENCE, |stage| {
         stage.pause(BETWEEN_LOOKS);
         evictions(cluster).is_ok()
@@ -19,29 +22,29 @@ pub fn first_evictions(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<u64> 
 }
 
 /// Asserts that the node's Lease, which is renewed once a minute, counts one more eviction.
-pub fn counts_one_more(stage: &mut Stage<'_>, cluster: &Cluster, before: u64) -> Result<()> {
+pub fn counts_one_more(stage: &mut Stage<'_>, cluster: &Cluster, before: Evictions) -> Result<()> {
     stage.until(PATIENCE, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        evictions(cluster).is_ok_and(|count| count > before)
+        evictions(cluster).is_ok_and(|counts| counts.0 > before.0)
     });
-    let count = evictions(cluster)?;
-    stage.check_equal("evictions by the annotation of the Lease", &count, &(before + 1));
+    let counts = evictions(cluster)?;
+    stage.check_equal("evictions by the annotations of the Lease", &counts, &(before.0 + 1, before.1 + 1));
     Ok(())
 }
 
-/// Returns the evictions of the day. Other scenarios have evicted pods before.
-fn evictions(cluster: &Cluster) -> Result<u64> {
-    let count = annotation(&read(cluster)?, "evictions");
-    count.parse().with_context(|| format!("the Lease counts {count:?} evictions"))
+fn evictions(cluster: &Cluster) -> Result<Evictions> {
+    let lease = read(cluster)?;
+    let all = annotation(&lease, "evictions");
+    let all = all.parse().with_context(|| format!("the Lease counts {all:?} evictions"))?;
+    let in_default = object(&lease, "namespaces")["default"]["evictions"].as_u64();
+    Ok((all, in_default.unwrap_or(0)))
 }
 
 /// Asserts what the Lease tells after the eviction of the pod with this name.
 pub fn tells(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> {
     let lease = read(cluster)?;
     stage.note(format!("the Lease: {}", lease["metadata"]["annotations"]));
-    let object = |name: &str| serde_json::from_str(&annotation(&lease, name)).unwrap_or(Value::Null);
-    let in_default = object("namespaces")["default"]["evictions"].as_u64().unwrap_or(0);
-    let nearest = text(&object("nearest-threshold")["threshold"]);
+    let nearest = text(&object(&lease, "nearest-threshold")["threshold"]);
     for (what, holds) in [
         ("mode", annotation(&lease, "mode") == "enforce"),
         ("version", !annotation(&lease, "version").is_empty()),
@@ -50,7 +53,6 @@ pub fn tells(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> 
         ("nearest threshold", nearest.contains('<')),
         ("day", annotation(&lease, "day").parse::<jiff::civil::Date>().is_ok()),
         ("OOM kills", annotation(&lease, "oom-kills").parse::<u64>().is_ok()),
-        ("namespaces", in_default >= 1),
         ("last incident", annotation(&lease, "last-incident").contains(pod)),
     ] {
         stage.check(holds, || format!("the Lease does not tell its {what}: {lease}"));
@@ -60,6 +62,11 @@ pub fn tells(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> 
 
 fn read(cluster: &Cluster) -> Result<Value> {
     cluster.admin.get(&lease_path(NODE))
+}
+
+/// Returns an annotation that is JSON.
+fn object(lease: &Value, name: &str) -> Value {
+    serde_json::from_str(&annotation(lease, name)).unwrap_or(Value::Null)
 }
 
 fn annotation(lease: &Value, name: &str) -> String {

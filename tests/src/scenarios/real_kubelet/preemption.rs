@@ -1,13 +1,15 @@
 //! The views of `rank` on scheduling, beside the real scheduler and what kubectl says of the node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::scene::{BETWEEN_LOOKS, PATIENCE, text};
+use super::ending::show;
+use super::scene::{BETWEEN_LOOKS, PATIENCE, events_in, text};
 use crate::agent;
 use crate::cluster::{Cluster, is_ready};
 use crate::control_plane::NODE;
@@ -30,39 +32,54 @@ const NODES: &str = "/tmp/nodes.json";
 
 pub fn preemption(stage: &mut Stage<'_>) -> Result<()> {
     let cluster = Cluster::of(stage)?;
+    // A scenario before this one may have failed, and its pods would count.
+    cluster.kubectl(&["-n", "default", "delete", "deployments,pods", "--all", "--wait"])?;
+    let outcome = preempted(stage, &cluster);
+    cluster.kubectl(&["delete", "pods", "-l", &format!("app={APP}"), "--wait"])?;
+    let classes = CLASSES.map(|(name, _)| name);
+    cluster.kubectl(&[&["delete", "priorityclass", "--ignore-not-found"][..], &classes].concat())?;
+    outcome
+}
+
+fn preempted(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     for (name, value) in CLASSES {
         cluster.apply(&format!(
             "{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: {name}}}, value: {value}}}"
         ))?;
     }
     for (name, class) in RUNNING {
-        start(stage, &cluster, name, class, EACH)?;
+        start(stage, cluster, name, class, EACH)?;
+        // The API has the time at which a pod started in whole seconds.
+        stage.pause(Duration::from_millis(1_100));
     }
-    look_at_pods(&cluster)?;
-    is_as_full_as_kubectl_says(stage, &cluster)?;
+    look_at_pods(cluster)?;
+    is_as_full_as_kubectl_says(stage, cluster)?;
+    let mut expected = BTreeSet::new();
     for (name, percent, leave) in WAITING {
-        look_at_pods(&cluster)?;
-        let foreseen = foreseen(stage, &cluster, percent)?;
+        look_at_pods(cluster)?;
+        let foreseen = foreseen(stage, cluster, percent)?;
         stage.check_equal("pods that rank says are preempted", &foreseen, &owned(leave));
-        let before = names(&cluster)?;
-        start(stage, &cluster, name, "high", percent)?;
-        let mut gone = BTreeSet::new();
-        stage.until(PATIENCE, |stage| {
-            stage.pause(BETWEEN_LOOKS);
-            gone = names(&cluster).map(|now| before.difference(&now).cloned().collect()).unwrap_or_default();
-            gone.len() == foreseen.len()
-        });
-        stage.check_equal("pods that the scheduler has preempted", &gone, &foreseen);
+        let before = uids(cluster)?;
+        start(stage, cluster, name, "high", percent)?;
+        let now = uids(cluster)?;
+        let gone: BTreeMap<_, _> = before.into_iter().filter(|(name, _)| !now.contains_key(name)).collect();
+        stage.check_equal("pods that the scheduler has preempted", &gone.keys().cloned().collect(), &foreseen);
+        expected.extend(gone.into_values());
     }
-    let events = cluster.kubectl(&["get", "events", "--field-selector", "reason=Preempted"])?;
+    // The scheduler sends its events in the background.
+    let told = || -> Result<BTreeSet<String>> {
+        let events = events_in(cluster, "default")?.into_iter().filter(|event| event["reason"] == "Preempted");
+        Ok(events.map(|event| text(&event["involvedObject"]["uid"])).filter(|uid| expected.contains(uid)).collect())
+    };
+    stage.until(PATIENCE, |stage| {
+        stage.pause(BETWEEN_LOOKS);
+        told().is_ok_and(|told| told == expected)
+    });
+    stage.check_equal("pods with an event Preempted", &told()?, &expected);
     stage.screen("\n$ kubectl get events --field-selector reason=Preempted");
-    stage.screen(&events);
-    let told = events.lines().skip(1).count();
-    stage.check_equal("events Preempted of the scheduler", &told, &WAITING.iter().map(|(.., gone)| gone.len()).sum());
-    cluster.kubectl(&["delete", "pods", "-l", &format!("app={APP}"), "--wait"])?;
-    let classes = CLASSES.map(|(name, _)| name);
-    cluster.kubectl(&[&["delete", "priorityclass"][..], &classes].concat())?;
-    Ok(())
+    stage.screen(&cluster.kubectl(&["get", "events", "--field-selector", "reason=Preempted"])?);
+    stage.screen("");
+    show(stage, cluster)
 }
 
 fn owned(names: &[&str]) -> BTreeSet<String> {
@@ -94,7 +111,7 @@ spec:
         last = cluster.admin.find_pod(name).ok().flatten().unwrap_or_default();
         is_ready(&last)
     });
-    stage.check(came, || format!("{name} is not ready: {}", last["status"]));
+    ensure!(came, "{name} is not ready: {}", last["status"]);
     Ok(())
 }
 
@@ -108,11 +125,11 @@ fn millicores(cluster: &Cluster, percent: u64) -> Result<u64> {
     Ok(all.with_context(|| format!("the node has {cpus:?} CPUs"))? * percent / 100)
 }
 
-/// Returns the names of this scenario's pods that are not terminating.
-fn names(cluster: &Cluster) -> Result<BTreeSet<String>> {
+/// Returns this scenario's pods that are not terminating: the UID by the name.
+fn uids(cluster: &Cluster) -> Result<BTreeMap<String, String>> {
     let pods = cluster.pods_of("default", &format!("app={APP}"))?;
-    let stay = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-    Ok(stay.map(|pod| text(&pod["metadata"]["name"])).collect())
+    let stay = pods.iter().map(|pod| &pod["metadata"]).filter(|metadata| metadata["deletionTimestamp"].is_null());
+    Ok(stay.map(|metadata| (text(&metadata["name"]), text(&metadata["uid"]))).collect())
 }
 
 /// Writes the files that `rank` reads.
@@ -125,13 +142,14 @@ fn look_at_pods(cluster: &Cluster) -> Result<()> {
 fn rank(stage: &Stage<'_>, words: &[&str]) -> Result<Value> {
     let ask = |more: &[&str]| {
         let mut command = Command::new(agent::PROGRAM);
-        command.args(["rank", "--pods", PODS, "--nodes", NODES]).args(words).args(more).output().context("start rank")
+        command.args(["rank", "--pods", PODS, "--nodes", NODES]).args(words).args(more);
+        let output = command.output().context("start rank")?;
+        ensure!(output.status.success(), "rank: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(output.stdout)
     };
     stage.screen(&format!("\n$ node-pressure-monitor rank --pods pods.json --nodes nodes.json {}", words.join(" ")));
-    stage.screen(&String::from_utf8_lossy(&ask(&[])?.stdout));
-    let output = ask(&["--output", "json"])?;
-    ensure!(output.status.success(), "rank: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).context("what rank prints is not JSON")
+    stage.screen(&String::from_utf8_lossy(&ask(&[])?));
+    serde_json::from_slice(&ask(&["--output", "json"])?).context("what rank prints is not JSON")
 }
 
 /// Returns the pods that a pod of the high priority which requests this much would preempt, by `rank`.

@@ -82,7 +82,7 @@ pub fn nothing_is_left(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Does what config/README.md says under Removal. Returns the log of the Job.
+/// Cleans up with the Job of config/README.md, after the agents were deleted. Returns its log.
 pub fn clean_up(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<String> {
     cluster.kubectl(&["apply", "-k", &directory()])?;
     wait_for_job(cluster)?;

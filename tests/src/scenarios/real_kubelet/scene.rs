@@ -168,11 +168,11 @@ pub fn killed_count(agent: &Agent) -> Result<f64> {
     Ok(agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0))
 }
 
-/// Returns the pods of the namespace `default` that ran and are Failed and Evicted. The kubelet gives that status also to pods that it does
-/// not admit under pressure, which never have an address.
+/// Returns the pods of the namespace `default` that were evicted. The kubelet makes also those Failed and Evicted that it does not admit under
+/// pressure, without the mark of a disruption.
 pub fn dead_pods(cluster: &Cluster) -> Result<Vec<Value>> {
     let list = cluster.admin.get("/api/v1/namespaces/default/pods")?;
-    let is_dead = |pod: &&Value| is_evicted(pod) && !pod["status"]["podIP"].is_null();
+    let is_dead = |pod: &&Value| is_evicted(pod) && condition(pod, "DisruptionTarget") == Some("True");
     Ok(list["items"].as_array().into_iter().flatten().filter(is_dead).cloned().collect())
 }
 
@@ -310,12 +310,19 @@ pub fn has_ended(pod: &Value, uid: &str) -> bool {
     is_evicted(pod) && are_stopped && pod["metadata"]["uid"] == uid
 }
 
-/// Asserts that the pod is Failed with the reason Evicted, and that this lasts. Returns how often its container was restarted.
+/// Returns whether the kubelet has written that the pod has failed. Before, it may write the phase Running once more.
+fn is_acknowledged(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["reason"] == "PodFailed")
+}
+
+/// Asserts that the pod is Failed with the reason Evicted, and that this lasts once the kubelet has acknowledged it. Returns how often its container
+/// was restarted.
 pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<u64> {
     let mut last = Value::Null;
     let came = stage.until(PATIENCE, |_| {
         last = cluster.admin.find_pod(name).ok().flatten().unwrap_or_default();
-        has_ended(&last, uid)
+        has_ended(&last, uid) && is_acknowledged(&last)
     });
     stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
     stage.pause(LASTS);
@@ -393,6 +400,12 @@ pub fn events_of(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
 pub fn events_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Value>> {
     let list = cluster.admin.get(&format!("/api/v1/namespaces/{namespace}/events"))?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// Returns how often a program has told something of an object, by the counts of its events.
+pub fn times_told(cluster: &Cluster, about: &str, by: &str, reason: &str) -> Result<u64> {
+    let is_it = |event: &&Value| event["reason"] == reason && event["source"]["component"] == by;
+    Ok(events_of(cluster, about)?.iter().filter(is_it).map(|event| event["count"].as_u64().unwrap_or(1)).sum())
 }
 
 /// Returns how many events say that the pod with this name was evicted.

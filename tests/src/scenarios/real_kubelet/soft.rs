@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ending::tidy;
 use super::scene::{
     APP, ENFORCING, GROWTH, LASTS, PATIENCE, Scene, end, events_of, killed_count, ready_pod, ready_pod_of, start,
-    tell_since, text, work,
+    tell_since, text, times_told, work,
 };
 use super::times::{Victim, tell_times};
 use crate::cluster::story::Story;
@@ -25,6 +25,8 @@ const STOP_AT: u64 = 400;
 /// The other pod's memory in MiB: its end brings the node above the threshold.
 const SPARE_MIB: u64 = 300;
 const SPARE: &str = "spare";
+/// The reason of the agent's event when it evicts.
+const MET: &str = "MonitorEvictionThresholdMet";
 /// No pod of the Deployment may be evicted.
 const BUDGET: &str = "
 apiVersion: policy/v1
@@ -89,13 +91,13 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(cordoned, || "the node is not cordoned".to_owned());
     // The agent learns of it by its watch.
     stage.pause(Duration::from_secs(3));
-    let (begun, before) = (monotonic_ns(), times_met(&cluster)?);
+    let (begun, before) = (monotonic_ns(), times_told(&cluster, NODE, NAME, MET)?);
     let hog = grow(stage, &pod)?;
     let deferred = stage.until(GROWTH, |_| !agent.events("eviction_deferred").is_empty());
     stage.check(deferred, || format!("no eviction was deferred: {}", agent.tail(10).join(" / ")));
     stage.pause(LASTS);
     stage.check_alive(&[&hog]);
-    let met = times_met(&cluster)? - before;
+    let met = times_told(&cluster, NODE, NAME, MET)? - before;
     stage.check_equal("events MonitorEvictionThresholdMet while nothing is evicted", &met, &0);
     cluster.kubectl(&["delete", "pdb", APP])?;
     // The stage collects every child.
@@ -109,13 +111,6 @@ pub fn drain(stage: &mut Stage<'_>) -> Result<()> {
     cluster.kubectl(&["uncordon", NODE])?;
     ready_pod(stage, &cluster, &uid)?;
     tidy(stage, &cluster)
-}
-
-/// Returns how often the agent has said that it evicts.
-fn times_met(cluster: &Cluster) -> Result<u64> {
-    let is_it =
-        |event: &&Value| event["reason"] == "MonitorEvictionThresholdMet" && event["source"]["component"] == NAME;
-    Ok(events_of(cluster, NODE)?.iter().filter(is_it).filter_map(|event| event["count"].as_u64()).sum())
 }
 
 /// Adds a soft threshold above the hard one.
