@@ -31,6 +31,7 @@ struct Left {
     pod: PodUid,
     workload: String,
     has: DiskUsage,
+    by: TearDown,
     since: Monotonic,
     /// End of the wait for the removal; `None` while the runtime is down.
     until: Option<Monotonic>,
@@ -42,7 +43,7 @@ impl PendingRemovals {
         self.left.retain(|left| left.pod != pod);
         let volumes = if by == TearDown::Kubelet { has.volumes } else { Taken::default() };
         let (workload, has) = (workload.to_owned(), DiskUsage { volumes, ..has });
-        self.left.push(Left { pod, workload, has, since: now, until: None });
+        self.left.push(Left { pod, workload, has, by, since: now, until: None });
     }
 
     /// Drops a pod whose eviction failed: it keeps its disk usage.
@@ -50,8 +51,8 @@ impl PendingRemovals {
         self.left.retain(|left| left.workload != workload);
     }
 
-    /// Compares the pods with the runtime's snapshot; does nothing while the runtime is down.
-    fn update(&mut self, snapshot: Option<&Snapshot>, now: Monotonic) {
+    /// Compares the pods with the runtime's snapshot and the cgroups; does nothing while the runtime is down.
+    fn update(&mut self, snapshot: Option<&Snapshot>, has_cgroup: impl Fn(&str) -> bool, now: Monotonic) {
         let Some(snapshot) = snapshot else {
             self.left.iter_mut().for_each(|left| left.until = None);
             return;
@@ -59,7 +60,10 @@ impl PendingRemovals {
         for left in &mut self.left {
             // The kubelet keeps the empty sandbox for some time.
             let mut pods = snapshot.containers.iter().filter_map(|container| container.pod.as_ref());
-            let is_removed = !pods.any(|pod| pod.uid == left.pod) && snapshot.at > left.since;
+            let has_containers = snapshot.at <= left.since || pods.any(|pod| pod.uid == left.pod);
+            // A kubelet that has missed the eviction makes containers anew. It removes the volumes, and then the pod's cgroup.
+            let keeps_volumes = left.by == TearDown::Kubelet && has_cgroup(&left.workload);
+            let is_removed = !has_containers && !keeps_volumes;
             let until = now.after(if is_removed { SHOWN_WITHIN } else { LONGEST });
             left.until = Some(left.until.map_or(until, |known| known.min(until)));
         }
@@ -79,7 +83,9 @@ impl PendingRemovals {
     /// which costs a look at the cgroup of each.
     pub(super) fn expected(&mut self, sensors: &Sensors, counts_ended: bool, now: Monotonic) -> Vec<(Signal, Amount)> {
         if !self.left.is_empty() {
-            self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
+            let memory = &sensors.workloads.tree().hierarchy().memory;
+            let has_cgroup = |workload: &str| memory.join(workload).exists();
+            self.update(sensors.platform.runtime.view().snapshot.as_deref(), has_cgroup, now);
         }
         let mut usages = Vec::new();
         if counts_ended {
@@ -129,9 +135,9 @@ mod tests {
         DiskUsage { layers: taken(100), logs: taken(10), volumes: taken(1), at: Monotonic(0) }
     }
 
-    fn pending() -> PendingRemovals {
+    fn pending(by: TearDown) -> PendingRemovals {
         let mut pending = PendingRemovals::default();
-        pending.add((PodUid("a".to_owned()), TearDown::Runtime), "pods/a", usage(), Monotonic(SECOND));
+        pending.add((PodUid("a".to_owned()), by), "pods/a", usage(), Monotonic(SECOND));
         pending
     }
 
@@ -166,8 +172,8 @@ mod tests {
 
     #[test]
     fn while_the_runtime_is_down_it_stays_expected() {
-        let mut pending = pending();
-        pending.update(None, Monotonic(3600 * SECOND));
+        let mut pending = pending(TearDown::Runtime);
+        pending.update(None, |_| true, Monotonic(3600 * SECOND));
         assert_eq!(bytes(&pending), 110, "volumes are the kubelet's to remove");
         pending.forget("pods/b");
         assert_eq!(bytes(&pending), 110);
@@ -177,27 +183,40 @@ mod tests {
 
     #[test]
     fn removal_ends_the_pending_usage() {
-        let mut pending = pending();
+        let mut pending = pending(TearDown::Runtime);
         // A snapshot from before the eviction.
-        pending.update(Some(&snapshot(1, &[])), Monotonic(2 * SECOND));
-        pending.update(Some(&snapshot(5, &[])), Monotonic(5 * SECOND));
-        pending.update(Some(&snapshot(5, &[])), Monotonic(24 * SECOND));
+        pending.update(Some(&snapshot(1, &[])), |_| true, Monotonic(2 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), |_| true, Monotonic(5 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), |_| true, Monotonic(24 * SECOND));
         assert_eq!(bytes(&pending), 110);
-        pending.update(Some(&snapshot(5, &[])), Monotonic(25 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), |_| true, Monotonic(25 * SECOND));
+        assert_eq!(bytes(&pending), 0);
+    }
+
+    #[test]
+    fn volumes_are_expected_until_the_kubelet_has_removed_the_cgroup() {
+        let mut pending = pending(TearDown::Kubelet);
+        pending.update(Some(&snapshot(5, &[])), |_| true, Monotonic(5 * SECOND));
+        pending.update(Some(&snapshot(40, &[])), |_| true, Monotonic(40 * SECOND));
+        assert_eq!(bytes(&pending), 111);
+        pending.update(Some(&snapshot(41, &[])), |_| false, Monotonic(41 * SECOND));
+        pending.update(Some(&snapshot(60, &[])), |_| false, Monotonic(60 * SECOND));
+        assert_eq!(bytes(&pending), 111);
+        pending.update(Some(&snapshot(61, &[])), |_| false, Monotonic(61 * SECOND));
         assert_eq!(bytes(&pending), 0);
     }
 
     #[test]
     fn unremoved_usage_expires() {
-        let mut pending = pending();
-        pending.update(Some(&snapshot(5, &["a"])), Monotonic(5 * SECOND));
-        pending.update(Some(&snapshot(64, &["a"])), Monotonic(64 * SECOND));
+        let mut pending = pending(TearDown::Runtime);
+        pending.update(Some(&snapshot(5, &["a"])), |_| true, Monotonic(5 * SECOND));
+        pending.update(Some(&snapshot(64, &["a"])), |_| true, Monotonic(64 * SECOND));
         assert_eq!(bytes(&pending), 110);
         // Once the runtime is up again the wait starts anew.
-        pending.update(None, Monotonic(64 * SECOND));
-        pending.update(Some(&snapshot(70, &["a"])), Monotonic(70 * SECOND));
+        pending.update(None, |_| true, Monotonic(64 * SECOND));
+        pending.update(Some(&snapshot(70, &["a"])), |_| true, Monotonic(70 * SECOND));
         assert_eq!(bytes(&pending), 110);
-        pending.update(Some(&snapshot(130, &["a"])), Monotonic(130 * SECOND));
+        pending.update(Some(&snapshot(130, &["a"])), |_| true, Monotonic(130 * SECOND));
         assert_eq!(bytes(&pending), 0);
     }
 }
