@@ -1,4 +1,4 @@
-//! The taint of the node and the status of the pod that was killed go out at the same time.
+//! The status of a pod that was killed waits for the node's taint, for 200 ms at most.
 
 use std::time::{Duration, Instant};
 
