@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use node_pressure_monitor::actions::release::Releaser;
-use node_pressure_monitor::actions::stop::{NotDone, Order, OrderKind, OrderQueue};
+use node_pressure_monitor::actions::stop::{NotDone, Order, OrderKind, OrderQueue, question};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome, StoppedPod};
 use node_pressure_monitor::config::EvictionLimits;
 use node_pressure_monitor::eviction::decider::{EvictionEnd, blocks};
@@ -214,8 +214,14 @@ fn a_kubelet_that_knows_of_the_eviction_tears_the_pod_down() {
     let (target, queue) = (cgroups.target(&pod), OrderQueue::default());
     let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
     let stopped = StoppedPod { uid: PodUid("00002222".to_owned()), by: TearDown::Kubelet, urgent: true };
-    let signalled = evictor.stop_pod(target, stopped, FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
-    assert_eq!(signalled, 2);
+    let (answer, asked) = question();
+    let count = evictor.tell_first(target, stopped, asked, FULL, Duration::from_secs(60), Monotonic::now());
+    assert_eq!(count, 2);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
+    assert_eq!(cgroups.ended(), 0, "the kubelet may not know of the eviction yet");
+    answer.give(Ok(()));
+    assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
     wait_until("its end", || cgroups.ended() == 2);
     let mut orders = Vec::new();
     wait_until("an order", || {
@@ -226,6 +232,25 @@ fn a_kubelet_that_knows_of_the_eviction_tears_the_pod_down() {
     assert_eq!(orders[0].what, OrderKind::Remove { by: TearDown::Kubelet });
     orders.pop().unwrap().answer.give(Ok(()));
     assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now())[0].outcome, Outcome::Gone);
+}
+
+#[test]
+fn a_late_api_server_delays_the_signals_of_a_disk_for_two_seconds() {
+    let Some(mut cgroups) = Cgroups::make("late") else { return };
+    let pod = cgroups.workload("kubepods-pod00003333.slice", 2);
+    let target = cgroups.target(&pod);
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let stopped = StoppedPod { uid: PodUid("00003333".to_owned()), by: TearDown::Kubelet, urgent: true };
+    let (_never_answers, asked) = question();
+    let now = Monotonic::now();
+    evictor.tell_first(target, stopped, asked, FULL, Duration::from_secs(60), now);
+    assert_eq!(evictor.poll(&EvictionLimits::default(), now.after(Duration::from_millis(1_990))), []);
+    assert_eq!(cgroups.ended(), 0);
+    assert_eq!(evictor.poll(&EvictionLimits::default(), now.after(Duration::from_secs(2))), []);
+    wait_until("its end", || cgroups.ended() == 2);
+    let ended = evictor.poll(&EvictionLimits::default(), Monotonic::now());
+    assert_eq!(ended[0].outcome, Outcome::Gone);
+    assert!(ended[0].note.as_ref().is_some_and(|note| note.contains("did not answer within 2 s")), "{ended:?}");
 }
 
 #[test]

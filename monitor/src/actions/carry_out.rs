@@ -1,5 +1,7 @@
 //! Carries out one eviction: through the runtime, by signals, or through the API server.
 
+use std::time::Duration;
+
 use crate::cluster::{Intent, State};
 use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{Choice, Decider, Place, Route};
@@ -82,15 +84,15 @@ impl Actions {
         let target = Target::new(tracked, hierarchy, &config.proc_root)?.recorded_in(record);
         let intent = || intent(pod.as_ref()?, choice, order.reason?, sensors, config);
         let processes = match choice.route {
-            Route::Local => self.end_processes(target, pod, (choice, TearDown::Runtime), sensors)?,
+            Route::Local => self.end_processes(target, pod, choice, sensors)?,
             Route::Unlisted => {
                 let noted = pod.as_ref().map(|uid| ActionNote::PodUnknown { pod_uid: uid.0.clone() });
                 self.notes.extend(noted);
-                self.end_processes(target, pod, (choice, TearDown::Runtime), sensors)?
+                self.end_processes(target, pod, choice, sensors)?
             }
             Route::Reported => match intent() {
                 Some(intent) => self.end_and_report(target, pod, choice, intent, sensors)?,
-                None => self.end_processes(target, pod, (choice, TearDown::Runtime), sensors)?,
+                None => self.end_processes(target, pod, choice, sensors)?,
             },
             Route::Requested { .. } => match intent() {
                 Some(intent) => self.request_eviction(target, pod, choice, &intent, sensors)?,
@@ -112,9 +114,10 @@ impl Actions {
     ) -> Result<usize, ActionError> {
         let is_noted = self.note_intent(&intent);
         let is_up = sensors.platform.cluster.view().state == State::Up;
-        // The kubelet learns of the eviction from the API server.
-        let by = if is_noted && is_up { TearDown::Kubelet } else { TearDown::Runtime };
-        let ended = self.end_processes(target, pod, (choice, by), sensors);
+        if let Some(uid) = pod.as_ref().filter(|_| choice.cause.is_for_disk() && is_noted && is_up) {
+            return self.report_and_end(target, uid.clone(), choice, &intent, sensors);
+        }
+        let ended = self.end_processes(target, pod, choice, sensors);
         match &ended {
             Ok(_) if is_noted => {
                 self.hand_over(intent);
@@ -124,6 +127,25 @@ impl Actions {
             Ok(_) | Err(_) => {}
         }
         ended
+    }
+
+    /// Reports an eviction for a disk, and ends the processes then: the kubelet learns of it from the API server, and tears the pod down.
+    fn report_and_end(
+        &mut self,
+        target: Target,
+        uid: PodUid,
+        choice: &Choice,
+        intent: &Intent,
+        sensors: &Sensors,
+    ) -> Result<usize, ActionError> {
+        // The ledger keeps the eviction for the next agent.
+        let Ok(asked) = self.ask_api_server(intent) else {
+            return self.end_processes(target, Some(uid), choice, sensors);
+        };
+        let now = Monotonic::now();
+        self.pending.expect((&uid, TearDown::Kubelet), &target.name, sensors, now);
+        let pod = StoppedPod { uid, by: TearDown::Kubelet, urgent: choice.is_hard };
+        Ok(self.evictor.tell_first(target, pod, asked, choice.cause, orderly(choice), now))
     }
 
     fn request_eviction(
@@ -147,21 +169,24 @@ impl Actions {
         &mut self,
         target: Target,
         pod: Option<PodUid>,
-        (choice, by): (&Choice, TearDown),
+        choice: &Choice,
         sensors: &Sensors,
     ) -> Result<usize, ActionError> {
         let (cause, now) = (choice.cause, Monotonic::now());
         let Some(uid) = pod.filter(|_| cause.is_for_disk()) else {
             return self.evictor.start(target, cause, choice.grace, now);
         };
-        // A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
-        let grace = if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace };
         let workload = target.name.clone();
-        let stopped = StoppedPod { uid: uid.clone(), by, urgent: choice.is_hard };
-        let count = self.evictor.stop_pod(target, stopped, cause, grace, now)?;
-        self.pending.expect((&uid, by), &workload, sensors, now);
+        let stopped = StoppedPod { uid: uid.clone(), by: TearDown::Runtime, urgent: choice.is_hard };
+        let count = self.evictor.stop_pod(target, stopped, cause, orderly(choice), now)?;
+        self.pending.expect((&uid, TearDown::Runtime), &workload, sensors, now);
         Ok(count)
     }
+}
+
+/// Returns the grace period of an eviction for a disk. A disk does not fill within a second, so an orderly exit is affordable in a hard one too.
+fn orderly(choice: &Choice) -> Duration {
+    if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace }
 }
 
 /// Returns whether a failure is worth a report of its own. The decider reports what is put off for a threshold.

@@ -1,5 +1,5 @@
-//! Evictions under way: by SIGTERM, grace period and SIGKILL; by the runtime, which also removes the pod; or by the
-//! kubelet, once the API server grants the eviction.
+//! Evictions under way: by SIGTERM, grace period and SIGKILL, once the API server knows of the eviction if it is for a disk; by the runtime,
+//! which also removes the pod; or by the kubelet, once the API server grants the eviction.
 
 mod advance;
 mod running;
@@ -93,9 +93,11 @@ impl Evictor {
             stage: match running.stage {
                 Stage::Dying { .. } => EvictionStage::Dying,
                 Stage::Removing { .. } => EvictionStage::Removing,
-                Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Stopping { .. } | Stage::Terminating { .. } => {
-                    EvictionStage::Leaving
-                }
+                Stage::Telling { .. }
+                | Stage::Asking { .. }
+                | Stage::Leaving { .. }
+                | Stage::Stopping { .. }
+                | Stage::Terminating { .. } => EvictionStage::Leaving,
             },
             is_urgent: running.pod.as_ref().is_some_and(|pod| pod.urgent),
         };
@@ -122,8 +124,7 @@ impl Evictor {
     }
 
     /// Starts to evict a pod for a disk: the runtime kills it after its grace period and removes it. Falls back to [`Self::start`] if the
-    /// runtime cannot be asked. A pod that the kubelet tears down is signalled: without the pause process the kubelet has to make a new
-    /// sandbox before it can start a container again, and learns of the eviction first. Returns the number of its processes.
+    /// runtime cannot be asked. Returns the number of its processes.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -137,9 +138,6 @@ impl Evictor {
     ) -> Result<usize, ActionError> {
         let cause = cause.into();
         let Some(stopper) = &self.stopper else { return self.signal(target, cause, grace, None, None, now) };
-        if pod.by == TearDown::Kubelet {
-            return self.signal(target, cause, grace, Some(pod), None, now);
-        }
         let asked = stopper.stop(&pod.uid, grace);
         let pod = Some(pod);
         match asked {
@@ -150,6 +148,24 @@ impl Evictor {
             }
             Err(reason) => self.signal(target, cause, grace, pod, Some(not_by_the_runtime(&reason)), now),
         }
+    }
+
+    /// Starts to evict a pod for a disk that the kubelet tears down. The API server, which was `asked`, is told of the eviction first, and SIGTERM
+    /// follows the answer: a kubelet that sees a container or the sandbox end before it knows of the eviction makes them anew. Returns the number
+    /// of processes.
+    pub fn tell_first(
+        &mut self,
+        target: Target,
+        pod: StoppedPod,
+        asked: Asked,
+        cause: impl Into<Cause>,
+        grace: Duration,
+        now: Monotonic,
+    ) -> usize {
+        let count = target.processes().map_or(0, |pids| pids.len());
+        let stage = Stage::Telling { asked, until: now.after(ANSWER_LIMIT), grace };
+        self.run(target, cause.into(), stage, Some(pod), None, now);
+        count
     }
 
     /// Starts to evict a pod through the API server, which was `asked`. Once the API server grants it, the kubelet
@@ -250,7 +266,10 @@ impl Evictor {
     /// take their course. SIGKILL and orders to the runtime cannot be undone.
     pub fn stand_down(&mut self) -> Vec<String> {
         let is_spared = |running: &mut Running| {
-            matches!(running.stage, Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Terminating { .. })
+            matches!(
+                running.stage,
+                Stage::Telling { .. } | Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Terminating { .. }
+            )
         };
         self.running.extract_if(.., is_spared).map(|running| running.target.name).collect()
     }
@@ -264,7 +283,7 @@ impl Evictor {
                 until.since(now).clamp(POLL, SLOW_POLL)
             }
             // The answer itself wakes the loop.
-            Stage::Asking { .. } | Stage::Removing { .. } => SLOW_POLL,
+            Stage::Telling { .. } | Stage::Asking { .. } | Stage::Removing { .. } => SLOW_POLL,
         };
         self.running.iter().map(wait).min()
     }

@@ -30,6 +30,18 @@ impl Evictor {
             return self.remove_rest(running, now);
         }
         match running.stage {
+            Stage::Telling { ref asked, until, grace } => match asked.answer() {
+                None if now < until => None,
+                answer => {
+                    let problem = match answer {
+                        Some(Ok(())) => None,
+                        Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => Some(reason),
+                        Some(Err(NotDone::Critical)) | None => Some(no_answer(ANSWER_LIMIT)),
+                    };
+                    running.note = problem.map(|reason| format!("{reason}; its processes were signalled all the same"));
+                    self.terminate(running, now.after(grace), now)
+                }
+            },
             Stage::Asking { ref asked, until, grace, insists } => match asked.answer() {
                 Some(Ok(())) => {
                     running.stage = Stage::Leaving { until: now.after(grace) };
@@ -50,7 +62,7 @@ impl Evictor {
                     if let Some(pod) = &mut running.pod {
                         pod.by = TearDown::Runtime;
                     }
-                    self.terminate_instead(running, now.after(grace), now)
+                    self.terminate(running, now.after(grace), now)
                 }
             },
             // Some pods have no grace period, and the kubelet needs a moment even then.
@@ -68,7 +80,7 @@ impl Evictor {
                 }
                 Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => {
                     running.note = Some(not_by_the_runtime(&reason));
-                    self.terminate_instead(running, until, now)
+                    self.terminate(running, until, now)
                 }
                 // Stopped processes take a moment to exit. Processes that start meanwhile are killed.
                 Some(Ok(())) => {
@@ -118,8 +130,8 @@ impl Evictor {
         }
     }
 
-    /// Sends SIGTERM in place of the runtime, with the rest of the grace period.
-    fn terminate_instead(&self, running: &mut Running, until: Monotonic, now: Monotonic) -> Option<Outcome> {
+    /// Sends SIGTERM, with the rest of the grace period.
+    fn terminate(&self, running: &mut Running, until: Monotonic, now: Monotonic) -> Option<Outcome> {
         if now >= until {
             return self.kill(running, now);
         }

@@ -41,6 +41,8 @@ pub struct StoppedPod {
 
 #[derive(Debug)]
 pub(super) enum Stage {
+    /// The API server was told of the eviction. SIGTERM follows its answer, or comes at the time given.
+    Telling { asked: Asked, until: Monotonic, grace: Duration },
     /// The API server was asked to evict the pod; the kubelet then stops the pod with a grace period.
     Asking { asked: Asked, until: Monotonic, grace: Duration, insists: bool },
     /// The kubelet stops the pod, with a grace period until the time given.
