@@ -18,6 +18,8 @@ use crate::units::monotonic_ns;
 const POOL: &str = "batch";
 /// Time limit of a change that the agent learns by its watch.
 const SOON: Duration = Duration::from_secs(20);
+/// Time limit until the Lease tells it: what the Lease carries is composed every minute, and the heartbeat follows within ten seconds.
+const ON_THE_LEASE: Duration = Duration::from_secs(90);
 
 fn config(plane: &ControlPlane) -> Result<AgentConfig> {
     let kubeconfig = plane.kubeconfig()?;
@@ -57,7 +59,7 @@ pub fn pools(stage: &mut Stage<'_>) -> Result<()> {
     let lease = || plane.find(&lease_path(NODE)).ok().flatten().unwrap_or_default();
     stage.check_equal("the holder of the Lease", &lease()["spec"]["holderIdentity"], &json!(NODE));
     let named = || lease()["metadata"]["annotations"]["node-pressure-monitor/pool"].clone();
-    let came = stage.until(SOON, |_| named() == POOL);
+    let came = stage.until(ON_THE_LEASE, |_| named() == POOL);
     stage.check(came, || format!("the pool on the Lease is {}, expected {POOL:?}", named()));
     doctor_names_it(stage, &agent)?;
 
