@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ending::tidy;
 use super::scene::{
-    APP, ENFORCING, GROWTH, LASTS, PATIENCE, Scene, end, events_of, killed_count, ready_pod, ready_pod_of, start,
+    APP, ENFORCING, GROWTH, LASTS, PATIENCE, Scene, end, evictions_told, killed_count, ready_pod, ready_pod_of, start,
     tell_since, text, times_told, work,
 };
 use super::times::{Victim, tell_times};
@@ -63,9 +63,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     let is_of_spare = by_agent.iter().all(|signal| signal.target != hog.pid);
     stage.check(is_of_spare, || format!("the agent sent signals to the pod with a budget: {by_agent:?}"));
     stage.check_no_oom_kill()?;
-    let events = events_of(&cluster, &spare_name)?;
-    let evicted = events.iter().filter(|event| event["reason"] == "Evicted").count();
-    stage.check_equal("events Evicted of the other pod", &evicted, &1);
+    stage.check_equal("events Evicted of the other pod", &evictions_told(&cluster, &spare_name)?, &1);
     stage.check_equal("evictions_total{outcome=killed}", &killed_count(&agent)?, &1.0);
     let marked = story.chapters().iter().any(|chapter| chapter.text.contains("DisruptionTarget=EvictionByEvictionAPI"));
     stage.check(marked, || "the Eviction API's mark was not seen on the other pod".to_owned());
