@@ -19,6 +19,7 @@ use crate::units::{Monotonic, lock};
 
 use super::api_call::{TIMEOUT, call};
 use super::api_state::{Reporter, State};
+use super::evictions::overwritten::Overwritten;
 use super::ledger::Ledger;
 use super::maintenance::NodeMarks;
 use super::name_resolution;
@@ -213,6 +214,8 @@ pub(super) struct Context {
     pub(super) node: watch::Sender<Option<Arc<NodeObject>>>,
     /// How often the API server's store was found to be older than what was read from it.
     pub(super) restores: watch::Sender<u32>,
+    /// Both threads share it.
+    pub(super) overwritten: Overwritten,
 }
 
 /// Returns when the sender is dropped, which means that the loop has ended.

@@ -15,6 +15,7 @@ use super::api_client::{Access, Context, ended};
 use super::api_state::{Event, Reporter};
 use super::events::EventRequest;
 use super::evictions::intent::Intent;
+use super::evictions::overwritten::Overwritten;
 use super::evictions::taint_first::TaintFirst;
 use super::ledger::Ledger;
 use super::node_digest::NodeDigest;
@@ -41,17 +42,18 @@ pub(super) struct Start {
     pub(super) reporter: Reporter,
     pub(super) ledger: Arc<Ledger>,
     pub(super) node: watch::Sender<Option<Arc<NodeObject>>>,
+    pub(super) overwritten: Overwritten,
 }
 
 impl Start {
     /// Connects; none: the loop ended first.
     async fn connect(self) -> Option<Context> {
-        let Self { access, options, reporter, ledger, node } = self;
+        let Self { access, options, reporter, ledger, node, overwritten } = self;
         let node_name = access.node_name().into();
         let server = access.connect(&reporter, &options).await?;
         let (client, server) = (server.client().clone(), Arc::new(server));
         let restores = watch::Sender::default();
-        Some(Context { client, server, node_name, reporter, ledger, node, restores })
+        Some(Context { client, server, node_name, reporter, ledger, node, restores, overwritten })
     }
 }
 

@@ -5,6 +5,7 @@ pub mod eviction_requests;
 pub mod exchange;
 mod failed_status;
 pub mod intent;
+pub(super) mod overwritten;
 pub(super) mod taint_first;
 
 use std::collections::HashMap;
@@ -101,6 +102,7 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
+    let mut overwritten = context.overwritten.of(&intent.uid);
     loop {
         if is_called_off(&context, intent) {
             return intent.uid.clone();
@@ -116,6 +118,9 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         }
         let before = plan.progress();
         requests += 1;
+        if step == Step::Get {
+            overwritten.forget();
+        }
         let answer = send(&context, (step, plan.method()), intent, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
         let outcome = plan.take(answer, intent.age());
@@ -140,6 +145,13 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
             Wait::Pause(span) => {
                 backoff.reset();
                 tokio::time::sleep(span).await;
+            }
+            Wait::WhileFailed(span) => {
+                backoff.reset();
+                tokio::select! {
+                    () = tokio::time::sleep(span) => {}
+                    () = overwritten.seen() => plan.note_overwritten(),
+                }
             }
             // `Retry-After: 0` must not cause a busy loop, and nodes must not return in step.
             Wait::For(retry_after) => {

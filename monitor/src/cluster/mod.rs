@@ -45,6 +45,7 @@ use crate::config::KubernetesOptions;
 
 use api_state::{Reporter, Shared};
 use api_threads::{Inbox, Start};
+use evictions::overwritten::Overwritten;
 
 pub use api_client::{Access, Timeouts};
 pub use api_state::{CAPABILITY, Event, NodeFacts, State, View, WatchCounts};
@@ -136,7 +137,8 @@ impl Cluster {
                 shared.with(|view| view.node_name = access.node_name().into());
                 let reporter = Reporter { shared: Arc::clone(&shared), events: sender };
                 let (ledger, node) = (Arc::clone(&ledger), watch::Sender::default());
-                let start = Start { access, options: wanted_options, reporter, ledger, node };
+                let overwritten = Overwritten::default();
+                let start = Start { access, options: wanted_options, reporter, ledger, node, overwritten };
                 // The watching thread leaves nothing behind, so stopping does not wait for it.
                 let watching = start.clone();
                 spawn("watches", || api_threads::watch_objects(watching))?;

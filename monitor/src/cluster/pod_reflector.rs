@@ -151,6 +151,7 @@ impl Reflector for PodReflector {
             }
             return Some(version);
         };
+        self.context.overwritten.note(&pod.metadata.uid, &pod.status.phase);
         // Most changes are of fields that are not kept, or that decide nothing.
         let known = self.known.get(&pod.metadata.uid);
         if known.is_none_or(|known| **known != pod) {

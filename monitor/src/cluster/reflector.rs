@@ -264,7 +264,7 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
             biased;
             () = tokio::time::sleep_until(due.unwrap_or(silent_at)), if due.is_some() => reflector.publish(),
             () = reflector.outdated() => return (Next::List(Source::Cache), Ok(Wait::None)),
-            piece = next_piece(&mut body, taken) => {
+            piece = next_piece(&mut body, taken.filter(|_| context.ledger.is_empty())) => {
                 taken = Some(Instant::now());
                 let Some(Ok(piece)) = piece else {
                     reflector.publish();
@@ -293,7 +293,7 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
     }
 }
 
-/// Returns the next piece of a watch. Soon after the last piece it waits, so that changes come together. Cancel-safe.
+/// Returns the next piece of a watch. Soon after the last piece, which was `taken` then, it waits, so that changes come together. Cancel-safe.
 async fn next_piece(body: &mut AnswerBody, taken: Option<Instant>) -> Option<Result<Bytes, String>> {
     // The task that reads from the connection needs its turn.
     tokio::task::yield_now().await;

@@ -287,7 +287,7 @@ fn a_watch_ends_and_says_how() {
         let mut plan = failing();
         let (_, verdicts) = run(&mut plan, &soon(&[Answer::Done, Answer::Done]));
         assert_eq!(verdicts, [Verdict::Accepted]);
-        assert_eq!(plan.take(answer.clone(), SOON).wait, Wait::Pause(LOOK_EVERY));
+        assert_eq!(plan.take(answer.clone(), SOON).wait, Wait::WhileFailed(LOOK_EVERY));
         let verdict = format!("{:?}", plan.take(answer, late).verdict.unwrap());
         assert!(verdict.starts_with(expected), "{verdict}");
         assert!(!plan.has_ended(), "{verdict}");

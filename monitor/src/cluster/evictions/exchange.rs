@@ -99,6 +99,8 @@ pub enum Wait {
     For(Duration),
     /// Exactly so long. The answer was as expected.
     Pause(Duration),
+    /// At most so long: less if the pod is seen in another phase than Failed.
+    WhileFailed(Duration),
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -37,6 +37,8 @@ pub(super) struct FailedStatus {
     repeats: u32,
     /// The status may have been written after the kubelet was through with the pod.
     is_late: bool,
+    /// The next look comes before its time. It tells nothing about how long the status lasts.
+    is_early: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,12 +68,18 @@ impl FailedStatus {
         self.is_late |= age >= MAYBE_THROUGH_AFTER;
     }
 
+    /// Notes that the next look comes before its time.
+    pub(super) fn note_early(&mut self) {
+        self.is_early = true;
+    }
+
     /// Continues after a look, `age` after the decision to give the pod `grace`.
     pub(super) fn take(&mut self, life: Life, age: Duration, grace: Duration) -> Next {
         let is_last = age >= grace.saturating_add(LOOKED_AT_FOR);
+        let is_early = std::mem::take(&mut self.is_early);
         match life {
             Life::Evicted { is_over: true } => {
-                (self.calm, self.lost) = (self.calm + 1, 0);
+                (self.calm, self.lost) = (self.calm + u32::from(!is_early), 0);
                 match self.calm {
                     CALM_LOOKS if self.is_late || self.repeats > 0 => Next::LookLater,
                     ..CALM_LOOKS => Next::Look,
@@ -156,6 +164,32 @@ mod tests {
         assert_eq!(later(|status| status.note_written(Duration::from_millis(999))), in_time);
         assert_eq!(later(|status| status.note_written(MAYBE_THROUGH_AFTER)), late);
         assert_eq!(later(|status| *status = FailedStatus::new(true)), late);
+    }
+
+    #[test]
+    fn an_early_look_is_not_a_calm_one() {
+        let soon = |status: &mut FailedStatus, life, is_early| {
+            if is_early {
+                status.note_early();
+            }
+            status.take(life, Duration::from_secs(5), Duration::from_secs(1))
+        };
+        let mut status = FailedStatus::new(true);
+        for (life, is_early, expected) in [
+            (OVER, false, Next::Look),
+            (OVER, true, Next::Look),
+            (OVER, false, Next::Look),
+            (OVER, false, Next::LookLater),
+            (OVER, true, Next::LookLater),
+            (Life::AsBefore, true, Next::WriteAgain),
+            (OVER, true, Next::Look),
+            (OVER, false, Next::Look),
+            (OVER, false, Next::Look),
+            (OVER, false, Next::LookLater),
+            (OVER, false, Next::Over),
+        ] {
+            assert_eq!(soon(&mut status, life, is_early), expected, "{life:?}, early: {is_early}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The pod changes after the decision to evict it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::stage::uid;
 use node_pressure_apiserver::{Fault, Kubelet, What};
@@ -104,6 +104,29 @@ async fn a_status_that_does_not_last_is_written_again() {
     scene.settle(&mut cluster).await;
     scene.is_evicted_once(&intent).await;
     assert_eq!(scene.stage.server.log().of("PATCH", "/pods/web/status").len(), 2, "{:?}", scene.steps());
+    scene.end().await;
+}
+
+/// The agent looks at the status once a second, and learns from its watch when the kubelet writes over it.
+#[tokio::test]
+async fn a_status_is_written_again_before_the_next_look() {
+    const TIMES: u32 = 5;
+    let scene = Scene::new().await;
+    let mut cluster = scene.cluster();
+    let intent = scene.failed();
+    begin(&cluster, &intent);
+    scene.stage.server.log().wait_for(PATIENCE, |it| it.is("GET", "/pods/web")).await.unwrap();
+    let begun = Instant::now();
+    for _ in 0..TIMES {
+        set_status(&scene, json!({"phase": "Running", "reason": ""})).await;
+        let is_evicted = |pod: Option<&Value>| pod.is_some_and(|pod| pod["status"]["reason"] == "Evicted");
+        scene.stage.until(&scene.stage.pods(POD), PATIENCE, is_evicted).await.unwrap();
+    }
+    // After each write the next look comes a second later.
+    let (lasted, by_looks) = (begun.elapsed(), Duration::from_secs(1) * (TIMES - 1));
+    assert!(lasted < by_looks, "{lasted:?}");
+    scene.settle(&mut cluster).await;
+    scene.is_evicted_once(&intent).await;
     scene.end().await;
 }
 

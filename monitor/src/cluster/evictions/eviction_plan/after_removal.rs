@@ -73,17 +73,14 @@ impl Plan {
             _ => return retry(&answer),
         }
         self.attempts = 0;
-        Outcome { wait: Wait::Pause(pause), verdict: None }
+        Outcome { wait: Wait::WhileFailed(pause), verdict: None }
     }
 
     pub(super) fn take_repeat(&mut self, answer: &Answer) -> Outcome {
         match answer {
             Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(answer),
             // A refusal, too: the status is written once more if the next look wants that.
-            _ => {
-                let outcome = self.go(At::Watch, None);
-                Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome }
-            }
+            _ => self.watch(),
         }
     }
 
@@ -96,11 +93,20 @@ impl Plan {
     /// Watches whether the status Failed lasts, or ends.
     fn finish(&mut self) -> Outcome {
         if self.at == At::SendEvent && self.watches() {
-            let outcome = self.go(At::Watch, None);
-            return Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome };
+            return self.watch();
         }
         let note = self.note.take();
         self.end(Verdict::Done(note))
+    }
+
+    fn watch(&mut self) -> Outcome {
+        let outcome = self.go(At::Watch, None);
+        Outcome { wait: Wait::WhileFailed(LOOK_EVERY), ..outcome }
+    }
+
+    /// Notes that the next look is early, because the pod was seen in another phase than Failed.
+    pub fn note_overwritten(&mut self) {
+        self.failed_status.note_early();
     }
 
     fn watches(&self) -> bool {
