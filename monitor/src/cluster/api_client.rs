@@ -214,7 +214,7 @@ pub(super) struct Context {
     pub(super) node: watch::Sender<Option<Arc<NodeObject>>>,
     /// How often the API server's store was found to be older than what was read from it.
     pub(super) restores: watch::Sender<u32>,
-    /// Both threads share it.
+    /// The watching thread notes, the evictions learn.
     pub(super) overwritten: Overwritten,
 }
 

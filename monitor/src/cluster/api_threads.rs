@@ -2,7 +2,7 @@
 //! up to date; the working thread carries out evictions, events, conditions and token reviews, one task each.
 //!
 //! They are apart because the watching thread sleeps between changes to take them together, and takes long to read a long list. An
-//! eviction must wait for neither.
+//! eviction must wait for neither: it looks at its pod itself, and learns of a change from the watch only sooner.
 
 use std::sync::Arc;
 

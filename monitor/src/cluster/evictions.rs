@@ -102,7 +102,7 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
-    let mut overwritten = context.overwritten.of(&intent.uid);
+    let mut overwritten = None;
     loop {
         if is_called_off(&context, intent) {
             return intent.uid.clone();
@@ -118,8 +118,9 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         }
         let before = plan.progress();
         requests += 1;
-        if step == Step::Get {
-            overwritten.forget();
+        if plan.method() == EvictionMethod::Fail && matches!(step, Step::Remove | Step::Get) {
+            // This request supersedes, or finds, what was written over the status before.
+            overwritten = Some(context.overwritten.of(&intent.uid));
         }
         let answer = send(&context, (step, plan.method()), intent, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
@@ -148,9 +149,9 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
             }
             Wait::WhileFailed(span) => {
                 backoff.reset();
-                tokio::select! {
-                    () = tokio::time::sleep(span) => {}
-                    () = overwritten.seen() => plan.note_overwritten(),
+                let overwritten = overwritten.get_or_insert_with(|| context.overwritten.of(&intent.uid));
+                if tokio::time::timeout(span, overwritten.seen()).await.is_ok() {
+                    plan.note_overwritten();
                 }
             }
             // `Retry-After: 0` must not cause a busy loop, and nodes must not return in step.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::config::KubernetesOptions;
 use crate::units::Monotonic;
 use crate::workloads::json_defaults::{entries, list, or_default};
-use crate::workloads::pod::{Deletion, Metadata, Owner, Spec, Status};
+use crate::workloads::pod::{Deletion, Metadata, Owner, Spec, Status, has_ended};
 use crate::workloads::{Pod, PodSpecs};
 
 use super::api_answer::Refusal;
@@ -151,9 +151,11 @@ impl Reflector for PodReflector {
             }
             return Some(version);
         };
-        self.context.overwritten.note(&pod.metadata.uid, &pod.status.phase);
-        // Most changes are of fields that are not kept, or that decide nothing.
         let known = self.known.get(&pod.metadata.uid);
+        if known.is_some_and(|known| has_ended(&known.status.phase)) && !has_ended(&pod.status.phase) {
+            self.context.overwritten.note(&pod.metadata.uid);
+        }
+        // Most changes are of fields that are not kept, or that decide nothing.
         if known.is_none_or(|known| **known != pod) {
             let is_news = known.is_none_or(|known| !known.decides_as(&pod, &self.keys));
             self.known.insert(pod.metadata.uid.clone(), Arc::new(pod));

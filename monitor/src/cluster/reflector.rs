@@ -30,7 +30,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const HELD: Duration = Duration::from_secs(5);
 /// The API server is asked to end a watch after half of this to all of it, as client-go asks: agents spread over its replicas anew.
 const WATCH_TIME: Duration = Duration::from_secs(600);
-/// Changes within this time are taken together: a wake-up for each costs more than to read it.
+/// Changes within this time are taken together: a wake-up for each costs more than to read it. While an eviction waits for a change of its pod,
+/// they are not: in this time the kubelet may begin to restart a container.
 const BATCH_TIME: Duration = Duration::from_millis(200);
 /// A watch that ends so much before the time that it has asked for was cut.
 const EARLY: Duration = Duration::from_secs(2);
@@ -264,7 +265,7 @@ async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: Stri
             biased;
             () = tokio::time::sleep_until(due.unwrap_or(silent_at)), if due.is_some() => reflector.publish(),
             () = reflector.outdated() => return (Next::List(Source::Cache), Ok(Wait::None)),
-            piece = next_piece(&mut body, taken.filter(|_| context.ledger.is_empty())) => {
+            piece = next_piece(&mut body, taken.filter(|_| !context.overwritten.is_awaited())) => {
                 taken = Some(Instant::now());
                 let Some(Ok(piece)) = piece else {
                     reflector.publish();

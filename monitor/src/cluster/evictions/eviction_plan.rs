@@ -9,7 +9,7 @@
 //! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; refused: look again for a minute; else end, the pod stays |
 //! | mark late | PATCH `pods/status` | send event in any case |
 //! | send event | POST an event whose name follows from the UID | done, or exists already: watch |
-//! | watch | GET the pod | only after `Failed`: until the status lasts; lost: write again; restarted in the end: end; refused: look again for a minute |
+//! | watch | GET the pod | only after `Failed`: until the status lasts, at times and when the pods' watch shows another phase; lost: write again; restarted in the end: end; refused: look again for a minute |
 //! | write again | PATCH `pods/status`: Failed | watch |
 //!
 //! A pod that is gone gets its event if the agent evicted it, or may have. An eviction that the agent carries out itself is retried until

@@ -99,7 +99,7 @@ pub enum Wait {
     For(Duration),
     /// Exactly so long. The answer was as expected.
     Pause(Duration),
-    /// At most so long: less if the pod is seen in another phase than Failed.
+    /// So long, or until the pods' watch shows that the status Failed was written over.
     WhileFailed(Duration),
 }
 

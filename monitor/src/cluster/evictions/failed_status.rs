@@ -29,6 +29,8 @@ const MAYBE_THROUGH_AFTER: Duration = Duration::from_secs(1);
 const PATIENT_LOOKS: u32 = 2;
 /// Times that the status is written again: more often than a kubelet writes over it until the container starts.
 const REPEATS: u32 = 8;
+/// Looks before their time. Another client that insists on its own status must not cause more requests.
+const EARLY_LOOKS: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FailedStatus {
@@ -37,8 +39,9 @@ pub(super) struct FailedStatus {
     repeats: u32,
     /// The status may have been written after the kubelet was through with the pod.
     is_late: bool,
-    /// The next look comes before its time. It tells nothing about how long the status lasts.
+    /// The next look comes before its time, because the status was written over.
     is_early: bool,
+    early: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,15 +74,23 @@ impl FailedStatus {
     /// Notes that the next look comes before its time.
     pub(super) fn note_early(&mut self) {
         self.is_early = true;
+        self.early += 1;
+    }
+
+    /// Returns whether a look may still come before its time.
+    pub(super) const fn may_be_early(&self) -> bool {
+        self.early < EARLY_LOOKS
     }
 
     /// Continues after a look, `age` after the decision to give the pod `grace`.
     pub(super) fn take(&mut self, life: Life, age: Duration, grace: Duration) -> Next {
         let is_last = age >= grace.saturating_add(LOOKED_AT_FOR);
-        let is_early = std::mem::take(&mut self.is_early);
+        if std::mem::take(&mut self.is_early) && !is_last {
+            return self.take_early(life);
+        }
         match life {
             Life::Evicted { is_over: true } => {
-                (self.calm, self.lost) = (self.calm + u32::from(!is_early), 0);
+                (self.calm, self.lost) = (self.calm + 1, 0);
                 match self.calm {
                     CALM_LOOKS if self.is_late || self.repeats > 0 => Next::LookLater,
                     ..CALM_LOOKS => Next::Look,
@@ -108,6 +119,20 @@ impl FailedStatus {
                     Next::Look
                 }
             }
+        }
+    }
+
+    /// Continues after a look that came before its time. It counts for nothing that is counted by the second.
+    fn take_early(&mut self, life: Life) -> Next {
+        self.calm = 0;
+        match life {
+            Life::AsBefore | Life::Stopped => {
+                self.is_late = true;
+                Next::WriteAgain
+            }
+            Life::Succeeded => Next::Over,
+            // Failed again: the kubelet restores the reason itself. Restarted: as after any look.
+            Life::Evicted { .. } | Life::Ended | Life::Restarted => Next::Look,
         }
     }
 }
@@ -167,29 +192,44 @@ mod tests {
     }
 
     #[test]
-    fn an_early_look_is_not_a_calm_one() {
-        let soon = |status: &mut FailedStatus, life, is_early| {
-            if is_early {
-                status.note_early();
-            }
-            status.take(life, Duration::from_secs(5), Duration::from_secs(1))
-        };
-        let mut status = FailedStatus::new(true);
+    fn an_early_look_counts_for_nothing() {
+        let mut status = FailedStatus::default();
         for (life, is_early, expected) in [
             (OVER, false, Next::Look),
-            (OVER, true, Next::Look),
             (OVER, false, Next::Look),
-            (OVER, false, Next::LookLater),
-            (OVER, true, Next::LookLater),
+            (OVER, true, Next::Look),
+            (Life::Ended, false, Next::Look),
+            (Life::Ended, true, Next::Look),
+            (Life::Restarted, true, Next::Look),
             (Life::AsBefore, true, Next::WriteAgain),
-            (OVER, true, Next::Look),
             (OVER, false, Next::Look),
             (OVER, false, Next::Look),
+            // Written again, so the kubelet may be through with the pod.
             (OVER, false, Next::LookLater),
             (OVER, false, Next::Over),
         ] {
-            assert_eq!(soon(&mut status, life, is_early), expected, "{life:?}, early: {is_early}");
+            if is_early {
+                status.note_early();
+            }
+            let next = status.take(life, Duration::from_secs(5), Duration::from_secs(1));
+            assert_eq!(next, expected, "{life:?}, early: {is_early}");
         }
+    }
+
+    #[test]
+    fn early_looks_end() {
+        let (grace, soon) = (Duration::from_secs(1), Duration::from_secs(5));
+        let mut status = FailedStatus::default();
+        while status.may_be_early() {
+            status.note_early();
+            assert_eq!(status.take(Life::Stopped, soon, grace), Next::WriteAgain);
+        }
+        assert_eq!(status.early, EARLY_LOOKS);
+        // The timed looks have their own number of repeats.
+        assert_eq!(status.take(Life::Stopped, soon, grace), Next::WriteAgain);
+        status.note_early();
+        assert_eq!(status.take(OVER, grace + LOOKED_AT_FOR, grace), Next::Look, "as a timed look");
+        assert_eq!(status.calm, 1);
     }
 
     #[test]

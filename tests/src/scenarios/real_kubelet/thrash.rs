@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::ending::tidy;
-use super::scene::{APP, Scene, end, volume_file, work};
+use super::scene::{APP, PATIENCE, Scene, end, volume_file, work};
 use super::set_ups::{WITHOUT_EVICTION, restart_kubelet, restart_until_ready};
 use crate::evidence::{meminfo, vmstat};
 use crate::http;
@@ -52,6 +52,9 @@ pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_no_oom_kill()?;
     end(stage, &reader);
     end(stage, &holder);
+    // The control plane has thrashed, too, and takes its time on a slow machine.
+    let is_back = stage.until(PATIENCE, |_| cluster.kubectl(&["get", "--raw", "/readyz"]).is_ok());
+    stage.check(is_back, || format!("the API server is not ready {PATIENCE:?} after the node has thrashed"));
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
 }

@@ -73,14 +73,18 @@ impl Plan {
             _ => return retry(&answer),
         }
         self.attempts = 0;
-        Outcome { wait: Wait::WhileFailed(pause), verdict: None }
+        Outcome { wait: self.until_look(pause), verdict: None }
     }
 
     pub(super) fn take_repeat(&mut self, answer: &Answer) -> Outcome {
         match answer {
             Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(answer),
+            Answer::Done => self.watch(),
             // A refusal, too: the status is written once more if the next look wants that.
-            _ => self.watch(),
+            _ => {
+                let outcome = self.go(At::Watch, None);
+                Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome }
+            }
         }
     }
 
@@ -101,10 +105,14 @@ impl Plan {
 
     fn watch(&mut self) -> Outcome {
         let outcome = self.go(At::Watch, None);
-        Outcome { wait: Wait::WhileFailed(LOOK_EVERY), ..outcome }
+        Outcome { wait: self.until_look(LOOK_EVERY), ..outcome }
     }
 
-    /// Notes that the next look is early, because the pod was seen in another phase than Failed.
+    fn until_look(&self, pause: Duration) -> Wait {
+        if self.failed_status.may_be_early() { Wait::WhileFailed(pause) } else { Wait::Pause(pause) }
+    }
+
+    /// Notes that the next look is early, because the status was written over.
     pub fn note_overwritten(&mut self) {
         self.failed_status.note_early();
     }
