@@ -107,6 +107,13 @@ impl PodReflector {
         }
     }
 
+    /// Notes a pod that had ended, and is in another phase again.
+    fn note_overwritten(&self, known: Option<&Pod>, pod: &Pod) {
+        if known.is_some_and(|known| has_ended(&known.status.phase)) && !has_ended(&pod.status.phase) {
+            self.context.overwritten.note(&pod.metadata.uid);
+        }
+    }
+
     fn changed(&mut self) {
         self.due.get_or_insert_with(|| Instant::now() + PUBLISH_DELAY);
     }
@@ -136,6 +143,9 @@ impl Reflector for PodReflector {
 
     fn end(&mut self) {
         let Some(listed) = self.listed.take() else { return };
+        for (uid, pod) in &listed {
+            self.note_overwritten(self.known.get(uid).map(Arc::as_ref), pod);
+        }
         self.unreadable.retain(|uid| listed.contains_key(uid));
         self.known = listed;
         self.context.reporter.with(|view| view.counts.lists += 1);
@@ -152,9 +162,7 @@ impl Reflector for PodReflector {
             return Some(version);
         };
         let known = self.known.get(&pod.metadata.uid);
-        if known.is_some_and(|known| has_ended(&known.status.phase)) && !has_ended(&pod.status.phase) {
-            self.context.overwritten.note(&pod.metadata.uid);
-        }
+        self.note_overwritten(known.map(Arc::as_ref), &pod);
         // Most changes are of fields that are not kept, or that decide nothing.
         if known.is_none_or(|known| **known != pod) {
             let is_news = known.is_none_or(|known| !known.decides_as(&pod, &self.keys));

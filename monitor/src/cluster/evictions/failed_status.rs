@@ -27,10 +27,11 @@ pub(super) const UNTIL_LAST_LOOK: Duration = Duration::from_secs(12);
 const MAYBE_THROUGH_AFTER: Duration = Duration::from_secs(1);
 /// Looks in a row without the agent's reason before the status is written again: the kubelet restores the reason itself in a second.
 const PATIENT_LOOKS: u32 = 2;
-/// Times that the status is written again: more often than a kubelet writes over it until the container starts.
+/// Times that the status is written again after timed looks: more often than a kubelet writes over it until the container starts.
 const REPEATS: u32 = 8;
-/// Looks before their time. Another client that insists on its own status must not cause more requests.
-const EARLY_LOOKS: u32 = 8;
+/// Looks before their time: more than a kubelet that restores its status every ten seconds causes, and few enough for a client that insists
+/// on its own status.
+const EARLY_LOOKS: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FailedStatus {
@@ -85,7 +86,7 @@ impl FailedStatus {
     /// Continues after a look, `age` after the decision to give the pod `grace`.
     pub(super) fn take(&mut self, life: Life, age: Duration, grace: Duration) -> Next {
         let is_last = age >= grace.saturating_add(LOOKED_AT_FOR);
-        if std::mem::take(&mut self.is_early) && !is_last {
+        if std::mem::take(&mut self.is_early) {
             return self.take_early(life);
         }
         match life {
@@ -125,6 +126,9 @@ impl FailedStatus {
     /// Continues after a look that came before its time. It counts for nothing that is counted by the second.
     fn take_early(&mut self, life: Life) -> Next {
         self.calm = 0;
+        if life != Life::Ended {
+            self.lost = 0;
+        }
         match life {
             Life::AsBefore | Life::Stopped => {
                 self.is_late = true;
@@ -201,7 +205,9 @@ mod tests {
             (Life::Ended, false, Next::Look),
             (Life::Ended, true, Next::Look),
             (Life::Restarted, true, Next::Look),
+            (Life::Ended, false, Next::Look),
             (Life::AsBefore, true, Next::WriteAgain),
+            (Life::Ended, false, Next::Look),
             (OVER, false, Next::Look),
             (OVER, false, Next::Look),
             // Written again, so the kubelet may be through with the pod.
@@ -227,9 +233,10 @@ mod tests {
         assert_eq!(status.early, EARLY_LOOKS);
         // The timed looks have their own number of repeats.
         assert_eq!(status.take(Life::Stopped, soon, grace), Next::WriteAgain);
+        // The last look is a timed one.
         status.note_early();
-        assert_eq!(status.take(OVER, grace + LOOKED_AT_FOR, grace), Next::Look, "as a timed look");
-        assert_eq!(status.calm, 1);
+        assert_eq!(status.take(Life::Stopped, grace + LOOKED_AT_FOR, grace), Next::WriteAgain);
+        assert_eq!(status.take(Life::Stopped, grace + LOOKED_AT_FOR, grace), Next::Lost);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) struct OverwrittenPod {
 }
 
 impl OverwrittenPod {
-    /// Returns when the pod was noted. Cancel-safe.
+    /// Returns when the pod was noted, or may have been. Cancel-safe.
     pub(super) async fn seen(&mut self) {
         loop {
             match self.noted.recv().await {

@@ -81,10 +81,7 @@ impl Plan {
             Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(answer),
             Answer::Done => self.watch(),
             // A refusal, too: the status is written once more if the next look wants that.
-            _ => {
-                let outcome = self.go(At::Watch, None);
-                Outcome { wait: Wait::Pause(LOOK_EVERY), ..outcome }
-            }
+            _ => Outcome { wait: Wait::Pause(LOOK_EVERY), ..self.watch() },
         }
     }
 
