@@ -75,9 +75,7 @@ impl Cluster {
         })?;
         said("the API server answers");
         let cluster = Self { admin, _node: node };
-        wait_for(Program::ApiServer, "healthy API server", || {
-            Ok(cluster.kubectl(&["get", "--raw", "/readyz"]).is_ok())
-        })?;
+        wait_for(Program::ApiServer, "healthy API server", || Ok(cluster.is_healthy()))?;
         said("the API server is healthy");
         for program in [Program::ControllerManager, Program::Scheduler, Program::Kubelet] {
             program.start()?;
@@ -89,6 +87,11 @@ impl Cluster {
         said("the node is Ready");
         stage.versions(&versions(&cluster.admin.node()?));
         Ok(cluster)
+    }
+
+    /// Returns whether the API server answers and is healthy.
+    pub fn is_healthy(&self) -> bool {
+        self.kubectl(&["get", "--raw", "/readyz"]).is_ok()
     }
 
     fn is_ready(&self) -> Result<bool> {

@@ -53,7 +53,7 @@ pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
     end(stage, &reader);
     end(stage, &holder);
     // The control plane has thrashed, too, and takes its time on a slow machine.
-    let is_back = stage.until(PATIENCE, |_| cluster.kubectl(&["get", "--raw", "/readyz"]).is_ok());
+    let is_back = stage.until(PATIENCE, |_| cluster.is_healthy());
     stage.check(is_back, || format!("the API server is not ready {PATIENCE:?} after the node has thrashed"));
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
