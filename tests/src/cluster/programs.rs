@@ -72,6 +72,8 @@ impl Program {
                 format!("--kubelet-client-certificate={}", in_directory("admin.crt")),
                 format!("--kubelet-client-key={}", in_directory("admin.key")),
                 "--profiling=false".to_owned(),
+                // The scenarios count events by differences, and on a slow machine a boot lasts longer than the default of an hour.
+                "--event-ttl=24h".to_owned(),
                 format!("--audit-policy-file={AUDIT_POLICY}"),
                 format!("--audit-log-path={}", audit::LOG),
             ],
