@@ -24,6 +24,8 @@ const LATE: Duration = Duration::from_secs(1);
 const BESIDE: Duration = Duration::from_millis(100);
 /// The number of steps in which available memory is told for a late kill.
 const POINTS: u64 = 8;
+/// The number of the agent's records that are told for a late kill.
+const RECORDS: usize = 12;
 /// How long the status of an evicted pod waits for the taint.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
@@ -53,9 +55,10 @@ pub fn record_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, victim: V
 /// Prints in one line when each step of an eviction for memory came, and why a kill was late. Returns the time from the crossing to the kill
 /// in milliseconds. Without a kill by the agent the Eviction API has ended the pod.
 pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim: Victim<'_>) -> Result<Option<f64>> {
-    let records = agent.events("eviction");
+    let records = agent.records();
     let curve = stage.boot.sampler.curve();
-    let Some(record) = records.iter().find(|record| record.is_of_pod(victim.uid)) else {
+    let of_victim = records.iter().position(|record| record.is("eviction") && record.is_of_pod(victim.uid));
+    let Some((record, before)) = of_victim.and_then(|at| records.get(..=at)?.split_last()) else {
         stage.note(format!("the agent has no record of an eviction of {}", victim.name));
         return Ok(None);
     };
@@ -72,6 +75,7 @@ pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim:
     let Some(killed) = killed else { return Ok(None) };
     if killed.saturating_sub(crossed) > nanoseconds(LATE) {
         stage.note(format!("the kill was late; {}", told(&curve, crossed, killed, correction)));
+        since_threshold_met(before).for_each(|record| stage.note(format!("agent: {record}")));
     }
     Ok(Some(milliseconds_between(crossed, killed)))
 }
@@ -124,6 +128,13 @@ fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
     };
     let points: Vec<String> = samples.map(one).collect();
     format!("MemAvailable: {}; the agent's correction at the decision: {:.0} MiB", points.join(", "), mib(correction))
+}
+
+/// Returns the first records since the agent last found the threshold of memory met: they say for what an eviction waited.
+fn since_threshold_met(records: &[Record]) -> impl Iterator<Item = &Record> {
+    let is_met = |record: &Record| record.is("threshold_met") && record.text("signal") == "memory.available";
+    let first = records.iter().rposition(is_met).unwrap_or(records.len());
+    records.iter().skip(first).take(RECORDS)
 }
 
 /// Asserts that the status of the pod that was killed then waited for the node's taint, or for as long as it waits at most: a controller creates
