@@ -12,7 +12,7 @@ use super::ending::{show, tidy};
 use super::scene::{
     APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, long_pressure, start_with, text,
 };
-use super::times::taint_came_first;
+use super::times::taint_came_before_replacement;
 use crate::agent::Agent;
 use crate::cluster::{Cluster, is_ready};
 use crate::control_plane::{Admin, NODE};
@@ -94,12 +94,10 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
     stage.check(is_bound, || "no replacement has a node".to_owned());
     let node = text(&replacement["spec"]["nodeName"]);
     let killed = killed_at(stage, agent, &worker)?;
-    if taint_came_first(killed, &name)? {
+    if taint_came_before_replacement(killed, &name)? {
         stage.check_equal("the replacement's node", &node, &SPARE.to_owned());
     } else {
-        stage.skip(format!(
-            "the machine was too slow: the taint came after the status, and the replacement is on {node}"
-        ));
+        stage.skip(format!("the machine was too slow: the taint came after the replacement, which is on {node}"));
     }
     show(stage, cluster)
 }

@@ -153,10 +153,16 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
     Ok(())
 }
 
-/// Returns whether the taint was set before the status of the pod that was killed then was sent.
-pub fn taint_came_first(killed: u64, pod: &str) -> Result<bool> {
+/// Returns whether the taint was set before the pod was created that replaces the one that was killed then. No other pod may be created
+/// meanwhile.
+pub fn taint_came_before_replacement(killed: u64, pod: &str) -> Result<bool> {
     let (taint, status) = taint_and_status(killed, pod)?;
-    Ok(taint.answered_ns <= status.arrived_ns)
+    let requests = audit::requests()?;
+    // The name of a pod of a controller is made up by the API server, and is not in this log.
+    let is_creation =
+        |one: &&Request| one.verb == "create" && one.object == "pods/default" && one.arrived_ns >= status.arrived_ns;
+    let creation = requests.iter().find(is_creation).context("no pod was created after the status")?;
+    Ok(taint.answered_ns <= creation.arrived_ns)
 }
 
 /// Returns the requests that have set the taint and the status of the pod that was killed then.
