@@ -15,6 +15,8 @@ use crate::init::mount_at;
 
 /// The mount point of the programs of Kubernetes.
 const PROGRAMS: &str = "/opt/kubernetes";
+/// The directory in memory with the control plane's programs.
+const IN_MEMORY: &str = "/opt/control-plane";
 const AUDIT_POLICY: &str = "/etc/kubernetes/audit.yaml";
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
 
@@ -100,11 +102,15 @@ impl Program {
     /// Starts the program.
     pub fn start(self) -> Result<()> {
         let program = match self {
-            Self::Etcd => "/usr/bin/etcd".to_owned(),
-            _ => format!("{PROGRAMS}/{}", self.name()),
+            Self::Kubelet => path(self.name()),
+            _ => format!("{IN_MEMORY}/{}", self.name()),
         };
         // As a node's own services: the kernel's OOM killer leaves them alone.
         let mut properties = vec!["OOMScoreAdjust=-999".to_owned(), "Delegate=yes".to_owned()];
+        if self != Self::Kubelet {
+            // A control plane on another machine shares no CPU with the node's pods.
+            properties.push("CPUWeight=10000".to_owned());
+        }
         // A controller manager gives up when the API server is not healthy within ten seconds.
         properties.extend(["Restart=always".to_owned(), "RestartSec=1".to_owned()]);
         properties.extend(["StandardOutput", "StandardError"].map(|stream| format!("{stream}=append:{}", self.log())));
@@ -143,9 +149,15 @@ pub fn path(program: &str) -> String {
     format!("{PROGRAMS}/{program}")
 }
 
-/// Mounts the disk with the programs of Kubernetes, and writes their configuration.
+/// Mounts the disk with the programs of Kubernetes, and writes their configuration. A control plane runs on another machine as a rule: here its
+/// programs are in memory, so that a node without memory does not drop their pages and every request wait for the disk.
 pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
+    mount_at("tmpfs", IN_MEMORY, "tmpfs", "")?;
+    fs::copy("/usr/bin/etcd", format!("{IN_MEMORY}/etcd")).context("copy etcd")?;
+    for program in [Program::ApiServer, Program::ControllerManager, Program::Scheduler].map(Program::name) {
+        fs::copy(path(program), format!("{IN_MEMORY}/{program}")).with_context(|| format!("copy {program}"))?;
+    }
     fs::write(AUDIT_POLICY, audit::policy()).with_context(|| format!("write {AUDIT_POLICY}"))?;
     configure_kubelet("")
 }
