@@ -108,7 +108,7 @@ impl Program {
         // As a node's own services: the kernel's OOM killer leaves them alone.
         let mut properties = vec!["OOMScoreAdjust=-999".to_owned(), "Delegate=yes".to_owned()];
         if self != Self::Kubelet {
-            // A control plane on another machine shares no CPU with the node's pods.
+            // A control plane on another machine waits for none of the node's services. Against pods it has the share of all services.
             properties.push("CPUWeight=10000".to_owned());
         }
         // A controller manager gives up when the API server is not healthy within ten seconds.
@@ -150,7 +150,7 @@ pub fn path(program: &str) -> String {
 }
 
 /// Mounts the disk with the programs of Kubernetes, and writes their configuration. A control plane runs on another machine as a rule: here its
-/// programs are in memory, so that a node without memory does not drop their pages and every request wait for the disk.
+/// programs are in memory, so that a node without memory does not drop their pages, and no request waits for the disk.
 pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
     mount_at("tmpfs", IN_MEMORY, "tmpfs", "")?;

@@ -80,7 +80,7 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
     stage.check(is_open, || format!("the node {SPARE} takes no pods"));
     let pod = start_with(stage, cluster, APP, &prefers_this_node())?;
     stage.check_equal("the pod's node while there is no pressure", &text(&pod["spec"]["nodeName"]), &NODE.to_owned());
-    let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
+    let uid = text(&pod["metadata"]["uid"]);
     let worker = leak(stage, &pod)?;
     is_killed(stage, agent, &worker)?;
     let mut replacement = Value::Null;
@@ -94,7 +94,7 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
     stage.check(is_bound, || "no replacement has a node".to_owned());
     let node = text(&replacement["spec"]["nodeName"]);
     let killed = killed_at(stage, agent, &worker)?;
-    if taint_came_before_replacement(killed, &name)? {
+    if taint_came_before_replacement(killed)? {
         stage.check_equal("the replacement's node", &node, &SPARE.to_owned());
     } else {
         stage.skip(format!("the machine was too slow: the taint came after the replacement, which is on {node}"));

@@ -140,7 +140,8 @@ fn since_threshold_met(records: &[Record]) -> impl Iterator<Item = &Record> {
 /// Asserts that the status of the pod that was killed then waited for the node's taint, or for as long as it waits at most: a controller creates
 /// the replacement as soon as the pod is Failed.
 pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
-    let (taint, status) = taint_and_status(killed, pod)?;
+    let requests = audit::requests()?;
+    let (taint, status) = taint_and_status(&requests, killed, pod)?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
     stage.check(is_answered || has_waited, || "the pod's status did not wait for the taint".to_owned());
@@ -155,21 +156,24 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
 
 /// Returns whether the taint was set before the pod was created that replaces the one that was killed then. No other pod may be created
 /// meanwhile.
-pub fn taint_came_before_replacement(killed: u64, pod: &str) -> Result<bool> {
-    let (taint, status) = taint_and_status(killed, pod)?;
+pub fn taint_came_before_replacement(killed: u64) -> Result<bool> {
     let requests = audit::requests()?;
+    let taint = requests.iter().find(|one| is_taint(one) && one.answered_ns >= decided_after(killed));
     // The name of a pod of a controller is made up by the API server, and is not in this log.
-    let is_creation =
-        |one: &&Request| one.verb == "create" && one.object == "pods/default" && one.arrived_ns >= status.arrived_ns;
-    let creation = requests.iter().find(is_creation).context("no pod was created after the status")?;
-    Ok(taint.answered_ns <= creation.arrived_ns)
+    let is_creation = |one: &&Request| one.verb == "create" && one.object == "pods/default" && one.arrived_ns >= killed;
+    let creation = requests.iter().find(is_creation).context("no pod was created after the kill")?;
+    Ok(taint.context("no taint")?.answered_ns <= creation.arrived_ns)
+}
+
+/// Returns a time before the decision to this kill.
+fn decided_after(killed: u64) -> u64 {
+    killed.saturating_sub(nanoseconds(DECIDED_BEFORE))
 }
 
 /// Returns the requests that have set the taint and the status of the pod that was killed then.
-fn taint_and_status(killed: u64, pod: &str) -> Result<(Request, Request)> {
-    let requests = audit::requests()?;
-    let by_agent = by_agent_since(&requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE)));
-    let first = |is_it: &dyn Fn(&Request) -> bool| by_agent.iter().copied().find(|one| is_it(one)).cloned();
+fn taint_and_status<'r>(requests: &'r [Request], killed: u64, pod: &str) -> Result<(&'r Request, &'r Request)> {
+    let by_agent = by_agent_since(requests, decided_after(killed));
+    let first = |is_it: &dyn Fn(&Request) -> bool| by_agent.iter().copied().find(|one| is_it(one));
     Ok((first(&is_taint).context("no taint")?, first(&|one| one.is_status_of(pod)).context("no status of the pod")?))
 }
 
