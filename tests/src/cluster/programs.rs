@@ -17,6 +17,7 @@ use crate::init::mount_at;
 const PROGRAMS: &str = "/opt/kubernetes";
 /// The directory in memory with the control plane's programs.
 const IN_MEMORY: &str = "/opt/control-plane";
+const CONTROL_PLANE: [Program; 4] = [Program::Etcd, Program::ApiServer, Program::ControllerManager, Program::Scheduler];
 const AUDIT_POLICY: &str = "/etc/kubernetes/audit.yaml";
 const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
 
@@ -99,15 +100,24 @@ impl Program {
         words
     }
 
+    fn on_disk(self) -> String {
+        match self {
+            Self::Etcd => "/usr/bin/etcd".to_owned(),
+            _ => path(self.name()),
+        }
+    }
+
+    fn in_memory(self) -> String {
+        format!("{IN_MEMORY}/{}", self.name())
+    }
+
     /// Starts the program.
     pub fn start(self) -> Result<()> {
-        let program = match self {
-            Self::Kubelet => path(self.name()),
-            _ => format!("{IN_MEMORY}/{}", self.name()),
-        };
+        let is_of_control_plane = CONTROL_PLANE.contains(&self);
+        let program = if is_of_control_plane { self.in_memory() } else { self.on_disk() };
         // As a node's own services: the kernel's OOM killer leaves them alone.
         let mut properties = vec!["OOMScoreAdjust=-999".to_owned(), "Delegate=yes".to_owned()];
-        if self != Self::Kubelet {
+        if is_of_control_plane {
             // A control plane on another machine waits for none of the node's services. Against pods it has the share of all services.
             properties.push("CPUWeight=10000".to_owned());
         }
@@ -154,9 +164,8 @@ pub fn path(program: &str) -> String {
 pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
     mount_at("tmpfs", IN_MEMORY, "tmpfs", "")?;
-    fs::copy("/usr/bin/etcd", format!("{IN_MEMORY}/etcd")).context("copy etcd")?;
-    for program in [Program::ApiServer, Program::ControllerManager, Program::Scheduler].map(Program::name) {
-        fs::copy(path(program), format!("{IN_MEMORY}/{program}")).with_context(|| format!("copy {program}"))?;
+    for program in CONTROL_PLANE {
+        fs::copy(program.on_disk(), program.in_memory()).with_context(|| format!("copy {}", program.name()))?;
     }
     fs::write(AUDIT_POLICY, audit::policy()).with_context(|| format!("write {AUDIT_POLICY}"))?;
     configure_kubelet("")

@@ -141,7 +141,9 @@ fn since_threshold_met(records: &[Record]) -> impl Iterator<Item = &Record> {
 /// the replacement as soon as the pod is Failed.
 pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
     let requests = audit::requests()?;
-    let (taint, status) = taint_and_status(&requests, killed, pod)?;
+    let taint = taint_of(&requests, killed)?;
+    let status =
+        first_since_decision(&requests, killed, |one| one.is_status_of(pod)).context("no status of the pod")?;
     let is_answered = taint.answered_ns <= status.arrived_ns;
     let has_waited = status.arrived_ns.saturating_sub(killed) >= nanoseconds(LONGEST_WAIT);
     stage.check(is_answered || has_waited, || "the pod's status did not wait for the taint".to_owned());
@@ -158,23 +160,20 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
 /// meanwhile.
 pub fn taint_came_before_replacement(killed: u64) -> Result<bool> {
     let requests = audit::requests()?;
-    let taint = requests.iter().find(|one| is_taint(one) && one.answered_ns >= decided_after(killed));
     // The name of a pod of a controller is made up by the API server, and is not in this log.
     let is_creation = |one: &&Request| one.verb == "create" && one.object == "pods/default" && one.arrived_ns >= killed;
     let creation = requests.iter().find(is_creation).context("no pod was created after the kill")?;
-    Ok(taint.context("no taint")?.answered_ns <= creation.arrived_ns)
+    Ok(taint_of(&requests, killed)?.answered_ns <= creation.arrived_ns)
 }
 
-/// Returns a time before the decision to this kill.
-fn decided_after(killed: u64) -> u64 {
-    killed.saturating_sub(nanoseconds(DECIDED_BEFORE))
+/// Returns the request that has set the taint for the eviction with this kill.
+fn taint_of(requests: &[Request], killed: u64) -> Result<&Request> {
+    first_since_decision(requests, killed, is_taint).context("no taint")
 }
 
-/// Returns the requests that have set the taint and the status of the pod that was killed then.
-fn taint_and_status<'r>(requests: &'r [Request], killed: u64, pod: &str) -> Result<(&'r Request, &'r Request)> {
-    let by_agent = by_agent_since(requests, decided_after(killed));
-    let first = |is_it: &dyn Fn(&Request) -> bool| by_agent.iter().copied().find(|one| is_it(one));
-    Ok((first(&is_taint).context("no taint")?, first(&|one| one.is_status_of(pod)).context("no status of the pod")?))
+/// Returns the agent's first request of this kind since the decision to this kill.
+fn first_since_decision(requests: &[Request], killed: u64, is_it: impl Fn(&Request) -> bool) -> Option<&Request> {
+    by_agent_since(requests, killed.saturating_sub(nanoseconds(DECIDED_BEFORE))).into_iter().find(|one| is_it(one))
 }
 
 /// Returns the agent's requests that were answered at or after this time.
