@@ -12,9 +12,9 @@ pub fn now() -> String {
     format(Timestamp::now())
 }
 
-/// Returns the time now as `metav1.MicroTime`.
-pub fn now_in_micros() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+/// Returns the time as `metav1.MicroTime`.
+pub fn format_in_micros(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 pub fn parse(text: &str) -> Option<Timestamp> {

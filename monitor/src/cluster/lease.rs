@@ -204,7 +204,7 @@ fn lease(context: &Context, digest: &NodeDigest, heartbeat: Duration) -> Value {
         "spec": {
             "holderIdentity": name,
             "leaseDurationSeconds": heartbeat.as_secs().max(1).saturating_mul(MISSED),
-            "renewTime": api_time::now_in_micros(),
+            "renewTime": api_time::format_in_micros(Timestamp::now()),
         },
     })
 }

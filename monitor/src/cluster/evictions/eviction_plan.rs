@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-use super::exchange::{Answer, Life, Outcome, Step, Verdict, Wait};
+use super::exchange::{Answer, Life, Outcome, Step, Verdict, Wait, Way};
 use super::failed_status::{FailedStatus, LOOK_EVERY};
 use super::intent::{Intent, Progress};
 
@@ -70,7 +70,7 @@ pub struct Plan {
     /// Attempts to mark before the removal.
     first_marks: u32,
     wants_event: bool,
-    method: EvictionMethod,
+    way: Way,
     grace: Duration,
     at: At,
     progress: Progress,
@@ -104,7 +104,7 @@ impl Plan {
             // The loop waits for the removal of those that are not hard.
             first_marks: if intent.is_hard() { FIRST_MARKS } else { 1 },
             wants_event: intent.wants_event,
-            method: intent.method,
+            way: Way { method: intent.method, wakes_kubelet: true },
             grace: intent.grace(),
             at: At::End,
             progress,
@@ -155,8 +155,8 @@ impl Plan {
     }
 
     /// Returns how the pod is ended: not by the intent's method if the agent may not use the Eviction API.
-    pub fn method(&self) -> EvictionMethod {
-        self.method
+    pub const fn way(&self) -> Way {
+        self.way
     }
 
     /// Ends the eviction if its decision is too old for the next request; looks at the pod first if the request is late. Call it before
@@ -180,6 +180,11 @@ impl Plan {
         })
     }
 
+    /// Returns whether the next request sets the status to Failed.
+    fn fails_pod(&self) -> bool {
+        self.step() == Some(Step::Remove) && self.way.method == EvictionMethod::Fail
+    }
+
     /// Notes that the next request is about to be sent. Returns whether the progress must be written down first: an agent that starts
     /// after this one was killed has to check what the request did.
     pub fn asks(&mut self) -> bool {
@@ -191,6 +196,10 @@ impl Plan {
     /// Continues after an answer, `age` after the decision.
     pub fn take(&mut self, answer: Answer, age: Duration) -> Outcome {
         self.attempts += 1;
+        if self.fails_pod() && matches!(answer, Answer::Refused(_) | Answer::NotPermitted(_)) {
+            // An admission policy of an earlier version allows no annotation; an API server that has just started refuses all requests.
+            self.way.wakes_kubelet ^= true;
+        }
         if !matches!(answer, Answer::Refused(_)) {
             self.refused_looks = 0;
         }
@@ -261,11 +270,11 @@ impl Plan {
         // Before the next attempt the kubelet may have restarted it.
         self.has_looked = false;
         match answer {
-            Answer::NotPermitted(_) if self.method == EvictionMethod::Evict && self.asks_once_more() => {
+            Answer::NotPermitted(_) if self.way.method == EvictionMethod::Evict && self.asks_once_more() => {
                 Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
             }
-            Answer::NotPermitted(_) if self.method == EvictionMethod::Evict => {
-                self.method = EvictionMethod::Fail;
+            Answer::NotPermitted(_) if self.way.method == EvictionMethod::Evict => {
+                self.way.method = EvictionMethod::Fail;
                 self.note = Some(
                     "the agent may not use the Eviction API: the pod's status was set to Failed, and no disruption budget was asked"
                         .to_owned(),
@@ -349,14 +358,14 @@ impl Plan {
 
     fn removed(&mut self) -> Outcome {
         self.progress.removed = true;
-        self.progress.marked |= self.wants_mark && self.method == EvictionMethod::Fail;
+        self.progress.marked |= self.wants_mark && self.way.method == EvictionMethod::Fail;
         let then = self.after_removal();
         self.go(then, Some(Verdict::Accepted))
     }
 
     /// Returns whether the mark is a request of its own: the status Failed has it in it, and the Eviction API sets one of its own.
     fn marks_apart(&self) -> bool {
-        self.method == EvictionMethod::Delete
+        self.way.method == EvictionMethod::Delete
     }
 
     /// The pod does not exist. Its event is sent if the agent evicted it, or may have.

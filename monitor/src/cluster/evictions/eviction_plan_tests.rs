@@ -380,7 +380,7 @@ fn without_the_eviction_api_the_status_is_failed() {
     let refusals = REFUSED_EVICTIONS as usize;
     let afterwards = [Answer::Done, Answer::Done, EVICTED, EVICTED, EVICTED];
     let (steps, verdicts) = run(&mut plan, &soon(&[vec![forbidden(); refusals], afterwards.to_vec()].concat()));
-    assert_eq!(plan.method(), EvictionMethod::Fail);
+    assert_eq!(plan.way(), Way { method: EvictionMethod::Fail, wakes_kubelet: true });
     assert_eq!(steps[refusals - 1..refusals + 3], [Step::Remove, Step::Remove, Step::SendEvent, Step::Get]);
     assert!(matches!(&verdicts[..], [Verdict::Accepted, Verdict::Done(Some(note))] if note.contains("Eviction API")));
     let (_, verdicts) = run(&mut soft(), &soon(&[vec![forbidden(); refusals], vec![refused()]].concat()));
@@ -388,4 +388,22 @@ fn without_the_eviction_api_the_status_is_failed() {
     let mut started = soft();
     let (_, verdicts) = run(&mut started, &soon(&[forbidden(), Answer::Budget("no".to_owned())]));
     assert_eq!(verdicts, [Verdict::Refused("no".to_owned())], "an API server that has just started");
+}
+
+#[test]
+fn after_a_refusal_the_kubelet_is_not_woken() {
+    let mut plan = failing();
+    let wakes = |plan: &mut Plan, answer| {
+        let woken = (plan.step(), plan.way().wakes_kubelet);
+        plan.take(answer, SOON);
+        woken
+    };
+    let (write, get) = (Some(Step::Remove), Some(Step::Get));
+    assert_eq!(wakes(&mut plan, Answer::NotPermitted("no annotations".to_owned())), (write, true));
+    assert_eq!(wakes(&mut plan, Answer::Done), (write, false), "a policy of an earlier version");
+    wakes(&mut plan, Answer::Done);
+    assert_eq!(wakes(&mut plan, found(Life::Stopped)), (get, false));
+    assert_eq!(wakes(&mut plan, refused()), (write, false), "the status is written again");
+    assert_eq!(wakes(&mut plan, refused()), (get, true), "an API server that has just started");
+    assert!(plan.way().wakes_kubelet, "a refusal to read says nothing");
 }

@@ -2,7 +2,11 @@ use super::*;
 use crate::cluster::evictions::intent::tests::intent;
 
 fn built(step: Step, intent: &Intent) -> (String, Value) {
-    let request = build((step, intent.method), intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
+    built_by(step, Way { method: intent.method, wakes_kubelet: true }, intent)
+}
+
+fn built_by(step: Step, way: Way, intent: &Intent) -> (String, Value) {
+    let request = build((step, way), intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
     let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
     (format!("{} {}", request.method(), request.uri()), body)
 }
@@ -37,7 +41,10 @@ fn a_pod_is_failed_as_the_kubelet_fails_it() {
     let fail = Intent { method: EvictionMethod::Fail, ..intent("u") };
     let (path, body) = built(Step::Remove, &fail);
     assert_eq!(path, "PATCH /api/v1/namespaces/ns/pods/web-0/status");
-    assert_eq!(body["metadata"], json!({"uid": "u"}));
+    let annotations = json!({"node-pressure-monitor/evicted-at": "1970-01-01T00:01:00.000000Z"});
+    assert_eq!(body["metadata"], json!({"uid": "u", "annotations": annotations}));
+    let (_, quiet) = built_by(Step::Remove, Way { method: EvictionMethod::Fail, wakes_kubelet: false }, &fail);
+    assert_eq!((&quiet["metadata"], &quiet["status"]), (&json!({"uid": "u"}), &body["status"]));
     let fields = [&body["status"]["phase"], &body["status"]["reason"], &body["status"]["message"]];
     assert_eq!(fields, ["Failed", "Evicted", fail.message.as_str()]);
     assert_eq!(body["status"]["conditions"][0]["reason"], MARK_REASON);

@@ -2,11 +2,21 @@
 
 use std::time::Duration;
 
+use crate::config::kubernetes_options::EvictionMethod;
+
+/// How a pod is ended at the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    pub method: EvictionMethod,
+    /// The status Failed comes with a changed annotation, by which the kubelet looks at it at once.
+    pub wakes_kubelet: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Sets the pod's condition.
     Mark,
-    /// Ends the pod at the API server, by the intent's method.
+    /// Ends the pod at the API server.
     Remove,
     Get,
     SendEvent,

@@ -131,7 +131,8 @@ fn is_tainted(node: Option<&Value>) -> bool {
 }
 
 async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
-    let pod = stage.running_pod(name, Value::Null, Value::Null).await.unwrap();
+    let metadata = json!({"annotations": {"there": "before"}});
+    let pod = stage.running_pod(name, metadata, Value::Null).await.unwrap();
     Intent {
         uid: uid(&pod),
         namespace: stage.namespace.clone(),

@@ -70,11 +70,12 @@ impl<'s> Scene<'s> {
         let scene = Self { stage, other, agent_pod };
         stage.create("/api/v1/nodes", json!({"metadata": {"name": scene.other}})).await.unwrap();
         let taints = json!([{"key": "dedicated", "value": "a", "effect": "NoSchedule"}]);
-        stage.patch(&stage.node_path(), json!({"spec": {"taints": taints}})).await.unwrap();
+        let annotations = json!({"annotations": {"there": "before"}});
+        stage.patch(&stage.node_path(), json!({"metadata": annotations, "spec": {"taints": taints}})).await.unwrap();
         let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady"}]);
         let status = json!({"status": {"capacity": {"cpu": "4"}, "conditions": ready}});
         stage.patch(&format!("{}/status", stage.node_path()), status).await.unwrap();
-        stage.running_pod("here", Value::Null, Value::Null).await.unwrap();
+        stage.running_pod("here", annotations, Value::Null).await.unwrap();
         stage.running_pod("elsewhere", Value::Null, json!({"nodeName": scene.other})).await.unwrap();
         scene
     }
@@ -216,11 +217,16 @@ fn condition(kind: &str, reason: &str) -> Value {
 
 fn of_metadata(path: &str, what: &'static str) -> Vec<Forbidden> {
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "a"}]);
-    let mut fields =
-        vec![json!({"labels": {"a": "b"}}), json!({"annotations": {"a": "b"}}), json!({"finalizers": ["a/b"]})];
+    let evicted_at = "node-pressure-monitor/evicted-at";
+    let mut fields = vec![
+        json!({"labels": {"a": "b"}}),
+        json!({"annotations": {"a": "b", evicted_at: "c"}}),
+        json!({"annotations": {"there": null}}),
+        json!({"finalizers": ["a/b"]}),
+    ];
     // The API server itself keeps the owners of a pod whose status is written.
     if !path.contains("/pods/") {
-        fields.push(json!({"ownerReferences": owner}));
+        fields.extend([json!({"ownerReferences": owner}), json!({"annotations": {evicted_at: "c"}})]);
     }
     let message = "labels, annotations, finalizers or owners";
     fields.into_iter().map(|metadata| replace(what, path, json!({"metadata": metadata}), message)).collect()

@@ -115,6 +115,6 @@ impl Plan {
     }
 
     fn watches(&self) -> bool {
-        self.method == EvictionMethod::Fail && !self.is_gone
+        self.way.method == EvictionMethod::Fail && !self.is_gone
     }
 }
