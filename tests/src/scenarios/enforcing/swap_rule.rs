@@ -18,6 +18,11 @@ use crate::units::{MIB, mib};
 
 /// MemAvailable before the agent and the leak begin.
 const BEGIN: u64 = 140 * MIB;
+/// The same where the swap must be nearly full at the threshold. The agent takes most of the difference, so the threshold is met soon.
+const BEGIN_NEAR: u64 = 125 * MIB;
+/// Less than ten seconds' worth at every rate that keeps up with the leak, less what is swapped out before the threshold is met. A slow machine
+/// swaps out more slowly than [`SWAPPED`], and the agent then rightly waited with a larger swap.
+const SMALL: u64 = 50 * MIB;
 /// The leak, and what is swapped out of another pod, in MiB a second. Available memory falls by the difference.
 const LEAK: u64 = 10;
 const SWAPPED: u64 = 8;
@@ -106,11 +111,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn begin(stage: &mut Stage<'_>, leak: &str) -> Result<Self> {
+    fn begin(stage: &mut Stage<'_>, begin: u64, leak: &str) -> Result<Self> {
         let mut crowd = Crowd::default();
         // A pod whose request is as large would be exempt from reclaim.
         let pod = stage.pod("cold", PodSpec::burstable(1))?;
-        let size = meminfo("MemAvailable")?.saturating_sub(BEGIN) / MIB;
+        let size = meminfo("MemAvailable")?.saturating_sub(begin) / MIB;
         let worker = crowd.pod(pod, stage, &format!("hold --name cold --mib {size}"))?;
         let pid = worker.pid;
         let is_held = stage.until(SOON, |_| resident(pid).is_ok_and(|bytes| bytes >= size * MIB));
@@ -154,7 +159,7 @@ pub fn keeps_up(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let swap = SwapSpace::file(&format!("{EXT4}/swap"), 480 * MIB)?;
-    let mut scene = Scene::begin(stage, &format!("--stop-at {LEAST}"))?;
+    let mut scene = Scene::begin(stage, BEGIN, &format!("--stop-at {LEAST}"))?;
     let fell = scene.swap_until(stage, |available| available < LEAST * MIB)?;
     let came_back = scene.swap_until(stage, |available| available > RECOVERED)?;
     scene.cold.note(stage)?;
@@ -183,8 +188,8 @@ pub fn does_not(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     stage.note("at the threshold the swap would last for less than ten seconds");
-    let swap = SwapSpace::file(&format!("{EXT4}/swap"), 150 * MIB)?;
-    Scene::begin(stage, "")?.the_leaker_dies(stage)?;
+    let swap = SwapSpace::file(&format!("{EXT4}/swap"), SMALL)?;
+    Scene::begin(stage, BEGIN_NEAR, "")?.the_leaker_dies(stage)?;
     drop(swap);
 
     stage.note("a leak as fast as the guest can");
@@ -207,7 +212,7 @@ pub fn zram(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let swap = SwapSpace::zram(480 * MIB)?;
-    Scene::begin(stage, "")?.the_leaker_dies(stage)?;
+    Scene::begin(stage, BEGIN, "")?.the_leaker_dies(stage)?;
     drop(swap);
     Ok(())
 }
