@@ -16,16 +16,22 @@ use crate::scenarios::swap::SwapSpace;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, mib};
 
-/// MemAvailable before the agent and the leak begin.
-const BEGIN: u64 = 140 * MIB;
-/// The same where the swap must be nearly full at the threshold. The agent takes most of the difference, so the threshold is met soon.
-const BEGIN_NEAR: u64 = 125 * MIB;
-/// Less than ten seconds' worth at every rate that keeps up with the leak, less what is swapped out before the threshold is met. A slow machine
-/// swaps out more slowly than [`SWAPPED`], and the agent then rightly waited with a larger swap.
-const SMALL: u64 = 50 * MIB;
-/// The leak, and what is swapped out of another pod, in MiB a second. Available memory falls by the difference.
-const LEAK: u64 = 10;
-const SWAPPED: u64 = 8;
+/// The course of a scene. Available memory falls by the difference of the speeds, which are in MiB a second.
+#[derive(Debug, Clone, Copy)]
+struct Course {
+    /// MemAvailable before the agent and the leak begin.
+    begin: u64,
+    leak: u64,
+    /// What is swapped out of another pod.
+    swapped: u64,
+}
+
+const STEADY: Course = Course { begin: 140 * MIB, leak: 10, swapped: 8 };
+/// The threshold is met after some five seconds.
+const NEAR: Course = Course { begin: 112 * MIB, ..STEADY };
+/// Swap that lasts for less than ten seconds at every speed. The rule asks for swap-out as fast as the fall, so for half of the leak at least: on a
+/// slow machine more of the swap is left at the threshold.
+const LESS_THAN_TEN_SECONDS: u64 = 10 * STEADY.leak / 2 * MIB;
 /// MemAvailable at which the leak ends. The threshold is 100 MiB.
 const LEAST: u64 = 90;
 /// MemAvailable at which the shortage is over.
@@ -41,6 +47,8 @@ const WAIT: &str = "swap_keeps_up";
 #[derive(Debug)]
 struct Cold {
     container: Cgroup,
+    /// MiB a second.
+    rate: u64,
     began: Instant,
     pages_before: u64,
     longest_stall: u64,
@@ -48,10 +56,10 @@ struct Cold {
 }
 
 impl Cold {
-    fn begin(pod: &Pod) -> Result<Self> {
+    fn begin(pod: &Pod, rate: u64) -> Result<Self> {
         let container = pod.container()?.clone();
         let (pages_before, stalled) = (vmstat("pswpout ")?, stalled()?);
-        Ok(Self { container, began: Instant::now(), pages_before, longest_stall: 0, stalled })
+        Ok(Self { container, rate, began: Instant::now(), pages_before, longest_stall: 0, stalled })
     }
 
     fn swapped(&self) -> Result<u64> {
@@ -61,7 +69,7 @@ impl Cold {
     /// Asks the kernel to reclaim what is due, and waits until the next time.
     fn step(&mut self, stage: &mut Stage<'_>) -> Result<()> {
         let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let due = (SWAPPED * MIB / 1000 * milliseconds).saturating_sub(self.swapped()?);
+        let due = (self.rate * MIB / 1000 * milliseconds).saturating_sub(self.swapped()?);
         if due > 0 {
             // An error says that less was reclaimed. The rest is due the next time.
             drop(self.container.write("memory.reclaim", &due.to_string()));
@@ -111,19 +119,19 @@ struct Scene {
 }
 
 impl Scene {
-    fn begin(stage: &mut Stage<'_>, begin: u64, leak: &str) -> Result<Self> {
+    fn begin(stage: &mut Stage<'_>, course: Course, leak: &str) -> Result<Self> {
         let mut crowd = Crowd::default();
         // A pod whose request is as large would be exempt from reclaim.
         let pod = stage.pod("cold", PodSpec::burstable(1))?;
-        let size = meminfo("MemAvailable")?.saturating_sub(begin) / MIB;
+        let size = meminfo("MemAvailable")?.saturating_sub(course.begin) / MIB;
         let worker = crowd.pod(pod, stage, &format!("hold --name cold --mib {size}"))?;
         let pid = worker.pid;
         let is_held = stage.until(SOON, |_| resident(pid).is_ok_and(|bytes| bytes >= size * MIB));
         stage.check(is_held, || format!("cold did not reach {size} MiB"));
         let agent = stage.agent(&config())?;
-        let leaker = crowd.leak(stage, "leaker", PodSpec::best_effort(), (LEAK, leak))?;
+        let leaker = crowd.leak(stage, "leaker", PodSpec::best_effort(), (course.leak, leak))?;
         let pod = crowd.members.first().and_then(|(pod, _)| pod.as_ref()).context("no pod")?;
-        let cold = Cold::begin(pod)?;
+        let cold = Cold::begin(pod, course.swapped)?;
         Ok(Self { crowd, agent, leaker, cold })
     }
 
@@ -159,7 +167,7 @@ pub fn keeps_up(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let swap = SwapSpace::file(&format!("{EXT4}/swap"), 480 * MIB)?;
-    let mut scene = Scene::begin(stage, BEGIN, &format!("--stop-at {LEAST}"))?;
+    let mut scene = Scene::begin(stage, STEADY, &format!("--stop-at {LEAST}"))?;
     let fell = scene.swap_until(stage, |available| available < LEAST * MIB)?;
     let came_back = scene.swap_until(stage, |available| available > RECOVERED)?;
     scene.cold.note(stage)?;
@@ -188,8 +196,8 @@ pub fn does_not(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     stage.note("at the threshold the swap would last for less than ten seconds");
-    let swap = SwapSpace::file(&format!("{EXT4}/swap"), SMALL)?;
-    Scene::begin(stage, BEGIN_NEAR, "")?.the_leaker_dies(stage)?;
+    let swap = SwapSpace::file(&format!("{EXT4}/swap"), LESS_THAN_TEN_SECONDS)?;
+    Scene::begin(stage, NEAR, "")?.the_leaker_dies(stage)?;
     drop(swap);
 
     stage.note("a leak as fast as the guest can");
@@ -212,7 +220,7 @@ pub fn zram(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let swap = SwapSpace::zram(480 * MIB)?;
-    Scene::begin(stage, BEGIN, "")?.the_leaker_dies(stage)?;
+    Scene::begin(stage, STEADY, "")?.the_leaker_dies(stage)?;
     drop(swap);
     Ok(())
 }
