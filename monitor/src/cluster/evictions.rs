@@ -26,7 +26,7 @@ use super::backoff::{Backoff, jittered};
 use super::ledger::Unfinished;
 
 use eviction_plan::Plan;
-use exchange::{Answer, EvictionUpdate, Step, Verdict, Wait, Way};
+use exchange::{Answer, EvictionUpdate, Removal, Step, Verdict, Wait};
 use intent::Intent;
 use taint_first::TaintFirst;
 
@@ -118,11 +118,11 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         }
         let before = plan.progress();
         requests += 1;
-        if plan.way().method == EvictionMethod::Fail && matches!(step, Step::Remove | Step::Get) {
+        if plan.removal().method == EvictionMethod::Fail && matches!(step, Step::Remove | Step::Get) {
             // This request supersedes, or finds, what was written over the status before.
             overwritten = Some(context.overwritten.of(&intent.uid));
         }
-        let answer = send(&context, (step, plan.way()), intent, before.removed).await;
+        let answer = send(&context, (step, plan.removal()), intent, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
         let outcome = plan.take(answer, intent.age());
         // Only progress resets the backoff: an answer that changes nothing may repeat for ever.
@@ -184,14 +184,14 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
 }
 
 /// Sends the request and reads the whole answer. `is_removed`: the pod is terminating already, so a mark has more time.
-async fn send(context: &Context, (step, way): (Step, Way), intent: &Intent, is_removed: bool) -> Answer {
+async fn send(context: &Context, (step, removal): (Step, Removal), intent: &Intent, is_removed: bool) -> Answer {
     let timeout = match step {
         Step::Mark if !is_removed && !intent.is_hard() => BRIEF_MARK_TIMEOUT,
         Step::Mark => MARK_TIMEOUT,
         Step::Remove if !intent.is_certain => ASKED_TIMEOUT,
         Step::Remove | Step::Get | Step::SendEvent => REQUEST_TIMEOUT,
     };
-    let request = match eviction_requests::build((step, way), intent, &context.node_name, Timestamp::now()) {
+    let request = match eviction_requests::build((step, removal), intent, &context.node_name, Timestamp::now()) {
         Ok(request) => request,
         Err(error) => return Answer::Refused(format!("no valid request: {error}")),
     };

@@ -4,13 +4,13 @@
 //! |---|---|---|
 //! | mark | PATCH `pods/status`: `DisruptionTarget` | by the method `delete` only; retried once, then remove in any case |
 //! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet: look again, for a minute, then remove; refused: look again, after a minute end; else remove |
-//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; Eviction API not permitted five times: Failed instead; else retried |
+//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; Eviction API not permitted five times: Failed instead; denied: Failed without the annotation, at once; else retried |
 //! | compare | GET the pod | the same UID: remove again; not found or another UID: gone |
 //! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; refused: look again for a minute; else end, the pod stays |
 //! | mark late | PATCH `pods/status` | send event in any case |
 //! | send event | POST an event whose name follows from the UID | done, or exists already: watch |
 //! | watch | GET the pod | only after `Failed`: until the status lasts, at times and when the pods' watch shows another phase; lost: write again; restarted in the end: end; refused: look again for a minute |
-//! | write again | PATCH `pods/status`: Failed | watch |
+//! | write again | PATCH `pods/status`: Failed | denied: without the annotation, at once; else watch |
 //!
 //! A pod that is gone gets its event if the agent evicted it, or may have. An eviction that the agent carries out itself is retried until
 //! its decision is ten minutes old. One that needs the API server's consent ends when it is refused or has no answer in time.
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-use super::exchange::{Answer, Life, Outcome, Step, Verdict, Wait, Way};
+use super::exchange::{Answer, Life, Outcome, Removal, Step, Verdict, Wait};
 use super::failed_status::{FailedStatus, LOOK_EVERY};
 use super::intent::{Intent, Progress};
 
@@ -70,7 +70,7 @@ pub struct Plan {
     /// Attempts to mark before the removal.
     first_marks: u32,
     wants_event: bool,
-    way: Way,
+    removal: Removal,
     grace: Duration,
     at: At,
     progress: Progress,
@@ -104,7 +104,7 @@ impl Plan {
             // The loop waits for the removal of those that are not hard.
             first_marks: if intent.is_hard() { FIRST_MARKS } else { 1 },
             wants_event: intent.wants_event,
-            way: Way { method: intent.method, wakes_kubelet: true },
+            removal: Removal { method: intent.method, wakes_kubelet: true },
             grace: intent.grace(),
             at: At::End,
             progress,
@@ -155,8 +155,8 @@ impl Plan {
     }
 
     /// Returns how the pod is ended: not by the intent's method if the agent may not use the Eviction API.
-    pub const fn way(&self) -> Way {
-        self.way
+    pub const fn removal(&self) -> Removal {
+        self.removal
     }
 
     /// Ends the eviction if its decision is too old for the next request; looks at the pod first if the request is late. Call it before
@@ -180,9 +180,10 @@ impl Plan {
         })
     }
 
-    /// Returns whether the next request sets the status to Failed.
-    fn fails_pod(&self) -> bool {
-        self.step() == Some(Step::Remove) && self.way.method == EvictionMethod::Fail
+    /// Leaves out the annotation from now on, such as under the admission policy of an earlier version. Returns whether that changes the
+    /// request.
+    fn leaves_out_annotation(&mut self) -> bool {
+        self.removal.method == EvictionMethod::Fail && std::mem::take(&mut self.removal.wakes_kubelet)
     }
 
     /// Notes that the next request is about to be sent. Returns whether the progress must be written down first: an agent that starts
@@ -196,10 +197,6 @@ impl Plan {
     /// Continues after an answer, `age` after the decision.
     pub fn take(&mut self, answer: Answer, age: Duration) -> Outcome {
         self.attempts += 1;
-        if self.fails_pod() && matches!(answer, Answer::Refused(_) | Answer::NotPermitted(_)) {
-            // An admission policy of an earlier version allows no annotation; an API server that has just started refuses all requests.
-            self.way.wakes_kubelet ^= true;
-        }
         if !matches!(answer, Answer::Refused(_)) {
             self.refused_looks = 0;
         }
@@ -270,17 +267,18 @@ impl Plan {
         // Before the next attempt the kubelet may have restarted it.
         self.has_looked = false;
         match answer {
-            Answer::NotPermitted(_) if self.way.method == EvictionMethod::Evict && self.asks_once_more() => {
+            Answer::NotPermitted(_) if self.removal.method == EvictionMethod::Evict && self.asks_once_more() => {
                 Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
             }
-            Answer::NotPermitted(_) if self.way.method == EvictionMethod::Evict => {
-                self.way.method = EvictionMethod::Fail;
+            Answer::NotPermitted(_) if self.removal.method == EvictionMethod::Evict => {
+                self.removal.method = EvictionMethod::Fail;
                 self.note = Some(
                     "the agent may not use the Eviction API: the pod's status was set to Failed, and no disruption budget was asked"
                         .to_owned(),
                 );
                 self.go(At::Remove, None)
             }
+            Answer::Denied(_) if self.leaves_out_annotation() => self.go(At::Remove, None),
             Answer::Done | Answer::AlreadyExists | Answer::Found { .. } => {
                 self.failed_status.note_written(age);
                 self.removed()
@@ -288,15 +286,19 @@ impl Plan {
             Answer::NotFound => self.gone(),
             Answer::Conflict => self.go(At::Compare, None),
             Answer::Budget(reason) => self.end(Verdict::Refused(reason)),
-            Answer::Refused(reason) | Answer::NotPermitted(reason) if !self.is_certain => {
+            Answer::Refused(reason) | Answer::Denied(reason) | Answer::NotPermitted(reason) if !self.is_certain => {
                 self.end(Verdict::Refused(reason))
             }
-            Answer::Refused(reason) | Answer::NotPermitted(reason) if self.attempts >= REFUSED_REMOVALS => {
+            Answer::Refused(reason) | Answer::Denied(reason) | Answer::NotPermitted(reason)
+                if self.attempts >= REFUSED_REMOVALS =>
+            {
                 self.end(Verdict::GivenUp(reason))
             }
-            Answer::Busy { .. } | Answer::Unknown(_) | Answer::Refused(_) | Answer::NotPermitted(_) => {
-                self.retry_or_expire(&answer, age)
-            }
+            Answer::Busy { .. }
+            | Answer::Unknown(_)
+            | Answer::Refused(_)
+            | Answer::Denied(_)
+            | Answer::NotPermitted(_) => self.retry_or_expire(&answer, age),
         }
     }
 
@@ -358,14 +360,14 @@ impl Plan {
 
     fn removed(&mut self) -> Outcome {
         self.progress.removed = true;
-        self.progress.marked |= self.wants_mark && self.way.method == EvictionMethod::Fail;
+        self.progress.marked |= self.wants_mark && self.removal.method == EvictionMethod::Fail;
         let then = self.after_removal();
         self.go(then, Some(Verdict::Accepted))
     }
 
     /// Returns whether the mark is a request of its own: the status Failed has it in it, and the Eviction API sets one of its own.
     fn marks_apart(&self) -> bool {
-        self.way.method == EvictionMethod::Delete
+        self.removal.method == EvictionMethod::Delete
     }
 
     /// The pod does not exist. Its event is sent if the agent evicted it, or may have.
@@ -396,6 +398,7 @@ impl Plan {
         let reason = match answer {
             Answer::Busy { reason, .. }
             | Answer::Refused(reason)
+            | Answer::Denied(reason)
             | Answer::NotPermitted(reason)
             | Answer::Unknown(reason)
             | Answer::Budget(reason) => reason.as_str(),

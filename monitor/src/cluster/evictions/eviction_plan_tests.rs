@@ -380,7 +380,7 @@ fn without_the_eviction_api_the_status_is_failed() {
     let refusals = REFUSED_EVICTIONS as usize;
     let afterwards = [Answer::Done, Answer::Done, EVICTED, EVICTED, EVICTED];
     let (steps, verdicts) = run(&mut plan, &soon(&[vec![forbidden(); refusals], afterwards.to_vec()].concat()));
-    assert_eq!(plan.way(), Way { method: EvictionMethod::Fail, wakes_kubelet: true });
+    assert_eq!(plan.removal(), Removal { method: EvictionMethod::Fail, wakes_kubelet: true });
     assert_eq!(steps[refusals - 1..refusals + 3], [Step::Remove, Step::Remove, Step::SendEvent, Step::Get]);
     assert!(matches!(&verdicts[..], [Verdict::Accepted, Verdict::Done(Some(note))] if note.contains("Eviction API")));
     let (_, verdicts) = run(&mut soft(), &soon(&[vec![forbidden(); refusals], vec![refused()]].concat()));
@@ -391,19 +391,24 @@ fn without_the_eviction_api_the_status_is_failed() {
 }
 
 #[test]
-fn after_a_refusal_the_kubelet_is_not_woken() {
+fn where_the_annotation_is_denied_it_is_left_out() {
+    let denied = || Answer::Denied("no annotations".to_owned());
+    let at_once = Outcome { wait: Wait::None, verdict: None };
     let mut plan = failing();
-    let wakes = |plan: &mut Plan, answer| {
-        let woken = (plan.step(), plan.way().wakes_kubelet);
-        plan.take(answer, SOON);
-        woken
-    };
-    let (write, get) = (Some(Step::Remove), Some(Step::Get));
-    assert_eq!(wakes(&mut plan, Answer::NotPermitted("no annotations".to_owned())), (write, true));
-    assert_eq!(wakes(&mut plan, Answer::Done), (write, false), "a policy of an earlier version");
-    wakes(&mut plan, Answer::Done);
-    assert_eq!(wakes(&mut plan, found(Life::Stopped)), (get, false));
-    assert_eq!(wakes(&mut plan, refused()), (write, false), "the status is written again");
-    assert_eq!(wakes(&mut plan, refused()), (get, true), "an API server that has just started");
-    assert!(plan.way().wakes_kubelet, "a refusal to read says nothing");
+    plan.take(refused(), SOON);
+    assert!(plan.removal().wakes_kubelet, "refused for another reason");
+    assert_eq!(plan.take(denied(), SOON), at_once);
+    assert_eq!((plan.step(), plan.removal().wakes_kubelet), (Some(Step::Remove), false));
+    assert_ne!(plan.take(denied(), SOON), at_once, "it is not the annotation");
+    let mut written = failing();
+    run(&mut written, &soon(&[Answer::Done, Answer::Done, found(Life::Stopped)]));
+    assert_eq!(written.take(denied(), SOON), at_once);
+    assert_eq!((written.step(), written.removal().wakes_kubelet), (Some(Step::Remove), false));
+    let mut asked = soft();
+    assert_eq!(asked.take(denied(), SOON).verdict, Some(Verdict::Refused("no annotations".to_owned())));
+    let mut forbidden = soft();
+    let answers =
+        [vec![Answer::NotPermitted("forbidden".to_owned()); REFUSED_EVICTIONS as usize], vec![denied(), Answer::Done]];
+    let (_, verdicts) = run(&mut forbidden, &soon(&answers.concat()));
+    assert_eq!(verdicts, [Verdict::Accepted]);
 }

@@ -14,7 +14,7 @@ use crate::config::kubernetes_options::EvictionMethod;
 use super::super::api_answer::retry_after_seconds;
 use super::super::api_time;
 use super::super::events::event_request::{EventRequest, InvolvedObject};
-use super::exchange::{Answer, Life, Step, Way};
+use super::exchange::{Answer, Life, Removal, Step};
 use super::intent::Intent;
 
 /// Reason of the condition `DisruptionTarget`, named as Kubernetes' own are (`EvictionByEvictionAPI`, `TerminationByKubelet`). Policies of
@@ -25,7 +25,7 @@ pub const EVICTED: &str = "Evicted";
 /// Annotation of a pod whose status was set to Failed, with the time of the request. A kubelet that learns of a changed status alone does not
 /// look at the phase before a container starts or ends, or up to 90 s have passed. A changed annotation makes it look at once (1.36:
 /// `podsDifferSemantically` in pkg/kubelet/config), so the value differs in each request.
-const EVICTED_AT: &str = "node-pressure-monitor/evicted-at";
+const STATUS_WRITTEN_AT: &str = "node-pressure-monitor/status-written-at";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Seconds; a longer `Retry-After` is cut.
 const LONGEST_WAIT: u64 = 60;
@@ -37,7 +37,7 @@ const LONGEST_NAME: usize = 160;
 /// # Errors
 /// When the names make no path, which names from the API server always do.
 pub fn build(
-    (step, way): (Step, Way),
+    (step, removal): (Step, Removal),
     intent: &Intent,
     node: &str,
     now: Timestamp,
@@ -48,14 +48,14 @@ pub fn build(
     let options = json!({
         "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_seconds, "preconditions": preconditions,
     });
-    let (method, path, content_type, body) = match (step, way.method) {
+    let (method, path, content_type, body) = match (step, removal.method) {
         (Step::Get, _) => (Method::GET, pod, "", None),
         (Step::Mark, _) => (Method::PATCH, format!("{pod}/status"), STRATEGIC, Some(status(intent, json!({}), now))),
         (Step::Remove, EvictionMethod::Fail) => {
             let failed = json!({"phase": "Failed", "reason": EVICTED, "message": intent.message});
             let mut patch = status(intent, failed, now);
-            if way.wakes_kubelet {
-                patch["metadata"]["annotations"] = json!({EVICTED_AT: api_time::format_in_micros(now)});
+            if removal.wakes_kubelet {
+                patch["metadata"]["annotations"] = json!({STATUS_WRITTEN_AT: api_time::format_in_micros(now)});
             }
             (Method::PATCH, format!("{pod}/status"), STRATEGIC, Some(patch))
         }
@@ -140,6 +140,9 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
         }
         code if code.is_server_error() => Answer::Unknown(reason),
         StatusCode::FORBIDDEN if lacks_the_eviction_api(&status) => Answer::NotPermitted(reason),
+        _ if step == Step::Remove && (is_denied(&status) || has_cause("field", "metadata.annotations")) => {
+            Answer::Denied(reason)
+        }
         // Among them 410, which is about resource versions, not about this pod.
         _ => Answer::Refused(reason),
     }
@@ -159,6 +162,12 @@ fn is_about_the_object(step: Step, intent: &Intent, status: &Value) -> bool {
 fn lacks_the_eviction_api(status: &Value) -> bool {
     let message = status["message"].as_str().unwrap_or_default();
     message.contains("cannot create resource \"pods/eviction\"")
+}
+
+/// Returns whether an admission policy (`… denied request: …`) or a webhook (`… denied the request: …`) refuses. A role's refusal has another
+/// message.
+fn is_denied(status: &Value) -> bool {
+    status["message"].as_str().is_some_and(|message| message.contains(" denied "))
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {

@@ -2,11 +2,11 @@ use super::*;
 use crate::cluster::evictions::intent::tests::intent;
 
 fn built(step: Step, intent: &Intent) -> (String, Value) {
-    built_by(step, Way { method: intent.method, wakes_kubelet: true }, intent)
+    built_by(step, Removal { method: intent.method, wakes_kubelet: true }, intent)
 }
 
-fn built_by(step: Step, way: Way, intent: &Intent) -> (String, Value) {
-    let request = build((step, way), intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
+fn built_by(step: Step, removal: Removal, intent: &Intent) -> (String, Value) {
+    let request = build((step, removal), intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
     let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
     (format!("{} {}", request.method(), request.uri()), body)
 }
@@ -41,9 +41,9 @@ fn a_pod_is_failed_as_the_kubelet_fails_it() {
     let fail = Intent { method: EvictionMethod::Fail, ..intent("u") };
     let (path, body) = built(Step::Remove, &fail);
     assert_eq!(path, "PATCH /api/v1/namespaces/ns/pods/web-0/status");
-    let annotations = json!({"node-pressure-monitor/evicted-at": "1970-01-01T00:01:00.000000Z"});
+    let annotations = json!({"node-pressure-monitor/status-written-at": "1970-01-01T00:01:00.000000Z"});
     assert_eq!(body["metadata"], json!({"uid": "u", "annotations": annotations}));
-    let (_, quiet) = built_by(Step::Remove, Way { method: EvictionMethod::Fail, wakes_kubelet: false }, &fail);
+    let (_, quiet) = built_by(Step::Remove, Removal { method: EvictionMethod::Fail, wakes_kubelet: false }, &fail);
     assert_eq!((&quiet["metadata"], &quiet["status"]), (&json!({"uid": "u"}), &body["status"]));
     let fields = [&body["status"]["phase"], &body["status"]["reason"], &body["status"]["message"]];
     assert_eq!(fields, ["Failed", "Evicted", fail.message.as_str()]);
@@ -127,6 +127,8 @@ fn the_event_is_as_the_kubelets_with_its_own_name() {
     assert_eq!(event_name(&long), format!("{}.evicted-u", "a".repeat(159)));
 }
 
+const POLICY: &str = "pods \"web-0\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: the agent may not change labels";
+
 #[test]
 fn answers_are_interpreted_by_code_and_cause() {
     let status =
@@ -142,6 +144,7 @@ fn answers_are_interpreted_by_code_and_cause() {
         after: after.map(Duration::from_secs),
         reason: reason.to_owned(),
     };
+    let too_long = json!({"message": "Too long", "details": {"causes": [{"field": "metadata.annotations"}]}});
     let words = "Cannot evict pod as it would violate the pod's disruption budget. (429 Too Many Requests)";
     for (step, code, retry_after, body, expected) in [
         (Step::Remove, 200, None, json!({"kind": "Pod"}), Answer::Done),
@@ -175,6 +178,9 @@ fn answers_are_interpreted_by_code_and_cause() {
             status("Forbidden", "u cannot create resource \"pods/eviction\" in API group"),
             Answer::NotPermitted("u cannot create resource \"pods/eviction\" in API group (403 Forbidden)".to_owned()),
         ),
+        (Step::Remove, 403, None, status("Forbidden", POLICY), Answer::Denied(format!("{POLICY} (403 Forbidden)"))),
+        (Step::Remove, 422, None, too_long, Answer::Denied("Too long (422 Unprocessable Entity)".to_owned())),
+        (Step::Mark, 403, None, status("Forbidden", POLICY), Answer::Refused(format!("{POLICY} (403 Forbidden)"))),
         (Step::Remove, 410, None, status("Expired", "old"), Answer::Refused("old (410 Gone)".to_owned())),
         (Step::Remove, 500, None, status("", "etcd"), Answer::Unknown("etcd (500 Internal Server Error)".to_owned())),
     ] {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-/// How a pod is ended at the API server.
+/// The form of the request that ends a pod at the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct Removal {
     pub method: EvictionMethod,
-    /// The status Failed comes with a changed annotation, by which the kubelet looks at it at once.
+    /// The patch to the status Failed also changes an annotation, and the kubelet reads the status at once.
     pub wakes_kubelet: bool,
 }
 
@@ -47,6 +47,8 @@ pub enum Answer {
     },
     /// The agent's role does not have the verb for the Eviction API.
     NotPermitted(String),
+    /// An admission policy or a webhook refuses the removal, or the pod would have too many annotations.
+    Denied(String),
     /// Forbidden or invalid.
     Refused(String),
     /// The request failed or has no whole answer: it may have been carried out.

@@ -130,8 +130,7 @@ fn is_tainted(node: Option<&Value>) -> bool {
     taints.into_iter().any(|taint| taint["key"] == "node-pressure-monitor/memory-pressure")
 }
 
-async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
-    let metadata = json!({"annotations": {"there": "before"}});
+async fn intent(stage: &Stage, name: &str, metadata: Value, method: EvictionMethod) -> Intent {
     let pod = stage.running_pod(name, metadata, Value::Null).await.unwrap();
     Intent {
         uid: uid(&pod),
@@ -166,18 +165,25 @@ async fn settled(cluster: &mut Cluster, uid: &str) {
     tokio::time::timeout(SOON, done).await.unwrap();
 }
 
+async fn evict(cluster: &mut Cluster, intent: &Intent) {
+    cluster.ledger().begin(intent).unwrap();
+    cluster.evict(intent.clone()).unwrap();
+    settled(cluster, &intent.uid).await;
+}
+
 /// Lets an agent make every kind of request, and stops it.
 async fn make_every_request(stage: &Stage, access: Access) {
     let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(access)).unwrap();
-    for (name, method) in
-        [("failed", EvictionMethod::Fail), ("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)]
-    {
+    let annotated = json!({"annotations": {"there": "before"}});
+    for (name, metadata, method) in [
+        ("failed", Value::Null, EvictionMethod::Fail),
+        ("annotated", annotated, EvictionMethod::Fail),
+        ("deleted", Value::Null, EvictionMethod::Delete),
+        ("evicted", Value::Null, EvictionMethod::Evict),
+    ] {
         // After a conflict the agent reads the pod, to see whether it is the same one.
         stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
-        let intent = intent(stage, name, method).await;
-        cluster.ledger().begin(&intent).unwrap();
-        cluster.evict(intent.clone()).unwrap();
-        settled(&mut cluster, &intent.uid).await;
+        evict(&mut cluster, &intent(stage, name, metadata, method).await).await;
     }
     cluster.publish(under_pressure());
     stage.until(&stage.node_path(), SOON, is_tainted).await.unwrap();

@@ -7,15 +7,18 @@ use kube::Client;
 use node_pressure_apiserver::stage::{AGENTS, Stage, lease_path};
 use node_pressure_manifests::{kustomize, root};
 use node_pressure_monitor::cluster::own_node_policy::{self, OwnNodePolicy};
-use node_pressure_monitor::cluster::{Access, permissions::Component};
-use serde_json::{Value, json};
+use node_pressure_monitor::cluster::{Access, Cluster, permissions::Component};
+use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
+use serde_json::{Map, Value, json};
 
-use super::{SOON, make_every_request};
+use super::{SOON, evict, intent, make_every_request};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const OWN_ANNOTATION: &str = "node-pressure-monitor/status-written-at";
 
 /// A request that the agent must not be able to make.
 struct Forbidden {
@@ -217,19 +220,22 @@ fn condition(kind: &str, reason: &str) -> Value {
 
 fn of_metadata(path: &str, what: &'static str) -> Vec<Forbidden> {
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "a"}]);
-    let evicted_at = "node-pressure-monitor/evicted-at";
+    let (rest, annotations) = ("labels, finalizers or owners", "may not change annotations");
     let mut fields = vec![
-        json!({"labels": {"a": "b"}}),
-        json!({"annotations": {"a": "b", evicted_at: "c"}}),
-        json!({"annotations": {"there": null}}),
-        json!({"finalizers": ["a/b"]}),
+        (json!({"labels": {"a": "b"}}), rest),
+        (json!({"finalizers": ["a/b"]}), rest),
+        (json!({"annotations": {"a": "b"}}), annotations),
+        (json!({"annotations": {"there": "after"}}), annotations),
+        (json!({"annotations": {"there": null}}), annotations),
+        // The pod has not failed.
+        (json!({"annotations": {OWN_ANNOTATION: "c"}}), annotations),
     ];
     // The API server itself keeps the owners of a pod whose status is written.
     if !path.contains("/pods/") {
-        fields.extend([json!({"ownerReferences": owner}), json!({"annotations": {evicted_at: "c"}})]);
+        fields.push((json!({"ownerReferences": owner}), rest));
     }
-    let message = "labels, annotations, finalizers or owners";
-    fields.into_iter().map(|metadata| replace(what, path, json!({"metadata": metadata}), message)).collect()
+    let requests = fields.into_iter();
+    requests.map(|(metadata, message)| replace(what, path, json!({"metadata": metadata}), message)).collect()
 }
 
 /// Returns the path of a manifest's object.
@@ -260,6 +266,25 @@ async fn found(access: &Access, expected: OwnNodePolicy) {
         assert!(begun.elapsed() < SOON, "{found:?} instead of {expected:?}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+}
+
+/// Returns the policy as it was when it allowed no annotation.
+fn before_the_annotation(object: &Value) -> Value {
+    let mut object = object.clone();
+    let variables = object["spec"]["variables"].as_array_mut().into_iter().flatten();
+    for variable in variables.filter(|variable| variable["name"] == "ownAnnotations") {
+        variable["expression"] = json!("[]");
+    }
+    object
+}
+
+/// Evicts a pod with this metadata. Asserts that it fails although the API server denies the agent's annotation.
+async fn fails_without_its_annotation(stage: &Stage, access: &Access, name: &str, metadata: Value) {
+    let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(access.clone())).unwrap();
+    evict(&mut cluster, &intent(stage, name, metadata, EvictionMethod::Fail).await).await;
+    let pod = stage.get(&stage.pods(name)).await.unwrap().unwrap();
+    assert_eq!((&pod["status"]["phase"], &pod["status"]["reason"]), (&json!("Failed"), &json!("Evicted")), "{name}");
+    assert!(pod["metadata"]["annotations"][OWN_ANNOTATION].is_null(), "{name}");
 }
 
 /// Waits until a policy refuses the request.
@@ -312,9 +337,20 @@ async fn the_policy_limits_the_agent_to_its_own_node() {
     }
 
     stage.server.log().clear();
-    make_every_request(&stage, access).await;
+    make_every_request(&stage, access.clone()).await;
     let requests = stage.server.log().all();
     assert!(requests.iter().all(|request| request.status != Some(403)), "{requests:#?}");
+
+    // More annotations than the policy can compare within its limit of cost.
+    let many: Map<_, _> = (0..40_000).map(|number| (format!("{number:x}"), json!(""))).collect();
+    fails_without_its_annotation(&stage, &access, "many", json!({"annotations": many})).await;
+    for object in policies.iter().map(before_the_annotation) {
+        apply(&stage, &object).await;
+    }
+    let failed = json!({"metadata": {"annotations": {OWN_ANNOTATION: "c"}}, "status": {"phase": "Failed"}});
+    let here = format!("{}/status", stage.pods("here"));
+    refused(&stage, &client, &patch("annotation", &here, failed, "may not change annotations")).await;
+    fails_without_its_annotation(&stage, &access, "old", Value::Null).await;
     scene.remove(&policies).await;
     stage.end().await.unwrap();
 }

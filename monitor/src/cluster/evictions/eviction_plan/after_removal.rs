@@ -80,6 +80,7 @@ impl Plan {
         match answer {
             Answer::Busy { .. } | Answer::Unknown(_) if self.attempts < LATE_MARKS => retry(answer),
             Answer::Done => self.watch(),
+            Answer::Denied(_) if self.leaves_out_annotation() => self.go(At::WriteAgain, None),
             // A refusal, too: the status is written once more if the next look wants that.
             _ => Outcome { wait: Wait::Pause(LOOK_EVERY), ..self.watch() },
         }
@@ -115,6 +116,6 @@ impl Plan {
     }
 
     fn watches(&self) -> bool {
-        self.way.method == EvictionMethod::Fail && !self.is_gone
+        self.removal.method == EvictionMethod::Fail && !self.is_gone
     }
 }
