@@ -271,7 +271,7 @@ async fn found(access: &Access, expected: OwnNodePolicy) {
 /// Returns the policy as it was when it allowed no annotation.
 fn before_the_annotation(object: &Value) -> Value {
     let mut object = object.clone();
-    let variables = object["spec"]["variables"].as_array_mut().into_iter().flatten();
+    let variables = object.pointer_mut("/spec/variables").and_then(Value::as_array_mut).into_iter().flatten();
     for variable in variables.filter(|variable| variable["name"] == "ownAnnotations") {
         variable["expression"] = json!("[]");
     }

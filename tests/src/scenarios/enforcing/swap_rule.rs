@@ -51,6 +51,7 @@ struct Cold {
     rate: u64,
     began: Instant,
     pages_before: u64,
+    available_before: u64,
     longest_stall: u64,
     stalled: u64,
 }
@@ -59,7 +60,8 @@ impl Cold {
     fn begin(pod: &Pod, rate: u64) -> Result<Self> {
         let container = pod.container()?.clone();
         let (pages_before, stalled) = (vmstat("pswpout ")?, stalled()?);
-        Ok(Self { container, rate, began: Instant::now(), pages_before, longest_stall: 0, stalled })
+        let available_before = meminfo("MemAvailable")?;
+        Ok(Self { container, rate, began: Instant::now(), pages_before, available_before, longest_stall: 0, stalled })
     }
 
     fn swapped(&self) -> Result<u64> {
@@ -84,7 +86,8 @@ impl Cold {
     fn note(&self, stage: &Stage<'_>) -> Result<()> {
         let seconds = self.began.elapsed().as_secs_f64();
         stage.note(format!(
-            "in {seconds:.1} s {:.1} MiB/s were swapped out, {:.0} MiB of swap are free, all tasks waited for at most {} ms of {} ms",
+            "from {:.0} MiB available on, in {seconds:.1} s {:.1} MiB/s were swapped out, {:.0} MiB of swap are free, all tasks waited for at most {} ms of {} ms",
+            mib(self.available_before),
             mib(self.swapped()?) / seconds,
             mib(meminfo("SwapFree")?),
             self.longest_stall / 1000,
