@@ -341,7 +341,7 @@ async fn the_policy_limits_the_agent_to_its_own_node() {
     let requests = stage.server.log().all();
     assert!(requests.iter().all(|request| request.status != Some(403)), "{requests:#?}");
 
-    // More annotations than the policy can compare within its limit of cost.
+    // More annotations than the policy compares one by one.
     let many: Map<_, _> = (0..40_000).map(|number| (format!("{number:x}"), json!(""))).collect();
     fails_without_its_annotation(&stage, &access, "many", json!({"annotations": many})).await;
     for object in policies.iter().map(before_the_annotation) {
