@@ -22,14 +22,14 @@ struct Course {
     /// MemAvailable before the agent and the leak begin.
     begin: u64,
     leak: u64,
-    /// What is swapped out of another pod.
+    /// The speed at which another pod is swapped out.
     swapped: u64,
     /// MemAvailable from which on it is swapped out.
     from: u64,
 }
 
 const STEADY: Course = Course { begin: 140 * MIB, leak: 10, swapped: 8, from: u64::MAX };
-/// The agent and the leaker take up to 15 MiB at their start, or nothing.
+/// Where the leak begins, MemAvailable is up to 12 MiB below `begin` or 8 MiB above it.
 const NEAR: Course = Course { begin: 150 * MIB, swapped: 6, from: 120 * MIB, ..STEADY };
 /// Swap that lasts for less than ten seconds at the threshold. The rule asks for swap-out as fast as the fall, so for half of the leak at
 /// least, and until the threshold as much is swapped out as memory falls. This holds for a leak of 6 MiB a second or more.
