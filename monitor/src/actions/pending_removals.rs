@@ -14,7 +14,7 @@ use crate::workloads::PodUid;
 
 /// By then the disk's own figures show the removal: its cool-down, and as long again for filesystems that free late.
 const SHOWN_WITHIN: Duration = DISK_COOL_DOWN.saturating_mul(2);
-/// A runtime that is up removes a pod within this time, or not at all.
+/// A runtime that is up removes a pod within this time, or not at all, once the kubelet's time is over.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Pods that the agent has evicted for a disk and that are not known to be removed, and those that have ended otherwise.
@@ -64,7 +64,7 @@ impl PendingRemovals {
             // A kubelet that has missed the eviction makes containers anew. It removes the volumes, and then the pod's cgroup.
             let keeps_volumes = left.by == TearDown::Kubelet && has_cgroup(&left.workload);
             let is_removed = !has_containers && !keeps_volumes;
-            let until = now.after(if is_removed { SHOWN_WITHIN } else { LONGEST });
+            let until = now.after(if is_removed { SHOWN_WITHIN } else { LONGEST.saturating_add(left.by.patience()) });
             left.until = Some(left.until.map_or(until, |known| known.min(until)));
         }
         self.left.retain(|left| left.until.is_none_or(|until| now < until));

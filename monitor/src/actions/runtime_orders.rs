@@ -24,7 +24,7 @@ impl Actions {
                 OrderKind::Stop { grace } => (grace, TearDown::Runtime, false),
                 OrderKind::Remove { by } => (Duration::ZERO, by, true),
             };
-            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), by, grace, remove }) {
+            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), by, patience: by.patience(), grace, remove }) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
             }
@@ -34,7 +34,8 @@ impl Actions {
     /// Orders the removal of the containers that the kubelet keeps of an evicted pod. An earlier agent did not get to it.
     pub fn finish_removal(&mut self, uid: &str) {
         let pod = PodUid(uid.to_owned());
-        let order = StopOrder { uid: pod, by: TearDown::Kubelet, grace: Duration::ZERO, remove: true };
+        let by = TearDown::Kubelet;
+        let order = StopOrder { uid: pod, by, patience: by.patience(), grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
             self.notes.push(ActionNote::RestLeft { pod_uid: uid.to_owned(), reason: reason.to_string() });
         }

@@ -11,7 +11,7 @@ use super::cri;
 use super::cri_client::{CallError, Client};
 use super::logs::{self, Root};
 use super::pod_objects::{containers_in, ignore_missing, log_of, sandboxes_of};
-use super::runtime_orders::{StopError, TearDown};
+use super::runtime_orders::StopError;
 use super::runtime_snapshot::Sandbox;
 use crate::workloads::cgroup_path::PodUid;
 
@@ -19,9 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the sandboxes have been stopped when the kubelet has read how the containers ended.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Waits until the kubelet has stopped the pod's sandboxes, or is late. A runtime that does not answer is asked again.
-pub(super) async fn wait(client: &Client, uid: &PodUid) {
-    let deadline = Instant::now() + TearDown::Kubelet.patience();
+/// Waits until the kubelet has stopped the pod's sandboxes, at most for `patience`. A runtime that does not answer is asked again.
+pub(super) async fn wait(client: &Client, uid: &PodUid, patience: Duration) {
+    let deadline = Instant::now() + patience;
     let mut stopped_since = None;
     while Instant::now() < deadline {
         match sandboxes_of(client, uid).await {

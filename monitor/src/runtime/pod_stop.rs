@@ -39,7 +39,7 @@ async fn try_stop(
 ) -> Result<usize, StopError> {
     let client = &found.client;
     if order.remove && order.by == TearDown::Kubelet {
-        kubelet_tear_down::wait(client, &order.uid).await;
+        kubelet_tear_down::wait(client, &order.uid, order.patience).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
     if order.remove {

@@ -129,10 +129,11 @@ pub enum TearDown {
 }
 
 impl TearDown {
-    /// How long the kubelet may take until what the pod has left is removed for it. A kubelet that is up needs some seconds.
+    /// How long the kubelet may take until what the pod has left is removed for it. A kubelet needs some seconds, but beside a slow containerd it
+    /// was still stopping the containers after 20 s, and did not see the end of those that were removed then (`cluster-disk`, 1.36).
     pub const fn patience(self) -> Duration {
         match self {
-            Self::Kubelet => Duration::from_secs(15),
+            Self::Kubelet => Duration::from_secs(60),
             Self::Runtime => Duration::ZERO,
         }
     }
@@ -142,6 +143,8 @@ impl TearDown {
 pub struct StopOrder {
     pub uid: PodUid,
     pub by: TearDown,
+    /// How long to wait for the kubelet before a removal, where the kubelet tears the pod down.
+    pub patience: Duration,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
     /// Whether to remove its sandboxes with their writable layers and logs as well. By the runtime: those that do not run, and those that

@@ -117,6 +117,7 @@ mod tests {
                 uid: uid(number),
                 grace: Duration::ZERO,
                 by: crate::runtime::TearDown::Runtime,
+                patience: Duration::ZERO,
                 remove: true,
             };
             assert!(pods.postpone(PendingRemoval { order: order.clone(), attempts: 0, due: None }));

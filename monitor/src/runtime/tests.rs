@@ -93,7 +93,8 @@ fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
 }
 
 fn order(uid: &str, grace: u64, remove: bool) -> StopOrder {
-    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), by: TearDown::Runtime, remove }
+    let (uid, grace) = (PodUid(uid.to_owned()), Duration::from_secs(grace));
+    StopOrder { uid, by: TearDown::Runtime, patience: Duration::ZERO, grace, remove }
 }
 
 fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {

@@ -104,9 +104,7 @@ impl Plan {
             // The loop waits for the removal of those that are not hard.
             first_marks: if intent.is_hard() { FIRST_MARKS } else { 1 },
             wants_event: intent.wants_event,
-            // For a disk the agent signals the processes, which wakes the kubelet, too. A kubelet that was woken by both was still stopping the pod
-            // when the agent removed its containers, and did not see their end (`cluster-disk`, 1.36).
-            removal: Removal { method: intent.method, wakes_kubelet: !intent.frees_disk },
+            removal: Removal { method: intent.method, wakes_kubelet: true },
             grace: intent.grace(),
             at: At::End,
             progress,

@@ -404,8 +404,6 @@ fn where_the_annotation_is_denied_it_is_left_out() {
     run(&mut written, &soon(&[Answer::Done, Answer::Done, found(Life::Stopped)]));
     assert_eq!(written.take(denied(), SOON), at_once);
     assert_eq!((written.step(), written.removal().wakes_kubelet), (Some(Step::Remove), false));
-    let disk = Intent { method: EvictionMethod::Fail, frees_disk: true, ..intent("u") };
-    assert!(!Plan::of(&disk, Progress::default(), false).removal().wakes_kubelet);
     let mut asked = soft();
     assert_eq!(asked.take(denied(), SOON).verdict, Some(Verdict::Refused("no annotations".to_owned())));
     let mut forbidden = soft();

@@ -220,7 +220,7 @@ fn a_new_sandbox_of_the_kubelet_is_not_removed() {
 fn killed() -> (Has, StopOrder) {
     let mut has = node();
     has.containers.iter_mut().for_each(|container| container.state = cri::CONTAINER_EXITED);
-    (has, StopOrder { by: TearDown::Kubelet, ..order("web", 0, true) })
+    (has, StopOrder { by: TearDown::Kubelet, patience: PATIENCE, ..order("web", 0, true) })
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn what_the_kubelet_has_left_is_removed_once_it_is_through() {
     let is_web = |sandbox: &&mut cri::PodSandbox| sandbox.id == "sandbox-web";
     fake.has().sandboxes.iter_mut().filter(is_web).for_each(|sandbox| sandbox.state = cri::SANDBOX_READY + 1);
     let web = next_stopped(&mut runtime);
-    assert!(web.took < TearDown::Kubelet.patience(), "{:?}", web.took);
+    assert!(web.took < PATIENCE, "{:?}", web.took);
     assert_eq!(fake.done(), ["RemovePodSandbox sandbox-web"]);
 }
 
@@ -247,8 +247,9 @@ fn what_a_late_kubelet_has_started_again_is_spared() {
     has.container("web", "app", 3, cri::CONTAINER_RUNNING, 60);
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
+    let order = StopOrder { patience: Duration::from_secs(3), ..order };
     let web = stopped(&mut runtime, order);
-    assert!(web.took >= TearDown::Kubelet.patience(), "{:?}", web.took);
+    assert!(web.took >= Duration::from_secs(3), "{:?}", web.took);
     assert_eq!(fake.done(), ["app-0", "app-1", "init-0", "app-2"].map(|name| format!("RemoveContainer web-{name}")));
 }
 
