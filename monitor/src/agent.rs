@@ -145,7 +145,7 @@ impl Agent {
         self.prepare();
         self.watch_growth();
         self.sensors.steer_disks(&mut self.decision, &self.actions.runtime, &self.config, now);
-        self.actions.hand_orders();
+        self.actions.hand_orders(self.sensors.workloads.tree());
         if self.until_housekeeping(Monotonic::now()).is_zero() {
             self.do_housekeeping();
         }

@@ -11,20 +11,22 @@ use crate::runtime::{CollectEnd, CollectOrder, Event, StopError, StopOrder, Stop
 use crate::sensors::Sensors;
 use crate::sensors::filesystem_signals::values;
 use crate::units::Signal;
-use crate::workloads::PodUid;
+use crate::workloads::{PodUid, WorkloadTree};
 
 use super::garbage::{garbage_for, until_enough};
 use super::stop::{NotDone, Order, OrderKind};
 use super::{ActionNote, Actions};
 
 impl Actions {
-    pub fn hand_orders(&mut self) {
+    pub fn hand_orders(&mut self, tree: &WorkloadTree) {
         for Order { pod, what, answer } in self.orders.queue.take() {
             let (grace, by, remove) = match what {
                 OrderKind::Stop { grace } => (grace, TearDown::Runtime, false),
                 OrderKind::Remove { by } => (Duration::ZERO, by, true),
             };
-            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), by, patience: by.patience(), grace, remove }) {
+            let cgroup = tree.cgroup_of(&pod);
+            let order = StopOrder { uid: pod.clone(), by, cgroup, patience: by.patience(), grace, remove };
+            match self.runtime.stop_pod(order) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
             }
@@ -32,12 +34,12 @@ impl Actions {
     }
 
     /// Orders the removal of the containers that the kubelet keeps of an evicted pod. An earlier agent did not get to it.
-    pub fn finish_removal(&mut self, uid: &str) {
-        let pod = PodUid(uid.to_owned());
-        let by = TearDown::Kubelet;
-        let order = StopOrder { uid: pod, by, patience: by.patience(), grace: Duration::ZERO, remove: true };
+    pub fn finish_removal(&mut self, pod_uid: &str, tree: &WorkloadTree) {
+        let (uid, by) = (PodUid(pod_uid.to_owned()), TearDown::Kubelet);
+        let (cgroup, patience) = (tree.cgroup_of(&uid), by.patience());
+        let order = StopOrder { uid, by, cgroup, patience, grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
-            self.notes.push(ActionNote::RestLeft { pod_uid: uid.to_owned(), reason: reason.to_string() });
+            self.notes.push(ActionNote::RestLeft { pod_uid: pod_uid.to_owned(), reason: reason.to_string() });
         }
     }
 

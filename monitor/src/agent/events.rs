@@ -34,7 +34,7 @@ impl Agent {
             }
             cluster::Event::Eviction(settled) => {
                 if settled.leaves_rest && self.config.mode == Mode::Enforce {
-                    self.actions.finish_removal(&settled.uid);
+                    self.actions.finish_removal(&settled.uid, self.sensors.workloads.tree());
                 }
                 if self.actions.settle(&settled) {
                     let EvictionUpdate { uid, verdict, .. } = &settled;

@@ -3,6 +3,7 @@
 //! A kubelet that finds a pod's phase Failed stops the sandbox, and keeps it with the newest container of each name until the pod is
 //! deleted (`kuberuntime_gc.go`, 1.36). Their writable layers stay on the disk.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -10,29 +11,17 @@ use tokio::time::{Instant, sleep};
 use super::cri;
 use super::cri_client::{CallError, Client};
 use super::logs::{self, Root};
-use super::pod_objects::{containers_in, ignore_missing, log_of, sandboxes_of};
+use super::pod_objects::{containers_in, ignore_missing, log_of};
 use super::runtime_orders::StopError;
 use super::runtime_snapshot::Sandbox;
-use crate::workloads::cgroup_path::PodUid;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long the sandboxes have been stopped when the kubelet has read how the containers ended.
-const SETTLED: Duration = Duration::from_secs(2);
 
-/// Waits until the kubelet has stopped the pod's sandboxes, at most for `patience`. A runtime that does not answer is asked again.
-pub(super) async fn wait(client: &Client, uid: &PodUid, patience: Duration) {
+/// Waits until the kubelet has removed the pod's cgroup, at most for `patience`. That a sandbox does not run is not enough: its process may have been
+/// killed with the pod, and the kubelet still be stopping the containers.
+pub(super) async fn wait(cgroup: &Path, patience: Duration) {
     let deadline = Instant::now() + patience;
-    let mut stopped_since = None;
-    while Instant::now() < deadline {
-        match sandboxes_of(client, uid).await {
-            Ok(sandboxes) if sandboxes.iter().all(|sandbox| !sandbox.is_ready) => {
-                if stopped_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED {
-                    return;
-                }
-            }
-            Err(StopError::Unknown | StopError::Static) => return,
-            Ok(_) | Err(_) => stopped_since = None,
-        }
+    while cgroup.exists() && Instant::now() < deadline {
         sleep(LOOK_EVERY).await;
     }
 }

@@ -38,8 +38,8 @@ async fn try_stop(
     touched: &mut Vec<String>,
 ) -> Result<usize, StopError> {
     let client = &found.client;
-    if order.remove && order.by == TearDown::Kubelet {
-        kubelet_tear_down::wait(client, &order.uid, order.patience).await;
+    if let (true, TearDown::Kubelet, Some(cgroup)) = (order.remove, order.by, &order.cgroup) {
+        kubelet_tear_down::wait(cgroup, order.patience).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
     if order.remove {

@@ -1,6 +1,7 @@
 //! The orders that the loop gives the runtime thread, and their results.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::units::Bytes;
@@ -130,7 +131,7 @@ pub enum TearDown {
 
 impl TearDown {
     /// How long the kubelet may take until what the pod has left is removed for it. A kubelet needs some seconds, but beside a slow containerd it
-    /// was still stopping the containers after 20 s, and did not see the end of those that were removed then (`cluster-disk`, 1.36).
+    /// was still stopping the containers after 20 s, and did not see the end of those that were removed (`cluster-disk`, 1.36).
     pub const fn patience(self) -> Duration {
         match self {
             Self::Kubelet => Duration::from_secs(60),
@@ -143,7 +144,9 @@ impl TearDown {
 pub struct StopOrder {
     pub uid: PodUid,
     pub by: TearDown,
-    /// How long to wait for the kubelet before a removal, where the kubelet tears the pod down.
+    /// The pod's cgroup. The kubelet removes it once it has seen the containers' end and has unmounted the volumes (1.36). A removal of
+    /// what it has left waits for that, at most for `patience`.
+    pub cgroup: Option<PathBuf>,
     pub patience: Duration,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,

@@ -117,6 +117,7 @@ mod tests {
                 uid: uid(number),
                 grace: Duration::ZERO,
                 by: crate::runtime::TearDown::Runtime,
+                cgroup: None,
                 patience: Duration::ZERO,
                 remove: true,
             };

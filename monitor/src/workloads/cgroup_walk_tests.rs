@@ -3,6 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::node::Hierarchy;
+use crate::workloads::PodUid;
 use crate::workloads::{WorkloadTree, fixtures};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -137,6 +138,7 @@ fn a_list_of_workloads_does_not_enter_containers_and_forgets_nothing() {
 #[test]
 fn a_pod_that_has_ended_is_found_once() {
     const POD: &str = "kubepods.slice/kubepods-pod0a1b2c3d_4e5f_4a6b_8c7d_000000000001.slice";
+    let uid = PodUid("0a1b2c3d-4e5f-4a6b-8c7d-000000000001".to_owned());
     let root = directory();
     let mut tree = tree(root.path());
     populate(root.path(), POD);
@@ -150,5 +152,9 @@ fn a_pod_that_has_ended_is_found_once() {
         assert_eq!((changes.appeared.len(), changes.ended.len()), (appeared, ended), "{is_populated}");
         assert_eq!(tree.workloads().count(), usize::from(is_populated));
         assert!(changes.ended.iter().all(|id| tree.find_ended(*id).is_some()));
+        assert_eq!(tree.cgroup_of(&uid), Some(root.path().join(POD)), "{is_populated}");
     }
+    fs::remove_dir_all(root.path().join(POD)).unwrap();
+    tree.scan_workloads().unwrap();
+    assert_eq!(tree.cgroup_of(&uid), None);
 }

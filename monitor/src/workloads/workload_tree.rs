@@ -12,6 +12,7 @@ use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
 use super::candidacy::{Candidacy, is_of_sessions, is_outside_pods};
+use super::cgroup_path::PodUid;
 use super::cgroup_processes::{self, Monitors};
 use super::cgroup_walk::{Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Signs};
@@ -228,6 +229,13 @@ impl WorkloadTree {
     /// Returns a pod without processes whose cgroup still exists.
     pub fn find_ended(&self, id: CgroupId) -> Option<&Tracked> {
         self.ended.iter().find(|tracked| tracked.workload.id == id)
+    }
+
+    /// Returns the cgroup of a pod that had one at the last scan.
+    pub fn cgroup_of(&self, pod: &PodUid) -> Option<PathBuf> {
+        let mut all = self.tracked.iter().chain(&self.ended);
+        let found = all.find(|tracked| tracked.workload.kind.pod_uid() == Some(pod))?;
+        Some(self.hierarchy.memory.join(&found.workload.name))
     }
 
     /// Returns the innermost workload that contains the cgroup at `path`, or is it.

@@ -216,25 +216,29 @@ fn a_new_sandbox_of_the_kubelet_is_not_removed() {
     assert!(!fake.done().iter().any(|call| call.contains("web-again")), "{:?}", fake.done());
 }
 
-/// Makes a node on which the pod "web" has been killed, with an order to remove what the kubelet leaves of it.
-fn killed() -> (Has, StopOrder) {
+/// Makes a node on which the pod "web" has been killed, with an order to remove what the kubelet leaves of it. The pod's cgroup is there.
+fn killed(place: &Place) -> (Has, StopOrder) {
     let mut has = node();
     has.containers.iter_mut().for_each(|container| container.state = cri::CONTAINER_EXITED);
-    (has, StopOrder { by: TearDown::Kubelet, patience: PATIENCE, ..order("web", 0, true) })
+    let cgroup = place.0.path().join("cgroup");
+    std::fs::create_dir(&cgroup).unwrap();
+    (has, StopOrder { by: TearDown::Kubelet, cgroup: Some(cgroup), ..order("web", 0, true) })
 }
 
 #[test]
 fn what_the_kubelet_has_left_is_removed_once_it_is_through() {
     let place = Place::new();
-    let (has, order) = killed();
+    let (has, order) = killed(&place);
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
     snapshot(&runtime);
+    let cgroup = order.cgroup.clone().unwrap();
     runtime.stop_pod(order).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(fake.done().is_empty(), "the sandbox is the kubelet's to stop: {:?}", fake.done());
     let is_web = |sandbox: &&mut cri::PodSandbox| sandbox.id == "sandbox-web";
     fake.has().sandboxes.iter_mut().filter(is_web).for_each(|sandbox| sandbox.state = cri::SANDBOX_READY + 1);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(fake.done().is_empty(), "the kubelet has not seen the containers' end: {:?}", fake.done());
+    std::fs::remove_dir(cgroup).unwrap();
     let web = next_stopped(&mut runtime);
     assert!(web.took < PATIENCE, "{:?}", web.took);
     assert_eq!(fake.done(), ["RemovePodSandbox sandbox-web"]);
@@ -243,7 +247,7 @@ fn what_the_kubelet_has_left_is_removed_once_it_is_through() {
 #[test]
 fn what_a_late_kubelet_has_started_again_is_spared() {
     let place = Place::new();
-    let (mut has, order) = killed();
+    let (mut has, order) = killed(&place);
     has.container("web", "app", 3, cri::CONTAINER_RUNNING, 60);
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
