@@ -7,7 +7,7 @@ use crate::eviction::collection::CollectionEnd;
 use crate::eviction::{Armed, Observation};
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::Statfs;
-use crate::runtime::{CollectEnd, CollectOrder, Event, StopError, StopOrder, Stopped, TearDown};
+use crate::runtime::{CollectEnd, CollectOrder, Event, KubeletWait, StopError, StopOrder, Stopped, TearDown};
 use crate::sensors::Sensors;
 use crate::sensors::filesystem_signals::values;
 use crate::units::Signal;
@@ -24,8 +24,7 @@ impl Actions {
                 OrderKind::Stop { grace } => (grace, TearDown::Runtime, false),
                 OrderKind::Remove { by } => (Duration::ZERO, by, true),
             };
-            let cgroup = tree.cgroup_of(&pod);
-            let order = StopOrder { uid: pod.clone(), by, cgroup, patience: by.patience(), grace, remove };
+            let order = StopOrder { uid: pod.clone(), by, wait: wait(tree, &pod, by), grace, remove };
             match self.runtime.stop_pod(order) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
@@ -36,8 +35,8 @@ impl Actions {
     /// Orders the removal of the containers that the kubelet keeps of an evicted pod. An earlier agent did not get to it.
     pub fn finish_removal(&mut self, pod_uid: &str, tree: &WorkloadTree) {
         let (uid, by) = (PodUid(pod_uid.to_owned()), TearDown::Kubelet);
-        let (cgroup, patience) = (tree.cgroup_of(&uid), by.patience());
-        let order = StopOrder { uid, by, cgroup, patience, grace: Duration::ZERO, remove: true };
+        let wait = wait(tree, &uid, by);
+        let order = StopOrder { uid, by, wait, grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
             self.notes.push(ActionNote::RestLeft { pod_uid: pod_uid.to_owned(), reason: reason.to_string() });
         }
@@ -101,4 +100,10 @@ impl Actions {
         let dry_run = config.mode == Mode::Observe;
         self.runtime.collect(CollectOrder { what, dry_run, is_enough }).is_ok()
     }
+}
+
+/// Returns what a removal waits for, if the kubelet tears down the pod.
+fn wait(tree: &WorkloadTree, pod: &PodUid, by: TearDown) -> Option<KubeletWait> {
+    let cgroup = tree.cgroup_of(pod).filter(|_| by == TearDown::Kubelet)?;
+    Some(KubeletWait { cgroup, at_most: by.patience() })
 }

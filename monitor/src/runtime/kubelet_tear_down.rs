@@ -3,7 +3,6 @@
 //! A kubelet that finds a pod's phase Failed stops the sandbox, and keeps it with the newest container of each name until the pod is
 //! deleted (`kuberuntime_gc.go`, 1.36). Their writable layers stay on the disk.
 
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -12,15 +11,15 @@ use super::cri;
 use super::cri_client::{CallError, Client};
 use super::logs::{self, Root};
 use super::pod_objects::{containers_in, ignore_missing, log_of};
-use super::runtime_orders::StopError;
+use super::runtime_orders::{KubeletWait, StopError};
 use super::runtime_snapshot::Sandbox;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Waits until the kubelet has removed the pod's cgroup, at most for `patience`. That a sandbox does not run is not enough: its process may have been
-/// killed with the pod, and the kubelet still be stopping the containers.
-pub(super) async fn wait(cgroup: &Path, patience: Duration) {
-    let deadline = Instant::now() + patience;
+/// Waits until the kubelet is through with the pod. That a sandbox does not run is not enough: its process may have been killed with the pod, and
+/// the kubelet still be stopping the containers.
+pub(super) async fn wait(KubeletWait { cgroup, at_most }: &KubeletWait) {
+    let deadline = Instant::now() + *at_most;
     while cgroup.exists() && Instant::now() < deadline {
         sleep(LOOK_EVERY).await;
     }

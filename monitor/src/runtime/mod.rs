@@ -40,7 +40,7 @@ pub use find::{Identity, identify};
 pub use garbage_plan::{Ages, Garbage, Step, Target, plan};
 pub use names::{Names, container_name};
 pub use runtime_orders::{
-    CollectEnd, CollectOrder, Collected, Counts, Event, IsEnough, StopError, StopOrder, Stopped, TearDown,
+    CollectEnd, CollectOrder, Collected, Counts, Event, IsEnough, KubeletWait, StopError, StopOrder, Stopped, TearDown,
 };
 pub use runtime_snapshot::{
     Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos,

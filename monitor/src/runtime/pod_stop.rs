@@ -38,8 +38,8 @@ async fn try_stop(
     touched: &mut Vec<String>,
 ) -> Result<usize, StopError> {
     let client = &found.client;
-    if let (true, TearDown::Kubelet, Some(cgroup)) = (order.remove, order.by, &order.cgroup) {
-        kubelet_tear_down::wait(cgroup, order.patience).await;
+    if let Some(wait) = order.wait.as_ref().filter(|_| order.remove) {
+        kubelet_tear_down::wait(wait).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;
     if order.remove {

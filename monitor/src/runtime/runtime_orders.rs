@@ -140,14 +140,19 @@ impl TearDown {
     }
 }
 
+/// The kubelet removes a pod's cgroup once it has seen the containers' end and has unmounted the volumes (1.36).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletWait {
+    pub cgroup: PathBuf,
+    pub at_most: Duration,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopOrder {
     pub uid: PodUid,
     pub by: TearDown,
-    /// The pod's cgroup. The kubelet removes it once it has seen the containers' end and has unmounted the volumes (1.36). A removal of
-    /// what it has left waits for that, at most for `patience`.
-    pub cgroup: Option<PathBuf>,
-    pub patience: Duration,
+    /// What a removal waits for first.
+    pub wait: Option<KubeletWait>,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
     /// Whether to remove its sandboxes with their writable layers and logs as well. By the runtime: those that do not run, and those that

@@ -79,8 +79,9 @@ impl StoppedPods {
         true
     }
 
-    /// Postpones a removal that has just failed.
+    /// Postpones a removal that has just failed. It has waited for the kubelet.
     pub(super) fn retry(&mut self, order: StopOrder, attempts: u32) -> bool {
+        let order = StopOrder { wait: None, ..order };
         self.postpone(PendingRemoval { order, attempts: attempts + 1, due: Some(Instant::now() + RETRY) })
     }
 
@@ -117,8 +118,7 @@ mod tests {
                 uid: uid(number),
                 grace: Duration::ZERO,
                 by: crate::runtime::TearDown::Runtime,
-                cgroup: None,
-                patience: Duration::ZERO,
+                wait: None,
                 remove: true,
             };
             assert!(pods.postpone(PendingRemoval { order: order.clone(), attempts: 0, due: None }));

@@ -94,7 +94,7 @@ fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
 
 fn order(uid: &str, grace: u64, remove: bool) -> StopOrder {
     let (uid, grace) = (PodUid(uid.to_owned()), Duration::from_secs(grace));
-    StopOrder { uid, by: TearDown::Runtime, cgroup: None, patience: PATIENCE, grace, remove }
+    StopOrder { uid, by: TearDown::Runtime, wait: None, grace, remove }
 }
 
 fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {

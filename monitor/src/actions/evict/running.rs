@@ -93,7 +93,7 @@ pub(super) fn removal(answer: Option<Result<(), NotDone>>, waited: Duration, by:
         Some(Err(NotDone::Critical)) => Some(Some(not_removed("the runtime says that it is a static pod"))),
         Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => Some(Some(not_removed(&reason))),
         None if waited >= REMOVAL_LIMIT.saturating_add(by.patience()) => {
-            Some(Some(not_removed(&format!("the runtime is at it for {} s", waited.as_secs()))))
+            Some(Some(not_removed(&format!("not within {} s", waited.as_secs()))))
         }
         None => None,
     }

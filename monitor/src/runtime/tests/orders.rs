@@ -222,7 +222,8 @@ fn killed(place: &Place) -> (Has, StopOrder) {
     has.containers.iter_mut().for_each(|container| container.state = cri::CONTAINER_EXITED);
     let cgroup = place.0.path().join("cgroup");
     std::fs::create_dir(&cgroup).unwrap();
-    (has, StopOrder { by: TearDown::Kubelet, cgroup: Some(cgroup), ..order("web", 0, true) })
+    let wait = Some(KubeletWait { cgroup, at_most: PATIENCE });
+    (has, StopOrder { by: TearDown::Kubelet, wait, ..order("web", 0, true) })
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn what_the_kubelet_has_left_is_removed_once_it_is_through() {
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
     snapshot(&runtime);
-    let cgroup = order.cgroup.clone().unwrap();
+    let cgroup = order.wait.clone().unwrap().cgroup;
     runtime.stop_pod(order).unwrap();
     let is_web = |sandbox: &&mut cri::PodSandbox| sandbox.id == "sandbox-web";
     fake.has().sandboxes.iter_mut().filter(is_web).for_each(|sandbox| sandbox.state = cri::SANDBOX_READY + 1);
@@ -251,7 +252,8 @@ fn what_a_late_kubelet_has_started_again_is_spared() {
     has.container("web", "app", 3, cri::CONTAINER_RUNNING, 60);
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
-    let order = StopOrder { patience: Duration::from_secs(3), ..order };
+    let wait = order.wait.map(|wait| KubeletWait { at_most: Duration::from_secs(3), ..wait });
+    let order = StopOrder { wait, ..order };
     let web = stopped(&mut runtime, order);
     assert!(web.took >= Duration::from_secs(3), "{:?}", web.took);
     assert_eq!(fake.done(), ["app-0", "app-1", "init-0", "app-2"].map(|name| format!("RemoveContainer web-{name}")));
