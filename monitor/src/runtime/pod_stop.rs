@@ -38,7 +38,7 @@ async fn try_stop(
     touched: &mut Vec<String>,
 ) -> Result<usize, StopError> {
     let client = &found.client;
-    if let Some(wait) = order.wait.as_ref().filter(|_| order.remove) {
+    if let Some(wait) = &order.wait {
         kubelet_tear_down::wait(wait).await;
     }
     let mut sandboxes = sandboxes_of(client, &order.uid).await?;

@@ -151,7 +151,7 @@ pub struct KubeletWait {
 pub struct StopOrder {
     pub uid: PodUid,
     pub by: TearDown,
-    /// What a removal waits for first.
+    /// Only for a removal, which waits for this first.
     pub wait: Option<KubeletWait>,
     /// The time between SIGTERM and SIGKILL. With zero the runtime sends SIGKILL at once.
     pub grace: Duration,
