@@ -3,8 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::node::Hierarchy;
-use crate::workloads::PodUid;
-use crate::workloads::{WorkloadTree, fixtures};
+use crate::workloads::{PodUid, WorkloadTree, fixtures};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
