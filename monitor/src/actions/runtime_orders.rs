@@ -24,7 +24,8 @@ impl Actions {
                 OrderKind::Stop { grace } => (grace, TearDown::Runtime, false),
                 OrderKind::Remove { by } => (Duration::ZERO, by, true),
             };
-            let order = StopOrder { uid: pod.clone(), by, wait: wait(tree, &pod, by), grace, remove };
+            let wait = kubelet_wait(tree, &pod, by);
+            let order = StopOrder { uid: pod.clone(), by, wait, grace, remove };
             match self.runtime.stop_pod(order) {
                 Ok(()) => self.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
@@ -35,7 +36,7 @@ impl Actions {
     /// Orders the removal of the containers that the kubelet keeps of an evicted pod. An earlier agent did not get to it.
     pub fn finish_removal(&mut self, pod_uid: &str, tree: &WorkloadTree) {
         let (uid, by) = (PodUid(pod_uid.to_owned()), TearDown::Kubelet);
-        let wait = wait(tree, &uid, by);
+        let wait = kubelet_wait(tree, &uid, by);
         let order = StopOrder { uid, by, wait, grace: Duration::ZERO, remove: true };
         if let Err(reason) = self.runtime.stop_pod(order) {
             self.notes.push(ActionNote::RestLeft { pod_uid: pod_uid.to_owned(), reason: reason.to_string() });
@@ -103,7 +104,9 @@ impl Actions {
 }
 
 /// Returns what a removal waits for, if the kubelet tears down the pod.
-fn wait(tree: &WorkloadTree, pod: &PodUid, by: TearDown) -> Option<KubeletWait> {
-    let cgroup = tree.cgroup_of(pod).filter(|_| by == TearDown::Kubelet)?;
-    Some(KubeletWait { cgroup, at_most: by.patience() })
+fn kubelet_wait(tree: &WorkloadTree, pod: &PodUid, by: TearDown) -> Option<KubeletWait> {
+    match by {
+        TearDown::Kubelet => Some(KubeletWait { cgroup: tree.cgroup_of(pod)?, at_most: by.patience() }),
+        TearDown::Runtime => None,
+    }
 }
