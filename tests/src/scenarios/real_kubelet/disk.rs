@@ -1,6 +1,7 @@
 //! A pod fills the node's file system: the agent and the kubelet stop it, or the kubelet alone.
 
 use std::fs::File;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -14,7 +15,7 @@ use super::scene::{
 };
 use super::set_ups::{OTHER_PODS, OTHERS};
 use super::times::{Victim, tell_steps};
-use crate::cluster::{NAME, container_id, is_ready};
+use crate::cluster::{Cluster, NAME, container_id, is_ready};
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
 use crate::control_plane::NODE;
@@ -47,11 +48,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let events = events_of(&cluster, &name)?;
     let failed = events.iter().filter(|event| event["reason"] == "FailedKillPod").count();
     stage.check_equal("events FailedKillPod", &failed, &0);
-    let last = cluster.admin.pod(&name)?;
-    let reason = last["status"]["containerStatuses"][0]["state"]["terminated"]["reason"].as_str();
-    stage.check(reason.is_some_and(|it| it != "ContainerStatusUnknown"), || {
-        "the kubelet did not see the container's end".to_owned()
-    });
+    has_seen_the_end(stage, &cluster, &name)?;
     let recovered =
         stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
@@ -59,6 +56,9 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let is_removed = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
     let removed = stage.until(PATIENCE, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
+    // The kubelet would report a container that is removed too early some seconds later.
+    stage.pause(Duration::from_secs(15));
+    has_seen_the_end(stage, &cluster, &name)?;
     is_evicted_once(stage, &cluster, &agent)?;
     tell_steps(
         stage,
@@ -69,6 +69,18 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     )?;
     tell_since(stage, begun, &story)?;
     tidy(stage, &cluster)
+}
+
+/// Checks that the kubelet has seen the container's end, and has not started it again.
+fn has_seen_the_end(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+    let last = cluster.admin.pod(name)?;
+    let container = &last["status"]["containerStatuses"][0];
+    let reason = container["state"]["terminated"]["reason"].as_str();
+    stage.check(reason.is_some_and(|it| it != "ContainerStatusUnknown"), || {
+        format!("the kubelet did not see the container's end: {container}")
+    });
+    stage.check_equal("restarts of the evicted pod's container", &container["restartCount"], &Value::from(0));
+    Ok(())
 }
 
 /// A pod crosses the thresholds of the agent and of the kubelet at once. The kubelet evicts it, and the agent leaves that to the kubelet: until the
