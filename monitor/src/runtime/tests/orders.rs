@@ -237,7 +237,7 @@ fn what_the_kubelet_has_left_is_removed_once_it_is_through() {
     runtime.stop_pod(order).unwrap();
     let is_web = |sandbox: &&mut cri::PodSandbox| sandbox.id == "sandbox-web";
     fake.has().sandboxes.iter_mut().filter(is_web).for_each(|sandbox| sandbox.state = cri::SANDBOX_READY + 1);
-    // Longer than a sandbox that has been stopped was waited for, which was not enough.
+    // The kubelet may still be stopping containers two seconds after the sandbox's end (`cluster-disk`, 1.36).
     std::thread::sleep(Duration::from_secs(3));
     assert!(fake.done().is_empty(), "the kubelet has not seen the containers' end: {:?}", fake.done());
     std::fs::remove_dir(cgroup).unwrap();

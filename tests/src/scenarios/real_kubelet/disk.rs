@@ -1,7 +1,6 @@
 //! A pod fills the node's file system: the agent and the kubelet stop it, or the kubelet alone.
 
 use std::fs::File;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -10,8 +9,8 @@ use serde_json::Value;
 use super::ending::tidy;
 use super::figures::{by_kubelet, used};
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, is_evicted_once, ready_pod,
-    start_many, tell_events, tell_since, text, times_told, volume_file,
+    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, is_evicted_once,
+    ready_pod, start_many, tell_events, tell_since, text, times_told, volume_file,
 };
 use super::set_ups::{OTHER_PODS, OTHERS};
 use super::times::{Victim, tell_steps};
@@ -57,7 +56,7 @@ pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
     let removed = stage.until(PATIENCE, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     // The kubelet would report a container that is removed too early some seconds later.
-    stage.pause(Duration::from_secs(15));
+    stage.pause(LASTS);
     has_seen_the_end(stage, &cluster, &name)?;
     is_evicted_once(stage, &cluster, &agent)?;
     tell_steps(
