@@ -43,7 +43,7 @@ pub struct OtherKiller {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Acts {
-    /// At these hard thresholds.
+    /// At these thresholds, hard and soft ones.
     At(Vec<Threshold>),
     /// At thresholds that could not be read, with the reason.
     Unknown(String),
@@ -66,7 +66,7 @@ pub struct OtherKillerFact {
 impl OtherKillerFact {
     pub fn of(other: &OtherKiller, meaning: Meaning) -> Self {
         let thresholds = match &other.acts {
-            Acts::At(thresholds) => Some(thresholds.iter().map(ToString::to_string).collect()),
+            Acts::At(thresholds) => Some(thresholds.iter().map(meaning::text).collect()),
             Acts::Unknown(_) | Acts::ByOwnRules => None,
         };
         Self { name: other.killer.as_str(), pid: other.pid, thresholds, meaning }

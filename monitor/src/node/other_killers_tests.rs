@@ -76,7 +76,7 @@ fn each_program_is_reported_once_in_one_order() {
 /// Returns the thresholds in their textual form, or the reason why they are unknown.
 fn thresholds(acts: &Acts) -> String {
     match acts {
-        Acts::At(thresholds) => thresholds.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        Acts::At(thresholds) => thresholds.iter().map(meaning::text).collect::<Vec<_>>().join(" "),
         Acts::Unknown(reason) => format!("unknown: {reason}"),
         Acts::ByOwnRules => "own rules".to_owned(),
     }
@@ -88,6 +88,9 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
         "imagefs.available<15% imagefs.inodesFree<5% memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5%";
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let hard = format!("{head}evictionHard: {{memory.available: 200Mi}}\n");
+    let soft = format!(
+        "{hard}evictionSoft: {{memory.available: 500Mi}}\nevictionSoftGracePeriod: {{memory.available: 1m30s}}\n"
+    );
     for (name, command, file, expected) in [
         ("kubelet", "kubelet", "", DEFAULTS),
         (
@@ -101,6 +104,20 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
         ("kubelet", "kubelet --config=/etc/k.yaml", hard.as_str(), "memory.available<200Mi"),
         ("kubelet", "kubelet --config /etc/k.yaml --eviction-hard=memory.available<1Gi", &hard, "memory.available<1Gi"),
         ("kubelet", "kubelet --config=/etc/k.yaml", head, DEFAULTS),
+        ("kubelet", "kubelet --config=/etc/k.yaml", &soft, "memory.available<200Mi memory.available<500Mi for 1m30s"),
+        (
+            "kubelet",
+            "kubelet --config=/etc/k.yaml --eviction-hard=memory.available<1Gi",
+            &soft,
+            "memory.available<1Gi memory.available<500Mi for 1m30s",
+        ),
+        (
+            "kubelet",
+            "kubelet --config=/etc/k.yaml --eviction-soft=memory.available<1Gi --eviction-soft-grace-period=memory.available=10s",
+            &soft,
+            "memory.available<1Gi for 10s memory.available<200Mi",
+        ),
+        ("kubelet", "kubelet --eviction-soft=memory.available<1Gi", "", "unknown: the kubelet's flags:"),
         (
             "kubelet",
             "kubelet --config=/etc/k.yaml",
@@ -159,7 +176,7 @@ fn the_meaning_follows_from_both_sides_thresholds() {
             "kubelet --eviction-hard=memory.available<100Mi",
             Mode::Enforce,
             "memory.available: 100Mi",
-            "kubelet (process 812) evicts hard at memory.available<100Mi; for memory.available it acts at the threshold of this agent, so that \
+            "kubelet (process 812) evicts at memory.available<100Mi; for memory.available it acts at the threshold of this agent, so that \
           two workloads may go for one shortage",
             "set this agent's threshold above",
             true,
@@ -200,13 +217,23 @@ fn the_meaning_follows_from_both_sides_thresholds() {
             "above the kubelet's",
             true,
         ),
+        (
+            "kubelet",
+            "kubelet --eviction-hard=memory.available<100Mi --eviction-soft=memory.available<500Mi --eviction-soft-grace-period=memory.available=90s",
+            Mode::Enforce,
+            "memory.available: 200Mi",
+            "evicts at memory.available<100Mi, memory.available<500Mi for 1m30s; for memory.available (soft) it acts before this agent, so that \
+          the agent finds little left to decide; for memory.available it acts after this agent, as a second line",
+            "set this agent's threshold above",
+            true,
+        ),
         // The capacity of a disk is not known here, and the agent has no threshold on process ids.
         (
             "kubelet",
             "kubelet --eviction-hard=nodefs.available<10%,pid.available<5%",
             Mode::Enforce,
             "nodefs.available: 5Gi",
-            "evicts hard at nodefs.available<10%, pid.available<5%",
+            "evicts at nodefs.available<10%, pid.available<5%",
             "leave it so",
             false,
         ),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::Policy;
+use crate::config::{Policy, Threshold};
 use crate::eviction::{Armed, Layout, Observation, arm, is_below};
 use crate::node::other_killers::{Acts, find_kubelet};
 use crate::node::process_facts;
@@ -53,8 +53,8 @@ impl KubeletDisks {
             self.seen = Some(now);
         }
         self.kubelet = found.as_ref().map(|kubelet| Known { pid: kubelet.pid, started: started(kubelet.pid) });
-        let thresholds = match found.map(|kubelet| kubelet.acts) {
-            Some(Acts::At(thresholds)) => thresholds,
+        let thresholds: Vec<Threshold> = match found.map(|kubelet| kubelet.acts) {
+            Some(Acts::At(thresholds)) => thresholds.into_iter().filter(Threshold::is_hard).collect(),
             Some(Acts::Unknown(_) | Acts::ByOwnRules) | None => Vec::new(),
         };
         self.policy = Policy { hard_count: thresholds.len(), thresholds, ..Policy::default() };

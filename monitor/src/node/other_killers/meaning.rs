@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{Acts, Killer, OtherKiller};
 use crate::config::{Mode, MonitorConfig, Policy, Threshold, ThresholdValue};
-use crate::units::Signal;
+use crate::units::{Signal, format_go_duration};
 
 /// The capacity of a signal, in its unit, as far as it is known.
 pub type Capacities<'c> = &'c dyn Fn(Signal) -> Option<i64>;
@@ -41,21 +41,19 @@ impl OtherKiller {
         config: &MonitorConfig,
         capacities: Capacities<'_>,
     ) -> Meaning {
-        let order = |other: &Threshold| {
-            let own = strongest(&config.policy, other.signal)?;
-            compare(own, other, capacities(other.signal))
+        let order = |other: &Threshold| counterpart(&config.policy, other, capacities(other.signal))?.1;
+        let such = |wanted: Ordering| {
+            let chosen = thresholds.iter().filter(|it| order(it) == Some(wanted));
+            let label = |it: &Threshold| format!("{}{}", it.signal, if it.is_hard() { "" } else { " (soft)" });
+            chosen.map(label).collect::<Vec<_>>().join(", ")
         };
-        let such = |wanted: &[Ordering]| {
-            let chosen = thresholds.iter().filter(|it| order(it).is_some_and(|order| wanted.contains(&order)));
-            chosen.map(|it| it.signal.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let (first, same, later) = (such(&[Ordering::Less]), such(&[Ordering::Equal]), such(&[Ordering::Greater]));
+        let (first, same, later) = (such(Ordering::Less), such(Ordering::Equal), such(Ordering::Greater));
         let does = match self.killer {
-            Killer::Kubelet => "evicts hard",
+            Killer::Kubelet => "evicts",
             _ => "ends the process with the highest oom_score, in pods too,",
         };
         let mut sentence = match thresholds {
-            [] => format!("{name} has no hard threshold"),
+            [] => format!("{name} has no threshold"),
             _ => format!("{name} {does} at {}", listed(thresholds)),
         };
         let in_mode = if config.mode == Mode::Observe { ", in mode enforce" } else { "" };
@@ -98,16 +96,32 @@ impl OtherKiller {
 }
 
 fn listed(thresholds: &[Threshold]) -> String {
-    thresholds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    thresholds.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the hard threshold of the signal, if there is one. A signal has at most one that the configuration calls hard.
-pub(super) fn strongest(policy: &Policy, signal: Signal) -> Option<&Threshold> {
-    policy.thresholds.iter().find(|it| it.signal == signal && it.is_hard())
+/// Returns the threshold, with the grace period of a soft one.
+pub(super) fn text(threshold: &Threshold) -> String {
+    if threshold.is_hard() {
+        return threshold.to_string();
+    }
+    format!("{threshold} for {}", format_go_duration(threshold.grace_period))
+}
+
+/// Returns this agent's highest threshold that does not wait longer than the other one, and how the two compare. `Greater` means that this
+/// agent acts first.
+pub(super) fn counterpart<'p>(
+    policy: &'p Policy,
+    other: &Threshold,
+    capacity: Option<i64>,
+) -> Option<(&'p Threshold, Option<Ordering>)> {
+    let waits_longer = |own: &&Threshold| own.grace_period > other.grace_period;
+    let own = policy.thresholds.iter().filter(|own| own.signal == other.signal && !waits_longer(own));
+    let order = |own| Some(compare(own, other, capacity)?.then(other.grace_period.cmp(&own.grace_period)));
+    own.map(|own| (own, order(own))).max_by_key(|(_, order)| *order)
 }
 
 /// Compares this agent's threshold with the other one. Returns `None` where a share and a quantity meet and the capacity is unknown.
-pub(super) fn compare(own: &Threshold, other: &Threshold, capacity: Option<i64>) -> Option<Ordering> {
+fn compare(own: &Threshold, other: &Threshold, capacity: Option<i64>) -> Option<Ordering> {
     let capacity = match (&own.value, &other.value, capacity) {
         (_, _, Some(capacity)) => capacity,
         // Any capacity gives the same order.

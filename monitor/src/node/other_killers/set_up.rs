@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::meaning::{Capacities, compare, strongest};
+use super::meaning::{Capacities, counterpart, text};
 use super::{Acts, Killer, OtherKiller};
 use crate::config::{Mode, MonitorConfig, Threshold};
 use crate::units::{Signal, named_enum};
@@ -54,7 +54,7 @@ impl SetUpFact {
     }
 }
 
-/// The signals that have a hard threshold, by the side that acts for them.
+/// The signals that have a threshold, by the side that acts for them.
 #[derive(Default)]
 struct Signals {
     /// The agent acts above the kubelet's threshold.
@@ -72,20 +72,27 @@ impl Signals {
         let mut signals = Self::default();
         // The kubelet derives its threshold on allocatable memory from that on memory.
         for signal in Signal::ALL.into_iter().filter(|signal| *signal != Signal::AllocatableMemoryAvailable) {
-            let of_kubelet = kubelet.iter().find(|threshold| threshold.signal == signal);
-            match (strongest(&config.policy, signal), of_kubelet) {
-                (Some(own), Some(other)) => signals.add(own, other, capacities(signal)),
-                (Some(_), None) => signals.agent_alone.push(signal),
-                (None, Some(_)) => signals.kubelet_alone.push(signal),
-                (None, None) => {}
+            let has = |threshold: &&Threshold| threshold.signal == signal;
+            let mut of_kubelet = kubelet.iter().filter(has).peekable();
+            if of_kubelet.peek().is_none() && config.policy.thresholds.iter().any(|own| has(&own)) {
+                signals.agent_alone.push(signal);
+            }
+            for other in of_kubelet {
+                match counterpart(&config.policy, other, capacities(signal)) {
+                    Some((own, order)) => signals.add(own, other, order),
+                    None => signals.kubelet_alone.push(signal),
+                }
             }
         }
+        // The kubelet may have a hard and a soft one.
+        signals.kubelet_alone.dedup();
         signals
     }
 
-    fn add(&mut self, own: &Threshold, other: &Threshold, capacity: Option<i64>) {
-        match compare(own, other, capacity) {
-            Some(Ordering::Greater) => self.before.push(own.signal),
+    fn add(&mut self, own: &Threshold, other: &Threshold, order: Option<Ordering>) {
+        let (own, other, signal) = (text(own), text(other), own.signal);
+        match order {
+            Some(Ordering::Greater) => self.before.push(signal),
             Some(Ordering::Equal) => self.not_before.push(format!("{own} is at the kubelet's {other}")),
             Some(Ordering::Less) => self.not_before.push(format!("{own} is after the kubelet's {other}")),
             None => self.not_comparable.push(format!("{own} with the kubelet's {other}")),
@@ -98,7 +105,7 @@ impl Signals {
                 false => SetUpFact::new(SetUp::Instead, "the agent evicts; the kubelet has its own eviction off"),
                 true => SetUpFact::new(
                     SetUp::NoneOfThree,
-                    "nothing evicts: neither the agent nor the kubelet has a hard threshold",
+                    "nothing evicts: neither the agent nor the kubelet has a threshold",
                 ),
             };
         }
@@ -202,6 +209,43 @@ mod tests {
             let (is, reason) = set_up(mode, hard, kubelet);
             assert_eq!(is, name, "{hard} beside {kubelet}: {reason}");
             assert!(reason.contains(because), "{hard} beside {kubelet}: {reason}");
+        }
+    }
+
+    #[test]
+    fn soft_thresholds_of_the_kubelet_count() {
+        const SOFT: &str =
+            "evictionSoft: {memory.available: 500Mi}\nevictionSoftGracePeriod: {memory.available: 1m30s}\n";
+        let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nmode: enforce\n";
+        let off = "evictionHard: {memory.available: 0%}\n";
+        let soft_of_agent =
+            "evictionSoft: {memory.available: 500Mi}\nevictionSoftGracePeriod: {memory.available: 30s}\n";
+        let parse = |text: &str| MonitorConfig::parse("m.yaml", &format!("{head}{text}")).unwrap().config;
+        for (agent, kubelet, name, because) in [
+            (
+                "evictionHard: {memory.available: 200Mi}\n".to_owned(),
+                format!("{off}{SOFT}"),
+                "none of the three",
+                "memory.available<200Mi is after the kubelet's memory.available<500Mi for 1m30s",
+            ),
+            (
+                "evictionHard: {memory.available: 200Mi}\n".to_owned(),
+                format!("evictionHard: {{memory.available: 100Mi}}\n{SOFT}"),
+                "none of the three",
+                "and the agent not first: memory.available<200Mi is after the kubelet's memory.available<500Mi for",
+            ),
+            ("evictionHard: {memory.available: 500Mi}\n".to_owned(), format!("{off}{SOFT}"), "first", "second line"),
+            (
+                format!("evictionHard: {{memory.available: 200Mi}}\n{soft_of_agent}"),
+                format!("evictionHard: {{memory.available: 100Mi}}\n{SOFT}"),
+                "first",
+                "second line",
+            ),
+            (format!("{off}{soft_of_agent}"), off.to_owned(), "instead", "the kubelet has its own eviction off"),
+        ] {
+            let (is, reason) = fact(Acts::At(parse(&kubelet).policy.thresholds), &parse(&agent));
+            assert_eq!(is, name, "{agent} beside {kubelet}: {reason}");
+            assert!(reason.contains(because), "{agent} beside {kubelet}: {reason}");
         }
     }
 
