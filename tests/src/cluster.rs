@@ -4,8 +4,8 @@
 pub mod audit;
 mod network;
 mod pki;
+pub mod pod_history;
 pub mod programs;
-pub mod story;
 
 use std::fs;
 use std::mem::ManuallyDrop;
@@ -31,14 +31,14 @@ use crate::stage::Stage;
 use programs::Program;
 
 /// The time limit of a step. A control plane starts slowly under emulation.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIME_LIMIT: Duration = Duration::from_secs(240);
 /// The name of the namespace and of every object that deploys the agent.
 pub const NAME: &str = "node-pressure-monitor";
 
 /// The copy of the manifests that a scenario deploys.
 const DEPLOYED: &str = "/tmp/manifests";
 
-/// A running cluster. It lives as long as the guest.
+/// A running cluster, which lives as long as the guest.
 #[derive(Debug)]
 pub struct Cluster {
     pub admin: Admin,
@@ -58,7 +58,7 @@ impl Cluster {
 
     fn start(stage: &Stage<'_>) -> Result<Self> {
         let begun = Instant::now();
-        let said = |what: &str| stage.note(format!("{what} after {:.0} s", begun.elapsed().as_secs_f64()));
+        let note_step = |what: &str| stage.note(format!("{what} after {:.0} s", begun.elapsed().as_secs_f64()));
         let device = init::option("npm.kubernetes").context("the disk of Kubernetes' programs is not there")?;
         pki::make()?;
         programs::arrange(&device)?;
@@ -66,17 +66,17 @@ impl Cluster {
         // The cluster owns the node's containers until the guest ends.
         let node = ManuallyDrop::new(Node::start(stage, Storage::Shared)?);
         node.import_as(NAME, &format!("localhost/{NAME}:0.1.0"))?;
-        said(&format!("{} runs", Runtime::here().name()));
+        note_step(&format!("{} runs", Runtime::here().name()));
         Program::Etcd.start()?;
         Program::ApiServer.start()?;
         let admin = Admin::of_kubeconfig(&Self::admin_kubeconfig())?;
         wait_for(Program::ApiServer, "API server", || {
             Ok(admin.find("/api/v1/namespaces/kube-system").is_ok_and(|found| found.is_some()))
         })?;
-        said("the API server answers");
+        note_step("the API server answers");
         let cluster = Self { admin, _node: node };
         wait_for(Program::ApiServer, "healthy API server", || Ok(cluster.is_healthy()))?;
-        said("the API server is healthy");
+        note_step("the API server is healthy");
         for program in [Program::ControllerManager, Program::Scheduler, Program::Kubelet] {
             program.start()?;
         }
@@ -84,7 +84,7 @@ impl Cluster {
         wait_for(Program::ControllerManager, "service account of the namespace", || {
             Ok(cluster.admin.find("/api/v1/namespaces/default/serviceaccounts/default")?.is_some())
         })?;
-        said("the node is Ready");
+        note_step("the node is Ready");
         stage.versions(&versions(&cluster.admin.node()?));
         Ok(cluster)
     }
@@ -102,7 +102,7 @@ impl Cluster {
         pki::file("admin.conf")
     }
 
-    /// Returns kubectl as the administrator.
+    /// Returns a kubectl command with the administrator's kubeconfig.
     pub fn kubectl_command() -> Command {
         let mut command = Command::new(programs::path("kubectl"));
         command.arg(format!("--kubeconfig={}", Self::admin_kubeconfig().display()));
@@ -118,15 +118,16 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs one of the program's commands with `--output json` in the agent's pod; returns its answer. A finding gives an exit status of 1.
+    /// Runs a command of the agent's program with `--output json` in the agent's pod; returns its output. The exit status is ignored: a finding
+    /// makes it 1.
     pub fn in_agent(&self, words: &[&str]) -> Result<Value> {
         let daemon_set = format!("daemonset/{NAME}");
         let mut command = Self::kubectl_command();
         command.args(["-n", NAME, "exec", &daemon_set, "-c", "monitor", "--", "/usr/bin/node-pressure-monitor"]);
         command.args(words).args(["--output", "json", "--config", "/etc/node-pressure-monitor/monitor.yaml"]);
         let output = command.output().context("start kubectl exec")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).with_context(|| format!("{}: {}", words.join(" "), said.trim()))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{}: {}", words.join(" "), errors.trim()))
     }
 
     /// Creates the objects of this text.
@@ -136,8 +137,8 @@ impl Cluster {
         self.kubectl(&["apply", "-f", path]).map(drop)
     }
 
-    /// Deploys a variant of the manifests as config/README.md says, with this change of its configuration, and waits until the agent is
-    /// ready. The rest of a scenario that failed is removed first.
+    /// Deploys a variant of the manifests as config/README.md describes, with this change of its configuration, and waits until the agent is
+    /// ready. The objects that a failed scenario has left are removed first.
     pub fn deploy(&self, stage: &mut Stage<'_>, variant: &str, change: impl Fn(&str) -> String) -> Result<Agent> {
         let copy = Path::new(DEPLOYED);
         if copy.exists() {
@@ -174,7 +175,7 @@ impl Cluster {
     pub fn agent(&self, stage: &mut Stage<'_>) -> Result<Agent> {
         let mut last = Value::Null;
         let mut found = None;
-        let came = stage.until(PATIENCE, |stage| {
+        let came = stage.until(TIME_LIMIT, |stage| {
             let pods = self.pods_of(NAME, "app.kubernetes.io/component=agent").unwrap_or_default();
             last = pods.into_iter().next().unwrap_or_default();
             // The status may still describe a container that has ended.
@@ -182,13 +183,13 @@ impl Cluster {
             found.is_some()
         });
         if !came {
-            self.tell_events(NAME);
+            self.print_events(NAME);
         }
         found.with_context(|| format!("the agent's pod is not ready: {}", last["status"]["containerStatuses"]))
     }
 
     /// Prints the events of a namespace, to explain a failure.
-    pub fn tell_events(&self, namespace: &str) {
+    pub fn print_events(&self, namespace: &str) {
         let events = self.admin.get(&format!("/api/v1/namespaces/{namespace}/events")).unwrap_or_default();
         for event in events["items"].as_array().into_iter().flatten() {
             let (reason, message) = (&event["reason"], &event["message"]);
@@ -235,9 +236,9 @@ pub fn container_id(pod: &Value) -> Result<String> {
     Ok(id.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
-/// Waits until it is there. On failure, prints the end of the program's log.
+/// Waits until `there` holds. On failure, prints the end of the program's log.
 fn wait_for(program: Program, what: &str, there: impl FnMut() -> Result<bool>) -> Result<()> {
-    containers::wait_for(what, PATIENCE, there).inspect_err(|_| {
+    containers::wait_for(what, TIME_LIMIT, there).inspect_err(|_| {
         for line in program.tail(25) {
             console::note(program.name(), line.chars().take(300).collect::<String>());
         }

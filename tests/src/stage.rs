@@ -1,5 +1,6 @@
 //! The fixture of every scenario: pods, workloads, agents and evidence, and their removal afterwards.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::fs;
@@ -90,7 +91,7 @@ pub struct Stage<'a> {
     checked: u32,
     failures: Vec<String>,
     skipped: Option<String>,
-    figures: Vec<(&'static str, f64, &'static str)>,
+    figures: Vec<(Cow<'static, str>, f64, &'static str)>,
     timeline: Vec<(f64, String)>,
 }
 
@@ -100,7 +101,7 @@ pub struct Report {
     pub checked: u32,
     pub failures: Vec<String>,
     pub skipped: Option<String>,
-    pub figures: Vec<(&'static str, f64, &'static str)>,
+    pub figures: Vec<(Cow<'static, str>, f64, &'static str)>,
     pub timeline: Vec<(f64, String)>,
 }
 
@@ -173,8 +174,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    pub fn figure(&mut self, key: &'static str, value: f64, unit: &'static str) {
-        self.figures.push((key, value, unit));
+    pub fn figure(&mut self, key: impl Into<Cow<'static, str>>, value: f64, unit: &'static str) {
+        self.figures.push((key.into(), value, unit));
     }
 
     pub fn timeline(&mut self, ms: f64, what: impl Into<String>) {

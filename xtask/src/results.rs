@@ -24,6 +24,8 @@ const README: &str = "README.md";
 pub enum Kind {
     /// Scenarios by clusters.
     Clusters,
+    /// Evictions in clusters by the times of their steps.
+    Times,
     /// Machines without a cluster by scenarios.
     Machines,
     /// API servers by what ran beside them during the contract tests.
@@ -36,6 +38,7 @@ impl Kind {
     pub const fn mark(self) -> &'static str {
         match self {
             Self::Clusters => "<!-- clusters -->",
+            Self::Times => "<!-- times -->",
             Self::Machines => "<!-- machines -->",
             Self::Contract => "<!-- contract -->",
             Self::Compatibility => "<!-- compatibility -->",

@@ -1,4 +1,4 @@
-//! The API server's own log of the requests that change something or read the node, and when each arrived.
+//! The API server's audit log of the requests that write, or that read the node, with the time at which each arrived.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::units::monotonic_ns;
 
 pub const LOG: &str = "/var/log/audit.log";
 
-/// Returns which requests are logged, and what of them: the agent's events and changes of the node with their bodies.
+/// Returns the audit policy: requests that write or that read the node are logged, the agent's events and changes of the node with their bodies.
 pub fn policy() -> String {
     let agent = agent();
     format!(
@@ -131,7 +131,7 @@ pub fn monotonic_at(at: Timestamp, (now, now_ns): (Timestamp, u64)) -> u64 {
     now_ns.saturating_sub(age)
 }
 
-/// Returns the agent's name as a user.
+/// Returns the agent's user name.
 fn agent() -> String {
     format!("system:serviceaccount:{NAME}:{NAME}")
 }

@@ -1,5 +1,5 @@
-//! The network of a cluster of one node: pods are on a bridge, and the address of the API server's service is the node's own. So no
-//! kube-proxy is needed.
+//! The network of a cluster of one node. Pods are on a bridge. The address of the API server's service is the node's own, so no kube-proxy is
+//! needed.
 
 use std::fs;
 
@@ -14,8 +14,8 @@ pub const SERVICES: &str = "10.96.0.0/24";
 pub const NODE_ADDRESS: &str = "10.244.0.1";
 const BRIDGE: &str = "cni0";
 
-/// The plugin chain of CNI, of the default kind on a node without a network of other nodes. CRI-O checks it, and udev may change the hardware
-/// address that the check compares.
+/// The plugin chain of CNI, of the default kind on a node without a network of other nodes. The check by CRI-O is disabled: udev may change the
+/// hardware address that the check compares.
 const PODS: &str = r#"{
   "cniVersion": "0.4.0",
   "name": "pods",

@@ -57,7 +57,7 @@ impl Program {
     fn arguments(self) -> Vec<String> {
         let in_directory = |name: &str| file(name).display().to_string();
         let words: Vec<String> = match self {
-            // Nothing outlives the guest, so nothing need reach its disk.
+            // The data does not outlive the guest, so it need not reach the disk.
             Self::Etcd => vec!["--data-dir=/mnt/node/etcd".to_owned(), "--unsafe-no-fsync".to_owned()],
             Self::ApiServer => vec![
                 "--etcd-servers=http://127.0.0.1:2379".to_owned(),
@@ -115,10 +115,10 @@ impl Program {
     pub fn start(self) -> Result<()> {
         let is_of_control_plane = CONTROL_PLANE.contains(&self);
         let program = if is_of_control_plane { self.in_memory() } else { self.on_disk() };
-        // As a node's own services: the kernel's OOM killer leaves them alone.
+        // The score of a node's own services: the kernel's OOM killer leaves them alone.
         let mut properties = vec!["OOMScoreAdjust=-999".to_owned(), "Delegate=yes".to_owned()];
         if is_of_control_plane {
-            // A control plane on another machine waits for none of the node's services. Against pods it has the share of all services.
+            // A control plane on another machine waits for none of the node's services. Against pods the control plane has the share of all services.
             properties.push("CPUWeight=10000".to_owned());
         }
         // A controller manager gives up when the API server is not healthy within ten seconds.
@@ -159,8 +159,8 @@ pub fn path(program: &str) -> String {
     format!("{PROGRAMS}/{program}")
 }
 
-/// Mounts the disk with the programs of Kubernetes, and writes their configuration. A control plane runs on another machine as a rule: here its
-/// programs are in memory, so that a node without memory does not drop their pages, and no request waits for the disk.
+/// Mounts the disk with the programs of Kubernetes, and writes their configuration. As a rule a control plane runs on another machine. Its programs
+/// are in memory here: a node without memory does not drop their pages, and no request waits for the disk.
 pub fn arrange(device: &str) -> Result<()> {
     mount_at(device, PROGRAMS, "ext4", "")?;
     mount_at("tmpfs", IN_MEMORY, "tmpfs", "")?;
@@ -171,8 +171,8 @@ pub fn arrange(device: &str) -> Result<()> {
     configure_kubelet("")
 }
 
-/// Writes the kubelet's configuration with these further fields. It applies when the kubelet starts. Images are kept: under pressure on a disk the
-/// kubelet removes all that no container uses, also the one of sandboxes (containerd 1.6 does not pin it), and there is no registry.
+/// Writes the kubelet's configuration with these further fields. The kubelet reads it when it starts. Images are kept, because there is no registry:
+/// under pressure on a disk the kubelet removes all images that no container uses, also the image of sandboxes, which containerd 1.6 does not pin.
 pub fn configure_kubelet(fields: &str) -> Result<()> {
     let text = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\

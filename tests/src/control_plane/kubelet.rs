@@ -1,5 +1,5 @@
 //! The part of the kubelet that an eviction depends on: it restarts exited containers, ends failed and deleted pods, and removes the objects of
-//! deleted ones at the API server. It does not watch for pressure.
+//! deleted ones at the API server. This kubelet does not watch for pressure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use crate::cgroups::Qos;
 use crate::containers::{Node, NodePod, cri};
 use crate::stage::Stage;
 
-/// The interval at which the kubelet lists its containers (the relist period of pkg/kubelet/pleg/generic.go).
-const EVERY: Duration = Duration::from_secs(1);
+/// The interval at which the kubelet lists its containers (pkg/kubelet/pleg/generic.go).
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
 const CONTAINER: &str = "main";
 
 /// A pod of one container, in the kubelet's records.
@@ -34,7 +34,7 @@ struct Shared {
     troubles: Mutex<Vec<String>>,
 }
 
-/// A running kubelet. Dropping it stops it; the containers continue to run.
+/// A running kubelet. Dropping it stops the kubelet; the containers continue to run.
 #[derive(Debug)]
 pub struct Kubelet {
     shared: Arc<Shared>,
@@ -47,10 +47,10 @@ impl Kubelet {
         let (admin, its) = (plane.admin()?, Arc::clone(&shared));
         let work = move || {
             while !its.ended.load(Ordering::Acquire) {
-                if let Err(error) = its.look(&admin) {
+                if let Err(error) = its.sync_pods(&admin) {
                     its.troubles.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{error:#}"));
                 }
-                sleep(EVERY);
+                sleep(RELIST_PERIOD);
             }
         };
         Ok(Self { shared, thread: Some(spawn(work)) })
@@ -80,7 +80,7 @@ impl Kubelet {
         Ok((pod, id))
     }
 
-    /// Returns how often a pod's container was restarted.
+    /// Returns the number of restarts of a pod's container.
     pub fn restarts(&self, pod: &NodePod) -> u32 {
         let pods = self.shared.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.iter().find(|kept| kept.pod.uid == pod.uid).map_or(0, |kept| kept.restarts)
@@ -103,7 +103,7 @@ impl Drop for Kubelet {
 }
 
 impl Shared {
-    fn look(&self, admin: &Admin) -> Result<()> {
+    fn sync_pods(&self, admin: &Admin) -> Result<()> {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         for kept in pods.iter_mut().filter(|kept| !kept.is_over) {
             kept.sync(admin).with_context(|| format!("pod {}", kept.pod.name))?;
@@ -166,7 +166,7 @@ fn object(name: &str, resources: &Value) -> Value {
     })
 }
 
-/// The status of a pod whose phase is Failed, with the kubelet's own reason that it is not ready.
+/// Returns the status of a pod whose phase is Failed, with the kubelet's own reason that the pod is not ready.
 fn failed(object: &Value, restarts: u32) -> Value {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let others = conditions.filter(|condition| condition["type"] != "Ready").cloned();

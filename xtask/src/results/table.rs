@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_text_without_the_table_is_an_error() {
-        let told = |text: &str| edited(text, Kind::Machines, |_| ()).unwrap_err().to_string();
-        assert_eq!(told("# Results\n"), "there is no line <!-- machines -->");
-        assert_eq!(told("<!-- machines -->\n"), "no table below <!-- machines -->");
+        let error = |text: &str| edited(text, Kind::Machines, |_| ()).unwrap_err().to_string();
+        assert_eq!(error("# Results\n"), "there is no line <!-- machines -->");
+        assert_eq!(error("<!-- machines -->\n"), "no table below <!-- machines -->");
     }
 }

@@ -20,6 +20,8 @@ const SHOWN: [(&str, &str); 4] = [
     ("kill_to_status_sent_ms", " ms to the request of the status"),
     ("kill_to_status_taken_ms", " ms to the status"),
 ];
+/// Start of the figures with the seconds of an eviction's steps: `since_crossing/hog/taint=0.43 s`.
+const SINCE_CROSSING: &str = "since_crossing/";
 
 /// Adds the outcomes of one boot to the table for this guest.
 pub fn write(root: &Path, guest: Guest, verdict: &Verdict) -> Result<()> {
@@ -28,6 +30,9 @@ pub fn write(root: &Path, guest: Guest, verdict: &Verdict) -> Result<()> {
     }
     let date = results::today()?;
     results::write(root, table_of(guest), |table| set_all(table, guest, verdict, &date))?;
+    if guest == Guest::Cluster {
+        results::write(root, Kind::Times, |table| set_times(table, verdict, &date))?;
+    }
     write_screens(root, verdict, &date)
 }
 
@@ -54,6 +59,30 @@ fn set_all(table: &mut Table, guest: Guest, verdict: &Verdict, date: &str) {
             Guest::Plain | Guest::Containerd => table.set(&verdict.environment, scenario, &cell),
         }
     }
+}
+
+/// Sets the steps of the evictions in the scenarios that passed. A row has the steps of one run only.
+fn set_times(table: &mut Table, verdict: &Verdict, date: &str) {
+    for run in verdict.runs.iter().filter(|run| run.outcome == Outcome::Pass) {
+        let steps: Vec<(&str, &str, &str)> = run.figures.iter().filter_map(|figure| step(figure)).collect();
+        let row = |app: &str| format!("{}: {app}; {}", run.name, verdict.environment);
+        for (app, ..) in &steps {
+            let cells: Vec<String> = table.columns().to_vec();
+            cells.iter().for_each(|column| table.set(&row(app), column, ""));
+            table.set(&row(app), "date", date);
+        }
+        for (app, step, seconds) in &steps {
+            table.set(&row(app), step, seconds);
+        }
+    }
+}
+
+/// Returns the workload, the step and its seconds. After several runs a figure is the median.
+fn step(figure: &str) -> Option<(&str, &str, &str)> {
+    let (key, value) = figure.strip_prefix(SINCE_CROSSING)?.split_once('=')?;
+    let (app, step) = key.strip_suffix("_median").unwrap_or(key).split_once('/')?;
+    let is_extreme = step.ends_with("_min") || step.ends_with("_max");
+    (!is_extreme).then_some((app, step, value.split(' ').next()?))
 }
 
 /// Returns the cell of each scenario. A boot with a problem of its own proves nothing.
@@ -138,6 +167,26 @@ mod tests {
         let row =
             "| Linux 5.10 | FAIL 2026-11-26, 2 of 3 runs, in a boot with a problem | FAIL 2026-11-26, no outcome |";
         assert!(text.contains(row), "{text}");
+    }
+
+    #[test]
+    fn the_times_of_a_row_are_those_of_one_run() {
+        let old = "| cluster-ramp: hog; CRI-O | 2026-11-25 | 9 | 9 |\n";
+        let text = format!("<!-- times -->\n| eviction | date | kill | taint |\n|---|---|---|---|\n{old}");
+        let mut verdict =
+            Verdict::made_up("6.12 v2", &[("cluster-ramp", Outcome::Pass), ("cluster-disk", Outcome::Fail)]);
+        verdict.environment = "CRI-O".to_owned();
+        for run in &mut verdict.runs {
+            let figures =
+                ["crossing_to_kill_ms=60 ms", "since_crossing/hog/kill=0.06 s", "since_crossing/hog/event=1.2 s"];
+            run.figures = figures.map(str::to_owned).to_vec();
+        }
+        let text = results::edited(&text, Kind::Times, |table| set_times(table, &verdict, "2026-11-28")).unwrap();
+        let rows = "| eviction | date | kill | taint | event |\n|---|---|---|---|---|\n\
+                    | cluster-ramp: hog; CRI-O | 2026-11-28 | 0.06 |  | 1.2 |\n";
+        assert_eq!(text, format!("<!-- times -->\n{rows}"));
+        let of_many = ["since_crossing/hog/kill_median=0.07 s", "since_crossing/hog/kill_max=0.1 s"].map(step);
+        assert_eq!(of_many, [Some(("hog", "kill", "0.07")), None]);
     }
 
     #[test]

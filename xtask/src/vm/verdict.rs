@@ -8,9 +8,9 @@ use crate::outcome::{Counts, Outcome};
 #[derive(Debug)]
 pub struct Verdict {
     pub label: String,
-    /// The versions of what ran, and on what machine.
+    /// The versions of the programs that ran, and the machine.
     pub environment: String,
-    /// The guest has told the versions.
+    /// The guest has reported the versions.
     pub is_known: bool,
     pub release: String,
     pub runs: Vec<Run>,

@@ -1,4 +1,4 @@
-//! A pod fills the node's file system: the agent and the kubelet stop it, or the kubelet alone.
+//! A pod fills the node's file system: the agent evicts it, or the kubelet.
 
 use std::fs::File;
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::ending::tidy;
 use super::figures::{by_kubelet, used};
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, LASTS, PATIENCE, Scene, dead_pods, ends_as_evicted, events_of, is_evicted_once,
-    ready_pod, start_many, tell_events, tell_since, text, times_told, volume_file,
+    BETWEEN_LOOKS, ENFORCING, LASTS, Scene, TIME_LIMIT, check_evicted_event, dead_pods, ends_as_evicted, event_count,
+    events_of, is_evicted_once, print_since, ready_pod, start_many, text, volume_file,
 };
 use super::set_ups::{OTHER_PODS, OTHERS};
-use super::times::{Victim, tell_steps};
+use super::times::{Victim, record_steps};
 use crate::cluster::{Cluster, NAME, container_id, is_ready};
 use crate::containers::cri;
 use crate::containers::storage::KUBELET;
@@ -21,57 +21,57 @@ use crate::control_plane::NODE;
 use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
-/// Per mille of the file system that the pod leaves: below the agent's `imagefs.available` (17 %), above the kubelet's (15 %). The
+/// The share of the file system that the pod leaves, in per mille: below the agent's `imagefs.available` (17 %), above the kubelet's (15 %). The
 /// file system is both `nodefs` and `imagefs`.
 const LEAVES: u64 = 160;
-/// Per mille of the file system above both thresholds, and below both.
+/// Shares of the file system above both thresholds, and below both, in per mille.
 const LEAVES_AT_FIRST: u64 = 200;
 const LEAVES_BELOW_BOTH: u64 = 130;
 /// The kubelet as the source of events.
 const KUBELET_NAME: &str = "kubelet";
-/// Per mille of the file system that each of the other pods uses: enough to be a candidate.
+/// The share of the file system that each of the other pods uses, in per mille: enough to be a candidate.
 const OTHER_USES: u64 = 20;
 
 pub fn disk(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let Scene { cluster, agent, pod, name, uid, history } = Scene::begin(stage, ENFORCING)?;
     let container = container_id(&pod)?;
     let begun = monotonic_ns();
     fill(&uid, "file", LEAVES)?;
-    let decided = stage.until(PATIENCE, |_| !agent.events("eviction").is_empty());
+    let decided = stage.until(TIME_LIMIT, |_| !agent.events("eviction").is_empty());
     stage.check(decided, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
     stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
     ready_pod(stage, &cluster, &uid)?;
-    tell_events(stage, &cluster, &name)?;
+    check_evicted_event(stage, &cluster, &name)?;
     // Only the kubelet tears down the sandbox.
     let events = events_of(&cluster, &name)?;
     let failed = events.iter().filter(|event| event["reason"] == "FailedKillPod").count();
     stage.check_equal("events FailedKillPod", &failed, &0);
-    has_seen_the_end(stage, &cluster, &name)?;
+    kubelet_has_seen_the_end(stage, &cluster, &name)?;
     let recovered =
-        stage.until(PATIENCE, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
+        stage.until(TIME_LIMIT, |_| statvfs(KUBELET).is_ok_and(|all| all.f_bavail * 1000 > all.f_blocks * 200));
     stage.check(recovered, || "the pod's data is still on the disk".to_owned());
-    // The kubelet keeps it until the pod is deleted.
+    // The kubelet alone would keep the container until the pod is deleted.
     let is_removed = || cri::containers().is_ok_and(|all| all.iter().all(|other| other.id != container));
-    let removed = stage.until(PATIENCE, |_| is_removed());
+    let removed = stage.until(TIME_LIMIT, |_| is_removed());
     stage.check(removed, || "the evicted pod's container is still on the disk".to_owned());
     // The kubelet would report a container that is removed too early some seconds later.
     stage.pause(LASTS);
-    has_seen_the_end(stage, &cluster, &name)?;
+    kubelet_has_seen_the_end(stage, &cluster, &name)?;
     is_evicted_once(stage, &cluster, &agent)?;
-    tell_steps(
+    record_steps(
         stage,
         "the pod began to fill the disk",
         (begun, None),
         "MonitorDiskPressure",
         Victim::hog(&name, &uid),
     )?;
-    tell_since(stage, begun, &story)?;
+    print_since(stage, begun, &history)?;
     tidy(stage, &cluster)
 }
 
 /// Checks that the kubelet has seen the container's end, and has not started it again.
-fn has_seen_the_end(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+fn kubelet_has_seen_the_end(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
     let last = cluster.admin.pod(name)?;
     let container = &last["status"]["containerStatuses"][0];
     let reason = container["state"]["terminated"]["reason"].as_str();
@@ -82,44 +82,44 @@ fn has_seen_the_end(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Res
     Ok(())
 }
 
-/// A pod crosses the thresholds of the agent and of the kubelet at once. The kubelet evicts it, and the agent leaves that to the kubelet: until the
-/// space is free, either would evict a second pod.
+/// A pod crosses the thresholds of the agent and of the kubelet at once. The agent leaves the eviction to the kubelet: until the space is free,
+/// either would evict a second pod.
 pub fn disk_below_both(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, name, uid, story, .. } = Scene::begin(stage, ENFORCING)?;
+    let Scene { cluster, agent, name, uid, history, .. } = Scene::begin(stage, ENFORCING)?;
     let others = start_many(stage, &cluster, OTHERS, OTHER_PODS)?;
     for pod in &others {
         allocate(&volume_file(&text(&pod["metadata"]["uid"]), "file"), share(OTHER_USES)?)?;
     }
     fill(&uid, "first", LEAVES_AT_FIRST)?;
-    // The kubelet measures volumes every minute, and would choose a victim without it.
+    // The kubelet measures volumes every minute, and would choose a victim without that measurement.
     let (mut summary, least) = (Ok(Value::Null), share(OTHER_USES * 2)?);
-    let measured = stage.until(PATIENCE, |stage| {
+    let measured = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         summary = by_kubelet(&cluster, &uid);
         summary.as_ref().is_ok_and(|pod| used(&pod["ephemeral-storage"]) > least)
     });
     stage.check(measured, || format!("the kubelet has not measured the pod: {summary:?}"));
-    let told = [
+    let expected_events = [
         (NODE, NAME, "MonitorHasDiskPressure", 1),
         (NODE, KUBELET_NAME, "NodeHasDiskPressure", 1),
         (&name, NAME, "Evicted", 0),
         (&name, KUBELET_NAME, "Evicted", 1),
     ];
     // Scenarios before this one have events of the node, too.
-    let before = told.iter().map(|&(about, by, reason, _)| times_told(&cluster, about, by, reason));
+    let before = expected_events.iter().map(|&(about, by, reason, _)| event_count(&cluster, about, by, reason));
     let before = before.collect::<Result<Vec<u64>>>()?;
     let begun = monotonic_ns();
     fill(&uid, "second", LEAVES_BELOW_BOTH)?;
     ends_as_evicted(stage, &cluster, &name, &uid)?;
     ready_pod(stage, &cluster, &uid)?;
-    tell_since(stage, begun, &story)?;
-    for ((about, by, reason, expected), before) in told.into_iter().zip(before) {
-        let count = times_told(&cluster, about, by, reason)? - before;
+    print_since(stage, begun, &history)?;
+    for ((about, by, reason, expected), before) in expected_events.into_iter().zip(before) {
+        let count = event_count(&cluster, about, by, reason)? - before;
         stage.check_equal(&format!("events {reason} of {about} from {by}"), &count, &expected);
     }
     stage.check_equal("evictions by the agent", &agent.events("eviction").len(), &0);
     let is_left = !agent.events("left_to_kubelet").is_empty();
-    stage.check(is_left, || "the agent does not say that it leaves the eviction to the kubelet".to_owned());
+    stage.check(is_left, || "the agent has not recorded that it leaves the eviction to the kubelet".to_owned());
     let dead: Vec<String> = dead_pods(&cluster)?.iter().map(|pod| text(&pod["metadata"]["name"])).collect();
     stage.check_equal("pods that are Failed and Evicted", &dead, &vec![name.clone()]);
     let left = cluster.pods_of("default", &format!("app={OTHERS}"))?;

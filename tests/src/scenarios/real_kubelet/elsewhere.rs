@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::ending::{show, tidy};
 use super::scene::{
-    APP, BETWEEN_LOOKS, ENFORCING, PATIENCE, deploy, is_killed, killed_at, leak, long_pressure, start_with, text,
+    APP, BETWEEN_LOOKS, ENFORCING, TIME_LIMIT, deploy, is_killed, killed_at, leak, long_pressure, start_with, text,
 };
 use super::times::taint_came_before_replacement;
 use crate::agent::Agent;
@@ -23,7 +23,8 @@ const SPARE: &str = "spare";
 /// The node lifecycle controller waits 50 s for a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Fields of pods that rather run on this node. For the scheduler that counts less than the agent's taint, and more than an empty node.
+/// Returns the fields of a pod that prefers this node. The scheduler gives this preference less weight than the agent's taint, and more than an
+/// empty node.
 fn prefers_this_node() -> String {
     format!(
         "affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 100, \
@@ -31,19 +32,19 @@ fn prefers_this_node() -> String {
     )
 }
 
-/// With a second node the replacement avoids the node under pressure, though it would rather run there.
+/// With a second node the replacement avoids the node under pressure, though its affinity prefers that node.
 pub fn elsewhere(stage: &mut Stage<'_>) -> Result<()> {
     let cluster = Cluster::of(stage)?;
     // On a slow machine the replacement is scheduled long after the eviction.
     let agent = deploy(stage, &cluster, ENFORCING, long_pressure)?;
-    let heart = Admin::of_kubeconfig(&Cluster::admin_kubeconfig())?;
+    let client = Admin::of_kubeconfig(&Cluster::admin_kubeconfig())?;
     register(&cluster)?;
     let is_over = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
-                // A heartbeat that is not answered is followed by the next.
-                let _missed = heart.merge(&format!("/api/v1/nodes/{SPARE}/status"), &status());
+                // After a heartbeat without an answer the next one follows.
+                let _missed = client.merge(&format!("/api/v1/nodes/{SPARE}/status"), &status());
                 thread::sleep(HEARTBEAT);
             }
         });
@@ -64,7 +65,7 @@ fn register(cluster: &Cluster) -> Result<()> {
     cluster.admin.create("/api/v1/nodes", &json!({"metadata": {"name": SPARE, "labels": labels}})).map(drop)
 }
 
-/// A heartbeat, with room for many pods.
+/// Returns the status of a heartbeat, with room for many pods.
 fn status() -> Value {
     let (room, now) = (json!({"cpu": "2", "memory": "3Gi", "pods": "110"}), Timestamp::now().to_string());
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
@@ -72,7 +73,7 @@ fn status() -> Value {
 }
 
 fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -> Result<()> {
-    let is_open = stage.until(PATIENCE, |stage| {
+    let is_open = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         let node = cluster.admin.get(&format!("/api/v1/nodes/{SPARE}")).unwrap_or_default();
         is_ready(&node) && node["spec"]["taints"].is_null()
@@ -84,7 +85,7 @@ fn replaced_elsewhere(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) -
     let worker = leak(stage, &pod)?;
     is_killed(stage, agent, &worker)?;
     let mut replacement = Value::Null;
-    let is_bound = stage.until(PATIENCE, |stage| {
+    let is_bound = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         let pods = cluster.pods_of("default", &format!("app={APP}")).unwrap_or_default();
         let other = pods.into_iter().find(|pod| pod["metadata"]["uid"] != uid && !pod["spec"]["nodeName"].is_null());

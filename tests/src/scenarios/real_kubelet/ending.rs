@@ -14,19 +14,19 @@ use crate::stage::Stage;
 /// The agent's warning that no admission policy limits its token to its own node.
 pub const NO_POLICY: &str = "own_node_policy_missing";
 /// The lines of the agent's log that are printed after a failure.
-const EXPLAINED: usize = 120;
+const PRINTED_LINES: usize = 120;
 
-/// Removes the workloads and the agent, so that the agent and the sweeper clean up themselves. Asserts that nothing stays on the node.
+/// Removes the workloads, the agent, and the rest. Asserts that a stopping agent leaves nothing on the node.
 pub fn tidy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     tidy_after_kills(stage, cluster, 0)
 }
 
 /// As [`tidy`], after the agent was killed so many times.
 pub fn tidy_after_kills(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result<()> {
-    node_is_told_once(stage, cluster)?;
+    node_events_have_one_reporter(stage, cluster)?;
     agent_is_well(stage, cluster, kills)?;
     if stage.has_failed() {
-        explain(stage, cluster)?;
+        print_log(stage, cluster)?;
     }
     show(stage, cluster)?;
     let lease = lease_path(NODE);
@@ -36,6 +36,7 @@ pub fn tidy_after_kills(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) ->
     cluster.kubectl(&["-n", NAME, "delete", "daemonset", NAME, "--wait", "--cascade=foreground"])?;
     let left = cluster.admin.find(&lease)?.is_some();
     stage.check(!left, || "the agent has left its Lease".to_owned());
+    node_has_nothing_of_ours(stage, cluster)?;
     let sweeper = format!("deploy/{NAME}-sweeper");
     let sweep = ["-n", NAME, "exec", &sweeper, "--", "/usr/bin/node-pressure-monitor", "sweep", "--remove"];
     stage.note(cluster.kubectl(&sweep)?.trim());
@@ -55,14 +56,14 @@ pub fn node_has_nothing_of_ours(stage: &mut Stage<'_>, cluster: &Cluster) -> Res
 }
 
 /// Prints the end of the agent's log. The serial line is slow, so lines are shortened.
-fn explain(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    for line in cluster.agent(stage)?.tail(EXPLAINED) {
+fn print_log(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    for line in cluster.agent(stage)?.tail(PRINTED_LINES) {
         stage.note(format!("agent: {}", line.chars().take(1_500).collect::<String>()));
     }
     Ok(())
 }
 
-/// Shows the pods and the node, as kubectl prints them now. It takes seconds under emulation.
+/// Shows the pods and the node, as kubectl prints them now. Takes seconds under emulation.
 pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
     stage.screen("$ kubectl get pods -o wide");
     stage.screen(&cluster.kubectl(&["get", "pods", "-o", "wide"])?);
@@ -90,14 +91,16 @@ pub fn show(stage: &Stage<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that no kind of event about the node comes from the agent and from another program: the kubelet tells of the node, too.
-fn node_is_told_once(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let mut tellers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// Asserts that no kind of event about the node comes from both the agent and another program. The kubelet reports events about the node, too.
+fn node_events_have_one_reporter(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+    let mut reporters: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for event in events_of(cluster, NODE)? {
-        tellers.entry(text(&event["reason"])).or_default().insert(text(&event["source"]["component"]));
+        reporters.entry(text(&event["reason"])).or_default().insert(text(&event["source"]["component"]));
     }
-    tellers.retain(|_, components| components.len() > 1 && components.contains(NAME));
-    stage.check(tellers.is_empty(), || format!("events about the node from the agent and another: {tellers:?}"));
+    reporters.retain(|_, components| components.len() > 1 && components.contains(NAME));
+    stage.check(reporters.is_empty(), || {
+        format!("events about the node from the agent and another program: {reporters:?}")
+    });
     Ok(())
 }
 
@@ -112,7 +115,7 @@ fn agent_is_well(stage: &mut Stage<'_>, cluster: &Cluster, kills: u64) -> Result
     };
     let late = of_liveness("Unhealthy");
     if late > 0 {
-        stage.note(format!("the agent's liveness probe failed {late} times, which is within its patience"));
+        stage.note(format!("the agent's liveness probe failed {late} times, which is within its failure threshold"));
     }
     stage.check_equal("restarts of the agent for its liveness probe", &of_liveness("Killing"), &0);
     let agents = cluster.pods_of(NAME, "app.kubernetes.io/component=agent")?;

@@ -1,4 +1,4 @@
-//! The agent's figures of a pod beside the kubelet's, and the answers of its commands in its own pod.
+//! The agent's figures of a pod compared with the kubelet's, and the answers of the agent's commands in the agent's pod.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::ending::tidy;
-use super::scene::{APP, BETWEEN_LOOKS, PATIENCE, Scene, end, is_set_up, text, volume_file, work};
+use super::scene::{APP, BETWEEN_LOOKS, Scene, TIME_LIMIT, end, is_set_up, text, volume_file, work};
 use crate::cgroups::Layout;
 use crate::cluster::Cluster;
 use crate::containers::runtime::Runtime;
@@ -18,15 +18,15 @@ use crate::units::MIB;
 const KUBELET_URL: &str = "https://127.0.0.1:10250";
 /// The size of the file in the pod's volume, in MiB.
 const FILE: u64 = 8;
-/// How much the two may differ on a volume: a block.
+/// The largest difference between the agent and the kubelet on a volume, in bytes: a block.
 const BLOCK: u64 = 4 << 10;
 /// MiB that the pod's workload holds.
 const HELD: u64 = 64;
 /// The container's first process and the pod's workload. Beside them the container runs `sleep`, again and again.
 const PROCESSES: u64 = 2;
-/// The looks in succession at which the two count the same processes: by chance they agree once.
+/// The number of measurements in succession at which the agent and the kubelet count the same processes. One alone may agree by chance.
 const IN_SUCCESSION: u32 = 3;
-/// How much the two may differ on a working set, which both measure at other times.
+/// The largest difference on a working set, in bytes. The agent and the kubelet measure at different times.
 const APART: u64 = 8 * MIB;
 
 pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
@@ -39,9 +39,9 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
     let kubelet = || by_kubelet(&cluster, &uid);
     let own = || of_pod(&http::get(agent.address, "/stats/summary")?.1, &uid);
     let (mut theirs, mut ours) = (kubelet(), own());
-    // Both measure disks in the background: the kubelet every minute. Its other figures may be missing at first.
+    // The agent and the kubelet measure disks in the background, the kubelet every minute. The kubelet's other figures may be missing at first.
     let mut agreed = 0;
-    let measured = stage.until(PATIENCE, |stage| {
+    let measured = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         (theirs, ours) = (kubelet(), own());
         let agree = sees_all(&theirs) && sees_all(&ours) && count_the_same(stage.layout(), &theirs, &ours);
@@ -49,9 +49,7 @@ pub fn figures(stage: &mut Stage<'_>) -> Result<()> {
         agreed == IN_SUCCESSION
     });
     let (theirs, ours) = (theirs.context("the kubelet's summary")?, ours.context("the agent's summary")?);
-    stage.check(measured, || {
-        format!("not everything is seen by both, or their counts of processes differ: {theirs} {ours}")
-    });
+    stage.check(measured, || format!("a summary is incomplete, or the counts of processes differ: {theirs} {ours}"));
     stage.page(&format!("kubelet: {theirs}\nagent:   {ours}"));
     agree(stage, &theirs, &ours);
 
@@ -105,8 +103,8 @@ pub fn used(of: &Value) -> u64 {
     of["usedBytes"].as_u64().unwrap_or(0)
 }
 
-/// Returns by how many blocks the two may differ on the pod's local storage, one more than they did: they count other directories. With CRI-O
-/// the kubelet leaves out the container's writable layer of nine blocks.
+/// Returns the largest difference on the pod's local storage in blocks, one more than was measured: the agent and the kubelet count different
+/// directories. With CRI-O the kubelet leaves out the container's writable layer of nine blocks.
 fn blocks_apart() -> u64 {
     match Runtime::here() {
         Runtime::Containerd => 4,

@@ -1,4 +1,4 @@
-//! Evictions for a hard threshold of memory, with everything that may be away meanwhile.
+//! Evictions for a hard threshold of memory, also while the API server, the agent or the kubelet is down.
 
 use std::fs;
 use std::path::Path;
@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::ending::{show, tidy, tidy_after_kills};
 use super::lease;
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, GROWTH, IN_TIME_MS, LASTS, PATIENCE, Scene, ends_as_evicted, evictions_told,
-    is_evicted_and_replaced, is_evicted_once, is_killed, is_set_up, killed_at, killed_count, leak, ready_pod,
-    status_taken_ms, tell_story, text,
+    BETWEEN_LOOKS, ENFORCING, GROWTH_TIME_LIMIT, LASTS, Scene, TIME_LIMIT, ends_as_evicted, evicted_event_count,
+    is_evicted_and_replaced, is_evicted_once, is_killed, is_set_up, killed_at, killed_count, leak, print_since_kill,
+    ready_pod, status_taken_ms, text,
 };
 use super::set_ups::{others, run_on};
 use super::times::waited_for_taint;
@@ -28,12 +28,14 @@ use crate::processes;
 use crate::scenarios::cluster_eyes::{condition, taint};
 use crate::stage::Stage;
 
-/// How long the API server is away.
-const AWAY: Duration = Duration::from_secs(65);
-/// How long the kubelet is away after the kill. If the node lifecycle controller takes the node for dead meanwhile, the pod ends all the same.
-const KUBELET_AWAY: Duration = Duration::from_secs(15);
+/// How long the API server is down.
+const API_SERVER_DOWN: Duration = Duration::from_secs(65);
+/// How long the kubelet is down after the kill. If the node lifecycle controller takes the node for dead meanwhile, the pod ends all the same.
+const KUBELET_DOWN: Duration = Duration::from_secs(15);
 /// The agent's note about a pod whose status has lost the reason `Evicted`.
 const NOT_SEEN: &str = "may not be seen as evicted";
+/// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
+const IN_TIME_MS: f64 = 500.0;
 /// The time after a kill in which the agent and the kubelet write the pod's status.
 const UNDISTURBED: Duration = Duration::from_secs(4);
 
@@ -47,38 +49,38 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     let worker = leak(stage, &scene.pod)?;
     monitors_keep_their_score(stage, &scene)?;
     is_killed(stage, &scene.agent, &worker)?;
-    node_tells(stage, &scene.cluster)?;
+    node_shows_pressure(stage, &scene.cluster)?;
     is_evicted_and_replaced(stage, &scene, &worker)?;
     waited_for_taint(stage, killed_at(stage, &scene.agent, &worker)?, &scene.name)?;
     run_on(stage, &others);
     node_recovers(stage, &scene.cluster)?;
     plugin_explains(stage, &scene)?;
     lease::counts_one_more(stage, &scene.cluster, before)?;
-    lease::tells(stage, &scene.cluster, &scene.name)?;
+    lease::check_annotations(stage, &scene.cluster, &scene.name)?;
     incident_names_node(stage, &scene)?;
     tidy(stage, &scene.cluster)
 }
 
 /// Asserts that the node has the condition and the taint, and prints how kubectl shows them.
-fn node_tells(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+fn node_shows_pressure(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     // kubectl takes seconds of CPU time under emulation: the requests after the kill come first.
     stage.pause(UNDISTURBED);
     let mut node = Value::Null;
-    let told = stage.until(PATIENCE, |stage| {
+    let is_set = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         node = cluster.admin.node().unwrap_or_default();
         condition(&node, "MonitorMemoryPressure") == Some("True") && taint(&node, "memory").is_some()
     });
-    stage.check(told, || format!("the node has not the condition and the taint: {node}"));
+    stage.check(is_set, || format!("the node lacks the condition or the taint: {node}"));
     stage.screen("During pressure:");
     show(stage, cluster)?;
     stage.screen("\nAfterwards:");
     Ok(())
 }
 
-/// Waits until the node has no pressure, and prints it.
+/// Asserts that the agent clears the condition.
 fn node_recovers(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let recovered = stage.until(PATIENCE, |stage| {
+    let recovered = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         cluster.admin.node().is_ok_and(|node| condition(&node, "MonitorMemoryPressure") == Some("False"))
     });
@@ -89,40 +91,41 @@ fn node_recovers(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
 /// Asserts that the agent's incidents have the node's name, not that of the agent's pod.
 fn incident_names_node(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
     let incident = scene.cluster.in_agent(&["incidents", "last"])?;
-    let told = (text(&incident["node"]), text(&incident["summary"]).contains(&scene.name));
-    stage.check_equal("the last incident's node, and whether it is of the pod", &told, &(NODE.to_owned(), true));
+    let found = (text(&incident["node"]), text(&incident["summary"]).contains(&scene.name));
+    stage.check_equal("the last incident's node, and whether it names the pod", &found, &(NODE.to_owned(), true));
     Ok(())
 }
 
-/// Asks the plugin of kubectl about the eviction. The Lease, which is renewed once a minute, leads to the node.
+/// Asserts that the plugin of kubectl explains the eviction. The plugin finds the node by its Lease, which the agent renews once a minute.
 fn plugin_explains(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
     let ask = |words: &[&str]| -> Result<String> {
         let mut command = Command::new(agent::PROGRAM);
         command.arg("fleet").args(words).arg("--kubectl").arg(programs::path("kubectl"));
         let output =
             command.arg("--kubeconfig").arg(Cluster::admin_kubeconfig()).output().context("start the plugin")?;
-        let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &why)
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &errors)
     };
     let pod = format!("default/{}", scene.name);
     let mut listed = String::new();
-    let is_listed = stage.until(PATIENCE, |_| {
+    let is_listed = stage.until(TIME_LIMIT, |_| {
         listed = ask(&["incidents", "-A", "--since", "1h"]).unwrap_or_default();
         listed.contains(&pod)
     });
     stage.check(is_listed, || format!("kubectl node-pressure incidents does not list {pod}: {listed}"));
     stage.page(&listed);
-    let story = ask(&["why", &pod])?;
-    stage
-        .check(story.contains(&format!("of {pod}, on {NODE}")), || format!("kubectl node-pressure why {pod}: {story}"));
-    stage.page(&story);
+    let explanation = ask(&["why", &pod])?;
+    stage.check(explanation.contains(&format!("of {pod}, on {NODE}")), || {
+        format!("kubectl node-pressure why {pod}: {explanation}")
+    });
+    stage.page(&explanation);
     let screen = ask(&["top", NODE, "--once"])?;
     stage.check(screen.contains("memory.available"), || format!("kubectl node-pressure top: {screen}"));
     Ok(())
 }
 
-/// Asserts that CRI-O's monitors in the pod's cgroup have the `oom_score_adj` that they give themselves: the agent sets that of the pod's
-/// containers. Without CRI-O there are none.
+/// Asserts that CRI-O's monitors in the pod's cgroup have the `oom_score_adj` that they give themselves: the agent sets only that of the pod's
+/// containers. With containerd the pod's cgroup has no monitors.
 fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()> {
     let id = container_id(&scene.pod)?;
     let monitor = container_of(stage.layout(), &scene.uid, &id)?.sibling(&format!("crio-conmon-{id}.scope"));
@@ -140,22 +143,22 @@ fn monitors_keep_their_score(stage: &mut Stage<'_>, scene: &Scene) -> Result<()>
     Ok(())
 }
 
-/// The API server goes away right after the pod is killed, and the request for its status is lost, so the kubelet restarts the pod. The
-/// restarted pod is left alone until it leaks again.
+/// The API server is killed at the decision to evict. The request for the pod's status is lost, so the kubelet restarts the pod. The agent leaves
+/// the restarted pod alone until it leaks again.
 pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let Scene { cluster, agent, pod, name, uid, history } = Scene::begin(stage, ENFORCING)?;
     let server = Program::ApiServer.pid()?;
     let worker = leak(stage, &pod)?;
-    let is_begun = stage.until(GROWTH, |_| !agent.events("eviction").is_empty());
+    let is_begun = stage.until(GROWTH_TIME_LIMIT, |_| !agent.events("eviction").is_empty());
     processes::signal(server, libc::SIGKILL);
     Program::ApiServer.stop()?;
     stage.check(is_begun, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     is_killed(stage, &agent, &worker)?;
-    stage.pause(AWAY);
+    stage.pause(API_SERVER_DOWN);
     Program::ApiServer.start()?;
-    let noted = stage.until(PATIENCE, |_| !agent.events("eviction_restarted").is_empty());
+    let noted = stage.until(TIME_LIMIT, |_| !agent.events("eviction_restarted").is_empty());
     stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
-    incident_says_restarted(stage, &agent)?;
+    incident_mentions_restart(stage, &agent)?;
     stage.pause(LASTS);
     let after = cluster.admin.pod(&name)?;
     let container = &after["status"]["containerStatuses"][0];
@@ -164,7 +167,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("restarts of its container", &container["restartCount"], &Value::from(1));
     let is_left = after["metadata"]["deletionTimestamp"].is_null() && condition(&after, "DisruptionTarget").is_none();
     stage.check(is_left, || format!("the pod was not left alone: {after}"));
-    tell_story(stage, &agent, &worker, (&story, &uid))?;
+    print_since_kill(stage, &agent, &worker, (&history, &uid))?;
     is_evicted_for_a_new_shortage(stage, &cluster, &agent, &after)?;
     tidy(stage, &cluster)
 }
@@ -175,41 +178,41 @@ fn is_evicted_for_a_new_shortage(stage: &mut Stage<'_>, cluster: &Cluster, agent
     is_killed(stage, agent, &again)?;
     let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
     let restarts = ends_as_evicted(stage, cluster, &name, &uid)?;
-    // The first is that of the outage. Another follows if the API server takes the status late.
-    stage.check((1..=2).contains(&restarts), || format!("{restarts} restarts after the new shortage"));
+    stage.check_equal("restarts of its container, the one of the outage included", &restarts, &1);
     stage.check_equal("eviction records after the new shortage", &agent.events("eviction").len(), &2);
     stage.check_equal("evictions_total{outcome=killed}", &killed_count(agent)?, &2.0);
     ready_pod(stage, cluster, &uid).map(drop)
 }
 
-/// Asserts that the incident of the eviction says that the pod runs again, and stays.
-fn incident_says_restarted(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
+/// Asserts that the incident of the eviction remains, and mentions that the kubelet has restarted the pod.
+fn incident_mentions_restart(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
     let records = agent.events("eviction");
     let id = records.first().context("no eviction")?.text("incident").to_owned();
     let mut after = String::new();
-    let says = stage.until(PATIENCE, |stage| {
+    let is_mentioned = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         after = incidents::served(agent.address, &id)
             .map(|one| one.text("/eviction/afterwards").to_owned())
             .unwrap_or_default();
         after.contains("it had restarted the pod")
     });
-    stage.check(says, || format!("incident {id} says: {after:?}"));
+    stage.check(is_mentioned, || format!("incident {id} does not mention the restart: {after:?}"));
     stage.note(format!("incident {id}: {after}"));
     Ok(())
 }
 
-/// The agent dies right after the kill. The next one finishes the eviction, or leaves alone what the kubelet has restarted meanwhile.
+/// The agent is killed right after it has killed the pod. The next agent finishes the eviction, or leaves the pod alone if the kubelet has
+/// restarted it meanwhile.
 pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
     let scene = Scene::begin(stage, ENFORCING)?;
-    let Scene { cluster, agent, pod, name, uid, story } = &scene;
+    let Scene { cluster, agent, pod, name, uid, history } = &scene;
     let worker = leak(stage, pod)?;
     is_killed(stage, agent, &worker)?;
     processes::signal(agent.pid, libc::SIGKILL);
-    stage.until(PATIENCE, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
+    stage.until(TIME_LIMIT, |_| !Path::new(&format!("/proc/{}", agent.pid)).exists());
     let next = cluster.agent(stage)?;
     let finished = |event: &str| next.events(event).iter().any(|record| record.text("pod_uid") == *uid);
-    let came = stage.until(PATIENCE, |_| finished("eviction_told") || finished("eviction_restarted"));
+    let came = stage.until(TIME_LIMIT, |_| finished("eviction_told") || finished("eviction_restarted"));
     stage.check(came, || format!("the next agent has not finished the eviction: {}", next.tail(10).join(" / ")));
     stage.pause(LASTS);
     if finished("eviction_restarted") {
@@ -220,19 +223,20 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
         is_marked_only(stage, &scene, killed_at(stage, agent, &worker)?)?;
     } else {
         let restarts = ends_as_evicted(stage, cluster, name, uid)?;
-        // The kubelet may restart the container while the next agent sets the status; the status set once more ends it.
+        // The kubelet may restart the container while the next agent sets the status. The agent then sets the status once
+        // more, which ends the container.
         stage.check(restarts <= 1, || format!("the evicted pod's container was restarted {restarts} times"));
         ready_pod(stage, cluster, uid)?;
     }
     let evictions = next.events("eviction").len();
     stage.check_equal("evictions by the next agent", &evictions, &0);
     stage.check_equal("evictions_total{outcome=killed} of the next agent", &killed_count(&next)?, &0.0);
-    tell_story(stage, agent, &worker, (story, uid))?;
+    print_since_kill(stage, agent, &worker, (history, uid))?;
     tidy_after_kills(stage, cluster, 1)
 }
 
-/// Asserts that the pod has failed and is marked as evicted, though its status has lost the reason for good: the kubelet was through with the
-/// pod before it saw the agent's status, which the API server had taken too late.
+/// Asserts that the pod is Failed with the condition `DisruptionTarget`, though its status has lost the reason: the kubelet had finished the pod
+/// before it saw the agent's status, which the API server had taken too late.
 fn is_marked_only(stage: &mut Stage<'_>, scene: &Scene, killed: u64) -> Result<()> {
     let Scene { cluster, name, uid, .. } = scene;
     let taken = status_taken_ms(killed, name)?;
@@ -242,23 +246,27 @@ fn is_marked_only(stage: &mut Stage<'_>, scene: &Scene, killed: u64) -> Result<(
     stage.check(taken > IN_TIME_MS, || "the status was in time, and the reason is lost all the same".to_owned());
     let after = cluster.admin.pod(name)?;
     let found = (text(&after["status"]["phase"]), condition(&after, "DisruptionTarget").map(str::to_owned));
-    stage.check_equal("the phase and the mark", &found, &("Failed".to_owned(), Some("True".to_owned())));
-    stage.check_equal("events Evicted of the pod", &evictions_told(cluster, name)?, &1);
+    stage.check_equal(
+        "the phase and the condition DisruptionTarget",
+        &found,
+        &("Failed".to_owned(), Some("True".to_owned())),
+    );
+    stage.check_equal("events Evicted of the pod", &evicted_event_count(cluster, name)?, &1);
     ready_pod(stage, cluster, uid).map(drop)
 }
 
-/// The kubelet is away when the pod is killed. It finds the pod failed, and restarts nothing.
+/// The kubelet is stopped while the pod is killed. Once started, the kubelet finds the pod failed, and restarts no container.
 pub fn kubelet_restarted(stage: &mut Stage<'_>) -> Result<()> {
-    let Scene { cluster, agent, pod, name, uid, story } = Scene::begin(stage, ENFORCING)?;
+    let Scene { cluster, agent, pod, name, uid, history } = Scene::begin(stage, ENFORCING)?;
     Program::Kubelet.stop()?;
     let worker = leak(stage, &pod)?;
     is_killed(stage, &agent, &worker)?;
-    stage.pause(KUBELET_AWAY);
+    stage.pause(KUBELET_DOWN);
     Program::Kubelet.start()?;
     let restarts = ends_as_evicted(stage, &cluster, &name, &uid)?;
     stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
     ready_pod(stage, &cluster, &uid)?;
     is_evicted_once(stage, &cluster, &agent)?;
-    tell_story(stage, &agent, &worker, (&story, &uid))?;
+    print_since_kill(stage, &agent, &worker, (&history, &uid))?;
     tidy(stage, &cluster)
 }

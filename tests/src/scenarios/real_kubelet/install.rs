@@ -1,4 +1,4 @@
-//! The agent is installed as config/README.md says: by `kubectl apply -k` and by the Helm chart.
+//! The agent is installed as config/README.md describes: by `kubectl apply -k` and by the Helm chart.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 
 use super::ending::{NO_POLICY, show};
 use super::removal::{clean_up, nothing_is_left, wait_for_job};
-use super::scene::PATIENCE;
+use super::scene::TIME_LIMIT;
 use crate::agent::Agent;
 use crate::cluster::{Cluster, NAME, programs};
 use crate::init::CHART;
 use crate::stage::Stage;
 
-/// Installs each without a change, and removes it. The chart is upgraded to another set-up in between.
+/// Installs the manifests and the chart without a change, and removes them. The chart is upgraded to another set-up in between.
 pub fn install(stage: &mut Stage<'_>) -> Result<()> {
     let cluster = Cluster::of(stage)?;
     warns_without_policy(stage, &cluster)?;
@@ -34,10 +34,10 @@ pub fn install(stage: &mut Stage<'_>) -> Result<()> {
     }
 }
 
-/// Asserts that the agent warns where no admission policy limits its token to its own node. In the other scenarios one does.
+/// Asserts that the agent warns where no admission policy limits its token to its own node. In the other scenarios a policy does.
 fn warns_without_policy(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let agent = cluster.deploy(stage, "base", str::to_owned)?;
-    let warned = stage.until(PATIENCE, |_| !agent.events(NO_POLICY).is_empty());
+    let warned = stage.until(TIME_LIMIT, |_| !agent.events(NO_POLICY).is_empty());
     stage.check(warned, || format!("the agent does not warn: {}", agent.tail(10).join(" / ")));
     cluster.remove()
 }
@@ -49,7 +49,7 @@ fn by_chart(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     note_pods(stage, cluster, "helm install")?;
 
     upgrade("evict=first")?;
-    let enforces = stage.until(PATIENCE, |stage| {
+    let enforces = stage.until(TIME_LIMIT, |stage| {
         cluster.agent(stage).and_then(|agent| mode(&agent)).is_ok_and(|mode| mode == "enforce")
     });
     stage.check(enforces, || "the upgrade to evict=first did not make the agent enforce".to_owned());

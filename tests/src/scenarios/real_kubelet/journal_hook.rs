@@ -1,4 +1,4 @@
-//! The example of a machine's lifecycle hook in `config/openshift/journal-hook`, with Machines of a definition of their own.
+//! The example of a machine's lifecycle hook in `config/openshift/journal-hook`, with a CustomResourceDefinition of Machines.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::ending::tidy;
-use super::scene::{ENFORCING, PATIENCE, Scene, is_killed, leak};
+use super::scene::{ENFORCING, Scene, TIME_LIMIT, is_killed, leak};
 use crate::cluster::{Cluster, NAME, programs};
 use crate::control_plane::NODE;
 use crate::init::JOURNAL_HOOK;
@@ -18,8 +18,8 @@ const MACHINES: &str = "openshift-machine-api";
 const JOURNALS: &str = "/tmp/journals";
 const OVERLAY: &str = "/tmp/journal-hook.d";
 
-/// The fields of OpenShift's `machine.openshift.io/v1beta1` that a hook concerns, and machines held by it: two of this node, and one whose
-/// node does not exist.
+/// Returns Machines with the fields of OpenShift's `machine.openshift.io/v1beta1` that a hook uses: two of this node, and one whose node does
+/// not exist. The hook holds all of them.
 fn machines() -> String {
     let machine = |name: &str, point: &str| {
         format!(
@@ -59,8 +59,8 @@ spec:
       schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// Replaces what only an OpenShift cluster has: the image with `oc`, which is kubectl here, and a persistent volume. The jobs are made by
-/// the scenario.
+/// Returns a kustomization that replaces the parts which only an OpenShift cluster has: the image with `oc`, which is kubectl here, and a
+/// persistent volume. The CronJob is suspended, because the scenario creates the jobs.
 fn overlay() -> String {
     let kubectl = programs::path("kubectl");
     format!(
@@ -136,7 +136,7 @@ pub fn journal_hook(stage: &mut Stage<'_>) -> Result<()> {
     expect_hooks(stage, &cluster, "here", &["Another"])?;
     expect_evidence(stage, &uid)?;
 
-    // The machine of the other point was left alone until now, though it waits for its hook.
+    // The hook has left the machine of the other lifecycle point alone until now.
     expect_hooks(stage, &cluster, "early", &["Another", "NodePressureJournal"])?;
     fs::remove_dir_all(journal()).context("remove the stored journal")?;
     cluster.kubectl(&["-n", NAME, "set", "env", "cronjob/journal-hook", "POINT=preDrain"])?;
@@ -197,7 +197,7 @@ fn deliver(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, expected: &str)
         let condition = format!("jsonpath={{.status.conditions[?(@.type==\"{kind}\")].status}}");
         cluster.kubectl(&["-n", NAME, "get", &job, "-o", &condition]).is_ok_and(|status| status == "True")
     };
-    let ended = stage.until(PATIENCE, |_| has_ended("Complete") || has_ended("Failed"));
+    let ended = stage.until(TIME_LIMIT, |_| has_ended("Complete") || has_ended("Failed"));
     for line in cluster.kubectl(&["-n", NAME, "logs", &job]).unwrap_or_default().lines() {
         stage.note(line);
     }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use node_pressure_apiserver::stage::lease_path;
 use serde_json::Value;
 
-use super::scene::{BETWEEN_LOOKS, PATIENCE, text};
+use super::scene::{BETWEEN_LOOKS, TIME_LIMIT, text};
 use crate::cluster::Cluster;
 use crate::control_plane::NODE;
 use crate::stage::Stage;
@@ -12,9 +12,9 @@ use crate::stage::Stage;
 /// The evictions of the day, and those of the namespace `default`. Other scenarios have evicted pods before.
 type Evictions = (u64, u64);
 
-/// Waits for the counts. The Lease is created before the agent has counted, and renewed within a minute.
+/// Waits for the counts, and returns them. The agent creates the Lease before it has counted, and renews it within a minute.
 pub fn first_evictions(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Evictions> {
-    stage.until(PATIENCE, |stage| {
+    stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         evictions(cluster).is_ok()
     });
@@ -23,7 +23,7 @@ pub fn first_evictions(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Evict
 
 /// Asserts that the node's Lease, which is renewed once a minute, counts one more eviction.
 pub fn counts_one_more(stage: &mut Stage<'_>, cluster: &Cluster, before: Evictions) -> Result<()> {
-    stage.until(PATIENCE, |stage| {
+    stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         evictions(cluster).is_ok_and(|counts| counts.0 > before.0)
     });
@@ -40,8 +40,8 @@ fn evictions(cluster: &Cluster) -> Result<Evictions> {
     Ok((all, in_default.unwrap_or(0)))
 }
 
-/// Asserts what the Lease tells after the eviction of the pod with this name.
-pub fn tells(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> {
+/// Asserts the annotations of the Lease after the eviction of the pod with this name.
+pub fn check_annotations(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> {
     let lease = read(cluster)?;
     stage.note(format!("the Lease: {}", lease["metadata"]["annotations"]));
     let nearest = text(&object(&lease, "nearest-threshold")["threshold"]);
@@ -55,7 +55,7 @@ pub fn tells(stage: &mut Stage<'_>, cluster: &Cluster, pod: &str) -> Result<()> 
         ("OOM kills", annotation(&lease, "oom-kills").parse::<u64>().is_ok()),
         ("last incident", annotation(&lease, "last-incident").contains(pod)),
     ] {
-        stage.check(holds, || format!("the Lease does not tell its {what}: {lease}"));
+        stage.check(holds, || format!("the Lease has no valid {what}: {lease}"));
     }
     Ok(())
 }

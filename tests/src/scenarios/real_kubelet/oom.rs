@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::ending::tidy;
-use super::scene::{BETWEEN_LOOKS, GROWTH, LASTS, PATIENCE, Scene, events_in, text, work};
+use super::scene::{BETWEEN_LOOKS, GROWTH_TIME_LIMIT, LASTS, Scene, TIME_LIMIT, events_in, text, work};
 use super::set_ups::{WITHOUT_EVICTION, restart_kubelet, restart_until_ready};
 use crate::agent::{Agent, Record};
 use crate::cluster::programs::Program;
@@ -21,7 +21,7 @@ pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     restart_until_ready(stage, &cluster, WITHOUT_EVICTION)?;
     let total = meminfo("MemTotal")? / MIB;
     let worker = work(stage, &pod, &format!("ramp --name hog --rate max --to {total}"))?;
-    let ended = stage.until(GROWTH, |stage| stage.reaper.ended(worker.pid).is_some());
+    let ended = stage.until(GROWTH_TIME_LIMIT, |stage| stage.reaper.ended(worker.pid).is_some());
     let victims = stage.oom_reports();
     let of_workload = processes::threads(worker.pid).join("; ");
     stage.check(ended, || {
@@ -31,34 +31,35 @@ pub fn oom(stage: &mut Stage<'_>) -> Result<()> {
     let kills = stage.oom_kills()?;
     stage.check(kills > 0, || "there was no OOM kill".to_owned());
     is_attributed(stage, &agent, &worker, &format!("default/{name}"));
-    let its = Events(&cluster);
-    let told = stage.until(PATIENCE, |stage| {
+    let events = Events(&cluster);
+    let is_reported = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        its.has("Pod", ("OOMKilling", NAME), &name) && its.has("Node", ("OOMKilling", NAME), &name)
+        events.has("Pod", ("OOMKilling", NAME), &name) && events.has("Node", ("OOMKilling", NAME), &name)
     });
-    stage.check(told, || format!("events of the agent: {}", its.about_oom().join("; ")));
+    stage.check(is_reported, || format!("events of the agent: {}", events.about_oom().join("; ")));
     // An earlier kill of the boot has an event of its own.
     let victim = format!("pid: {}", worker.pid);
     let by_kubelet = stage.until(LASTS, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        its.has("Node", ("SystemOOM", "kubelet"), &victim)
+        events.has("Node", ("SystemOOM", "kubelet"), &victim)
     });
     if !by_kubelet {
-        // Seen on slow machines. The kubelet reads the kernel's log, and tells what it finds there.
-        stage.note(format!("the kubelet has not told the kill; its log: {}", Program::Kubelet.tail(10).join(" / ")));
+        // On slow machines the kubelet has sent no event. The kubelet reads the kernel's log, and reports the kills that it finds there.
+        stage
+            .note(format!("the kubelet has not reported the kill; its log: {}", Program::Kubelet.tail(10).join(" / ")));
     }
-    its.about_oom().iter().for_each(|event| stage.note(format!("event {event}")));
-    let tellers: Vec<Value> = events_in(&cluster, "default")?
+    events.about_oom().iter().for_each(|event| stage.note(format!("event {event}")));
+    let reporters: Vec<Value> = events_in(&cluster, "default")?
         .into_iter()
         .filter(|event| event["reason"] == "SystemOOM")
         .map(|event| event["source"]["component"].clone())
         .collect();
-    stage.check(!tellers.contains(&NAME.into()), || format!("SystemOOM is told by {tellers:?}"));
+    stage.check(!reporters.contains(&NAME.into()), || format!("events SystemOOM come from {reporters:?}"));
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
 }
 
-/// The events of the namespace `default`, read anew for each question.
+/// The events of the namespace `default`, read again for each call.
 struct Events<'c>(&'c Cluster);
 
 impl Events<'_> {
@@ -82,14 +83,15 @@ impl Events<'_> {
     }
 }
 
-/// Asserts that the agent has told the kill, and of which pod the process was.
+/// Asserts that the agent has recorded the kill, with the pod of the process.
 fn is_attributed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, pod: &str) {
-    let its = |record: &Record| record.number("victim_pid") == u64::try_from(worker.pid).ok();
+    let is_of_worker = |record: &Record| record.number("victim_pid") == u64::try_from(worker.pid).ok();
     let mut records = Vec::new();
-    stage.until(PATIENCE, |_| {
+    stage.until(TIME_LIMIT, |_| {
         records = agent.events("oom_kill");
-        records.iter().any(its)
+        records.iter().any(is_of_worker)
     });
-    let pods: Vec<&str> = records.iter().filter(|record| its(record)).map(|record| record.text("pod")).collect();
+    let pods: Vec<&str> =
+        records.iter().filter(|record| is_of_worker(record)).map(|record| record.text("pod")).collect();
     stage.check_equal("the pod of the kernel's victim, by the agent", &pods, &vec![pod]);
 }

@@ -5,19 +5,19 @@ use serde_json::Value;
 
 use super::ending::tidy;
 use super::scene::{
-    BETWEEN_LOOKS, ENFORCING, IN_TIME_MS, LASTS, PATIENCE, deploy, evictions_told, has_ended, is_killed, killed_at,
+    BETWEEN_LOOKS, ENFORCING, LASTS, TIME_LIMIT, deploy, evicted_event_count, has_ended, is_killed, killed_at,
     killed_count, leak, pod_spec, ready_pod_of, status_taken_ms, template, text,
 };
-use super::times::{Victim, ready_since, tell_times};
+use super::times::{Victim, ready_since, record_times};
 use crate::agent::Agent;
-use crate::cluster::story::{Chapter, Story};
+use crate::cluster::pod_history::{PodHistory, StatusChange};
 use crate::cluster::{Cluster, is_ready};
 use crate::scenarios::cluster_eyes::condition;
 use crate::stage::Stage;
 use crate::units::milliseconds_between;
 
-/// The mark of a pod that is evicted, in a chapter of its story.
-const MARK: &str = "DisruptionTarget=";
+/// The condition of an evicted pod, in the text of a [`StatusChange`].
+const DISRUPTION_TARGET: &str = "DisruptionTarget=";
 const JOB: &str = "job";
 const RESTARTING_JOB: &str = "job-on-failure";
 
@@ -125,32 +125,32 @@ spec: {{{spec}}}
     )
 }
 
-/// Lets one pod leak until the agent has evicted it, and judges what became of it.
+/// Lets one pod leak until the agent has evicted it, and checks the result.
 fn evict(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent, case: Case) -> Result<Eviction> {
     let Case { app, manifest, then } = case;
     cluster.apply(&manifest)?;
     let pod = ready_pod_of(stage, cluster, app, "")?;
     stage.note(format!("{app}: the pod is ready"));
     let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
-    let story = Story::of(&name)?;
+    let history = PodHistory::of(&name)?;
     let worker = leak(stage, &pod)?;
     is_killed(stage, agent, &worker)?;
     let killed = killed_at(stage, agent, &worker)?;
     let replacement = settles(stage, cluster, (app, then), &uid)?;
     let taken = status_taken_ms(killed, &name)?;
     let eviction = Eviction { app, then, name, uid, killed, taken };
-    let chapters = story.chapters();
-    tell(stage, &eviction, &chapters, replacement.as_ref());
-    tell_times(stage, agent, Some(killed), Victim { app, name: &eviction.name, uid: &eviction.uid })?;
-    judge(stage, cluster, &eviction, &chapters)?;
+    let changes = history.changes();
+    print_eviction(stage, &eviction, &changes, replacement.as_ref());
+    record_times(stage, agent, Some(killed), Victim { app, name: &eviction.name, uid: &eviction.uid })?;
+    judge(stage, cluster, &eviction, &changes)?;
     Ok(eviction)
 }
 
-/// Waits until what is left of the evicted pod is as it should be. Returns the other pod.
+/// Waits for the expected state of the evicted pod and its replacement. Returns the replacement.
 fn settles(stage: &mut Stage<'_>, cluster: &Cluster, (app, then): (&str, Then), uid: &str) -> Result<Option<Value>> {
     let mut pods = Vec::new();
     let is_old = |pod: &Value| pod["metadata"]["uid"] == uid;
-    let came = stage.until(PATIENCE, |stage| {
+    let came = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
         let (ended, gone) = (pods.iter().any(|pod| has_ended(pod, uid)), !pods.iter().any(is_old));
@@ -161,16 +161,16 @@ fn settles(stage: &mut Stage<'_>, cluster: &Cluster, (app, then): (&str, Then), 
             Then::Replaced => gone && replaced,
         }
     });
-    stage.check(came, || format!("{app}: not {then:?} after {PATIENCE:?}: {}", Value::from(pods.clone())));
+    stage.check(came, || format!("{app}: not {then:?} after {TIME_LIMIT:?}: {}", Value::from(pods.clone())));
     Ok(pods.into_iter().find(|pod| !is_old(pod) && is_ready(pod)))
 }
 
-/// Prints in one line what became of the pod since the kill.
-fn tell(stage: &mut Stage<'_>, eviction: &Eviction, chapters: &[Chapter], replacement: Option<&Value>) {
+/// Prints in one line the changes of the pod since the kill.
+fn print_eviction(stage: &mut Stage<'_>, eviction: &Eviction, changes: &[StatusChange], replacement: Option<&Value>) {
     let Eviction { app, uid, killed, taken, .. } = eviction;
     let seconds = |at: u64| milliseconds_between(*killed, at) / 1000.0;
     let mut steps = vec![format!("status taken {:.2} s after the kill", taken / 1000.0)];
-    let later = chapters.iter().filter(|chapter| chapter.at_ns >= *killed);
+    let later = changes.iter().filter(|change| change.at_ns >= *killed);
     steps.extend(
         later
             .filter(|one| one.uid == *uid || one.uid.is_empty())
@@ -182,31 +182,31 @@ fn tell(stage: &mut Stage<'_>, eviction: &Eviction, chapters: &[Chapter], replac
     stage.note(format!("{app}: {}", steps.join("; ")));
 }
 
-fn judge(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction, chapters: &[Chapter]) -> Result<()> {
-    let Eviction { app, name, uid, taken, .. } = eviction;
-    let own = || chapters.iter().filter(|chapter| chapter.uid == *uid);
-    let is_in_time = *taken <= IN_TIME_MS;
-    let restarts = own().map(|chapter| chapter.restarts).max().unwrap_or(0);
-    let most = u64::from(!is_in_time);
-    stage.check(restarts <= most, || format!("{app}: the container was restarted {restarts} times"));
-    let marked = own().any(|chapter| chapter.text.contains(MARK));
-    stage.check(marked, || format!("{app}: no condition DisruptionTarget"));
-    stage.check_equal(&format!("{app}: events Evicted"), &evictions_told(cluster, name)?, &1);
+fn judge(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction, changes: &[StatusChange]) -> Result<()> {
+    let Eviction { app, name, uid, .. } = eviction;
+    let own = || changes.iter().filter(|change| change.uid == *uid);
+    let restarts = own().map(|change| change.restarts).max().unwrap_or(0);
+    stage.check_equal(&format!("{app}: restarts of the evicted pod's container"), &restarts, &0);
+    let has_condition = own().any(|change| change.text.contains(DISRUPTION_TARGET));
+    stage.check(has_condition, || format!("{app}: no condition DisruptionTarget"));
+    stage.check_equal(&format!("{app}: events Evicted"), &evicted_event_count(cluster, name)?, &1);
     if [JOB, RESTARTING_JOB].contains(app) {
-        let first = |is_it: &dyn Fn(&str) -> bool| own().position(|chapter| is_it(&chapter.text));
-        let failed = first(&|text| text.starts_with("Failed/") && !text.contains(MARK));
-        let is_kubelet_first = failed.is_some_and(|at| first(&|text| text.contains(MARK)).is_none_or(|mark| at < mark));
-        goes_on(stage, cluster, app, is_kubelet_first)?;
+        let first = |is_it: &dyn Fn(&str) -> bool| own().position(|change| is_it(&change.text));
+        let failed = first(&|text| text.starts_with("Failed/") && !text.contains(DISRUPTION_TARGET));
+        let is_kubelet_first =
+            failed.is_some_and(|at| first(&|text| text.contains(DISRUPTION_TARGET)).is_none_or(|other| at < other));
+        job_has_not_failed(stage, cluster, app, is_kubelet_first)?;
     }
     Ok(())
 }
 
-/// Asserts that the Job has not failed. Its controller counts a failed pod that is not marked yet, if the kubelet's status was the first.
-fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_kubelet_first: bool) -> Result<()> {
+/// Asserts that the Job has not failed. If the kubelet's status came first, the Job's controller counts a failed pod that does not have the
+/// condition `DisruptionTarget` yet.
+fn job_has_not_failed(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_kubelet_first: bool) -> Result<()> {
     let job = cluster.admin.get(&format!("/apis/batch/v1/namespaces/default/jobs/{name}"))?;
     stage.note(format!("{name}: its status is {}", job["status"]));
     let failed = condition(&job, "Failed") == Some("True") || condition(&job, "FailureTarget") == Some("True");
-    // Without a podFailurePolicy the evicted pod counts as a failure, of which six are allowed.
+    // Without a podFailurePolicy the evicted pod counts as a failure. A Job allows six.
     let counted = job["status"]["failed"].as_u64().unwrap_or(0);
     let expected = u64::from(name == RESTARTING_JOB);
     if is_kubelet_first && (failed || counted != expected) {
@@ -220,7 +220,7 @@ fn goes_on(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, is_kubelet_firs
     Ok(())
 }
 
-/// Asserts that a failed pod which nothing deletes is still Failed and Evicted, with its mark.
+/// Asserts that a failed pod that its controller does not delete is still Failed and Evicted, with the condition `DisruptionTarget`.
 fn lasts(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction) -> Result<()> {
     let Eviction { app, then, name, uid, .. } = eviction;
     if *then == Then::Replaced {
@@ -228,8 +228,8 @@ fn lasts(stage: &mut Stage<'_>, cluster: &Cluster, eviction: &Eviction) -> Resul
     }
     let pod = cluster.admin.find_pod(name)?.unwrap_or_default();
     stage.check(has_ended(&pod, uid), || format!("{app}: Failed and Evicted did not last: {}", pod["status"]));
-    let marked = condition(&pod, "DisruptionTarget").map(str::to_owned);
-    stage.check_equal(&format!("{app}: the condition DisruptionTarget"), &marked, &Some("True".to_owned()));
+    let disruption_target = condition(&pod, "DisruptionTarget").map(str::to_owned);
+    stage.check_equal(&format!("{app}: the condition DisruptionTarget"), &disruption_target, &Some("True".to_owned()));
     let others = cluster.pods_of("default", &format!("app={app}"))?.len() - 1;
     stage.check_equal(&format!("{app}: other pods"), &others, &usize::from(*then == Then::StaysAndReplaced));
     Ok(())

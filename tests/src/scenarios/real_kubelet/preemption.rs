@@ -1,4 +1,4 @@
-//! The views of `rank` on scheduling, beside the real scheduler and what kubectl says of the node.
+//! The views of `rank` on scheduling, compared with the real scheduler and with `kubectl describe node`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::ending::show;
-use super::scene::{BETWEEN_LOOKS, PATIENCE, events_in, text};
+use super::scene::{BETWEEN_LOOKS, TIME_LIMIT, events_in, text};
 use crate::agent;
 use crate::cluster::{Cluster, is_ready};
 use crate::control_plane::NODE;
@@ -24,8 +24,8 @@ const CLASSES: [(&str, u32); 3] = [("low", 100), ("middle", 200), ("high", PENDI
 /// The pods that run first, with their classes. Each requests this percentage of the node's CPUs.
 const RUNNING: [(&str, &str); 4] = [("older", "low"), ("younger", "low"), ("better", "middle"), ("equal", "high")];
 const EACH: u64 = 20;
-/// Pods that wait then, with the percentage that they request, and the pods that have to go. For the first one pod suffices: the youngest of
-/// those with the lowest priority.
+/// The pods that wait then, with the percentage that they request, and the pods that have to be preempted. For the first one pod suffices: the
+/// youngest of those with the lowest priority.
 const WAITING: [(&str, u64, &[&str]); 2] = [("first", 35, &["younger"]), ("second", 40, &["better", "older"])];
 const PODS: &str = "/tmp/pods.json";
 const NODES: &str = "/tmp/nodes.json";
@@ -52,13 +52,13 @@ fn preempted(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
         // The API has the time at which a pod started in whole seconds.
         stage.pause(Duration::from_millis(1_100));
     }
-    look_at_pods(cluster)?;
-    is_as_full_as_kubectl_says(stage, cluster)?;
+    write_pods_and_nodes(cluster)?;
+    requests_equal_kubectls(stage, cluster)?;
     let mut expected = BTreeSet::new();
     for (name, percent, leave) in WAITING {
-        look_at_pods(cluster)?;
+        write_pods_and_nodes(cluster)?;
         let foreseen = foreseen(stage, cluster, percent)?;
-        stage.check_equal("pods that rank says are preempted", &foreseen, &owned(leave));
+        stage.check_equal("pods that are preempted, by rank", &foreseen, &owned(leave));
         let before = uids(cluster)?;
         start(stage, cluster, name, "high", percent)?;
         let now = uids(cluster)?;
@@ -67,15 +67,15 @@ fn preempted(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
         expected.extend(gone.into_values());
     }
     // The scheduler sends its events in the background.
-    let told = || -> Result<BTreeSet<String>> {
+    let reported = || -> Result<BTreeSet<String>> {
         let events = events_in(cluster, "default")?.into_iter().filter(|event| event["reason"] == "Preempted");
         Ok(events.map(|event| text(&event["involvedObject"]["uid"])).filter(|uid| expected.contains(uid)).collect())
     };
-    stage.until(PATIENCE, |stage| {
+    stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        told().is_ok_and(|told| told == expected)
+        reported().is_ok_and(|pods| pods == expected)
     });
-    stage.check_equal("pods with an event Preempted", &told()?, &expected);
+    stage.check_equal("pods with an event Preempted", &reported()?, &expected);
     stage.screen("\n$ kubectl get events --field-selector reason=Preempted");
     stage.screen(&cluster.kubectl(&["get", "events", "--field-selector", "reason=Preempted"])?);
     stage.screen("");
@@ -106,7 +106,7 @@ spec:
 "
     ))?;
     let mut last = Value::Null;
-    let came = stage.until(PATIENCE, |stage| {
+    let came = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         last = cluster.admin.find_pod(name).ok().flatten().unwrap_or_default();
         is_ready(&last)
@@ -133,12 +133,12 @@ fn uids(cluster: &Cluster) -> Result<BTreeMap<String, String>> {
 }
 
 /// Writes the files that `rank` reads.
-fn look_at_pods(cluster: &Cluster) -> Result<()> {
+fn write_pods_and_nodes(cluster: &Cluster) -> Result<()> {
     fs::write(PODS, cluster.kubectl(&["get", "pods", "-A", "-o", "json"])?).context("write the pods")?;
     fs::write(NODES, cluster.kubectl(&["get", "nodes", "-o", "json"])?).context("write the nodes")
 }
 
-/// Runs `rank` on these files, and shows its table. Returns its answer.
+/// Runs `rank` on these files, and shows its table. Returns its JSON output.
 fn rank(stage: &Stage<'_>, words: &[&str]) -> Result<Value> {
     let ask = |more: &[&str]| {
         let mut command = Command::new(agent::PROGRAM);
@@ -162,7 +162,7 @@ fn foreseen(stage: &mut Stage<'_>, cluster: &Cluster, percent: u64) -> Result<BT
 }
 
 /// Asserts that `rank --utilization` and `kubectl describe node` name the same sums of requests.
-fn is_as_full_as_kubectl_says(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+fn requests_equal_kubectls(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let answer = rank(stage, &["--utilization"])?;
     let page = cluster.kubectl(&["describe", "node", NODE])?;
     let allocated: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("Allocated resources:")).collect();
@@ -170,7 +170,7 @@ fn is_as_full_as_kubectl_says(stage: &mut Stage<'_>, cluster: &Cluster) -> Resul
         let line = allocated.iter().find(|line| line.trim_start().starts_with(resource)).copied().unwrap_or_default();
         let columns: Vec<&str> = line.split_whitespace().collect();
         let [_, requested, percent, ..] = columns.as_slice() else {
-            bail!("describe does not tell {resource}: {page}")
+            bail!("kubectl describe node does not list {resource}: {page}")
         };
         let ours = &answer["nodes"][0]["utilization"][resource];
         let shown = (text(&ours["requested"]), format!("({:.0}%)", ours["percent"].as_f64().unwrap_or(-1.0).floor()));
@@ -181,7 +181,7 @@ fn is_as_full_as_kubectl_says(stage: &mut Stage<'_>, cluster: &Cluster) -> Resul
         );
     }
     stage.check_equal(
-        "what rank says of the node",
+        "the node and its verdict, by rank",
         &(&answer["nodes"][0]["node"], &answer["nodes"][0]["verdict"]),
         &(&NODE.into(), &"overutilized".into()),
     );

@@ -1,10 +1,10 @@
-//! The agent is removed in one command, together with the permission to clean up behind it.
+//! The agent is removed in one command, together with its permission to clean up.
 
 use anyhow::Result;
 use serde_json::Value;
 
 use super::ending::{node_has_nothing_of_ours, show};
-use super::scene::{BETWEEN_LOOKS, ENFORCING, PATIENCE, Scene, is_killed, leak, long_pressure};
+use super::scene::{BETWEEN_LOOKS, ENFORCING, Scene, TIME_LIMIT, is_killed, leak, long_pressure};
 use crate::cluster::{Cluster, NAME};
 use crate::init::MANIFESTS;
 use crate::scenarios::cluster_eyes::{condition, taint};
@@ -20,16 +20,17 @@ enum Order {
     AgentsFirst,
 }
 
-/// Everything is deleted at once while the node has pressure. The Job of `removal` cleans up in any order, and leaves nothing itself.
+/// All objects of the agent are deleted at once while the node has pressure. The Job of `removal` cleans up in either order, and leaves no object
+/// itself.
 pub fn removal(stage: &mut Stage<'_>) -> Result<()> {
     for order in [Order::AgentsFirst, Order::JobFirst] {
         let Scene { cluster, agent, pod, .. } = Scene::with(stage, ENFORCING, long_pressure)?;
         let worker = leak(stage, &pod)?;
         is_killed(stage, &agent, &worker)?;
-        let is_told =
+        let has_pressure =
             |node: &Value| taint(node, "memory").is_some() && condition(node, "MonitorMemoryPressure") == Some("True");
-        let told = stage.until(PATIENCE, |_| cluster.admin.node().is_ok_and(|node| is_told(&node)));
-        stage.check(told, || "the node has neither the agent's taint nor its condition".to_owned());
+        let is_set = stage.until(TIME_LIMIT, |_| cluster.admin.node().is_ok_and(|node| has_pressure(&node)));
+        stage.check(is_set, || "the node lacks the agent's taint or its condition".to_owned());
         if order == Order::AgentsFirst {
             show(stage, &cluster)?;
         } else {
@@ -58,13 +59,13 @@ fn directory() -> String {
 
 /// Asserts that the Job waits for the agents.
 fn waits(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
-    let mut said = String::new();
-    let waits = stage.until(PATIENCE, |stage| {
+    let mut log = String::new();
+    let waits = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        said = cluster.kubectl(&["-n", NAMESPACE, "logs", JOB]).unwrap_or_default();
-        said.contains("agents that may run, by the Leases")
+        log = cluster.kubectl(&["-n", NAMESPACE, "logs", JOB]).unwrap_or_default();
+        log.contains("agents that may run, by the Leases")
     });
-    stage.check(waits, || format!("the Job does not wait for the agents: {said:?}"));
+    stage.check(waits, || format!("the Job does not wait for the agents: {log:?}"));
     Ok(())
 }
 
@@ -74,10 +75,10 @@ pub fn nothing_is_left(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
     let left = cluster.kubectl(&["get", kinds, "-o", "name"])?;
     let left: Vec<&str> = left.lines().filter(|name| name.contains(NAME)).collect();
-    stage.check_equal("what is left in the cluster", &left, &Vec::new());
+    stage.check_equal("objects that are left in the cluster", &left, &Vec::new());
     for namespace in [NAME, NAMESPACE] {
         let left = cluster.admin.find(&format!("/api/v1/namespaces/{namespace}"))?;
-        stage.check_equal("what is left of the namespace", &left, &None);
+        stage.check_equal("the namespace after the removal", &left, &None);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A Deployment whose pod leaks on a node with the agent, and the questions that all scenarios ask.
+//! A Deployment whose pod leaks on a node with the agent, and the checks that all scenarios share.
 
 use std::fs::File;
 use std::io;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::times::{Victim, record_times};
+use super::times::{Victim, record_first_times};
 use crate::agent::Agent;
 use crate::cgroups::{Cgroup, container_of};
 use crate::cluster::audit::{self, Client, Request};
-use crate::cluster::story::Story;
+use crate::cluster::pod_history::PodHistory;
 use crate::cluster::{Cluster, container_id, is_ready};
 use crate::containers::storage::KUBELET;
 use crate::evidence::meminfo;
@@ -22,18 +22,16 @@ use crate::scenarios::cluster_eyes::{condition, is_evicted};
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, milliseconds_between, nanoseconds};
 
-/// The time limit of what a kubelet and controllers do.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The time limit of a workload that takes a node's memory.
-pub const GROWTH: Duration = Duration::from_secs(360);
+/// The time limit of an action of the kubelet or a controller.
+pub const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// The time limit of a workload that takes the node's memory.
+pub const GROWTH_TIME_LIMIT: Duration = Duration::from_secs(360);
 /// How long a status has to last.
 pub const LASTS: Duration = Duration::from_secs(25);
-/// The pause between two looks at the API server, which is slow under emulation.
+/// The pause between two requests to the API server, which is slow under emulation.
 pub const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
-/// How long the requests after a kill are printed.
-const TOLD_FOR: Duration = Duration::from_secs(15);
-/// The kubelet looks for ended containers every second. A status that the API server takes later than this may come after that look.
-pub const IN_TIME_MS: f64 = 500.0;
+/// The time after a kill in which requests are printed.
+const PRINTED_FOR: Duration = Duration::from_secs(15);
 pub const APP: &str = "hog";
 
 /// The variant of the manifests with the agent in mode enforce, its thresholds above the kubelet's.
@@ -44,7 +42,7 @@ pub fn long_pressure(text: &str) -> String {
     text.replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 30m")
 }
 
-/// A pod's specification with further fields, in YAML's flow style.
+/// Returns a pod's specification with further fields, in YAML's flow style.
 pub fn pod_spec(fields: &str) -> String {
     let main = "{name: main, image: localhost/busybox:1, imagePullPolicy: Never, \
                 command: [sh, -c, 'while :; do sleep 5; done'], volumeMounts: [{name: data, mountPath: /data}]}";
@@ -52,12 +50,12 @@ pub fn pod_spec(fields: &str) -> String {
     format!("{{terminationGracePeriodSeconds: 5, containers: [{main}], volumes: {volumes}, {fields}}}")
 }
 
-/// The template of a controller's pods.
+/// Returns the template of a controller's pods.
 pub fn template(app: &str, fields: &str) -> String {
     format!("{{metadata: {{labels: {{app: {app}}}}}, spec: {}}}", pod_spec(fields))
 }
 
-/// A Deployment whose pods have these further fields.
+/// Returns a Deployment whose pods have these further fields.
 fn deployment(app: &str, replicas: u32, fields: &str) -> String {
     format!(
         "
@@ -80,7 +78,7 @@ pub struct Scene {
     pub pod: Value,
     pub name: String,
     pub uid: String,
-    pub story: Story,
+    pub history: PodHistory,
 }
 
 impl Scene {
@@ -96,8 +94,8 @@ impl Scene {
         let pod = start(stage, &cluster, APP)?;
         stage.note("the pod is ready");
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
-        let story = Story::of(&name)?;
-        Ok(Self { cluster, agent, pod, name, uid, story })
+        let history = PodHistory::of(&name)?;
+        Ok(Self { cluster, agent, pod, name, uid, history })
     }
 }
 
@@ -117,18 +115,19 @@ pub fn deploy(
     Ok(agent)
 }
 
-/// Asserts that the agent has evicted the leaking pod, once, and that a replacement runs. Prints the story.
+/// Asserts that the agent has evicted the leaking pod, once and without a restart, and that a replacement runs. Prints the pod's history.
 pub fn is_evicted_and_replaced(stage: &mut Stage<'_>, scene: &Scene, worker: &Worker) -> Result<()> {
-    let Scene { cluster, agent, name, uid, story, .. } = scene;
+    let Scene { cluster, agent, name, uid, history, .. } = scene;
     is_killed(stage, agent, worker)?;
     let restarts = ends_as_evicted(stage, cluster, name, uid)?;
-    is_restarted_only_if_late(stage, agent, worker, name, restarts)?;
-    // The story explains why there is no replacement.
+    stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
+    record_status_times(stage, agent, worker, name)?;
+    // The history explains why there is no replacement, so it is printed before this result is checked.
     let replaced = ready_pod(stage, cluster, uid);
-    tell_story(stage, agent, worker, (story, uid))?;
+    print_since_kill(stage, agent, worker, (history, uid))?;
     replaced?;
     is_evicted_once(stage, cluster, agent)?;
-    tell_events(stage, cluster, name)
+    check_evicted_event(stage, cluster, name)
 }
 
 /// Creates a Deployment, and waits for its pod.
@@ -146,7 +145,7 @@ pub fn start_with(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, fields: &
 pub fn start_many(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, replicas: u32) -> Result<Vec<Value>> {
     cluster.apply(&deployment(app, replicas, ""))?;
     let mut pods = Vec::new();
-    let came = stage.until(PATIENCE * 3, |stage| {
+    let came = stage.until(TIME_LIMIT * 3, |stage| {
         stage.pause(BETWEEN_LOOKS);
         pods = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
         pods.iter().filter(|pod| is_ready(pod)).count() == replicas as usize
@@ -163,43 +162,48 @@ pub fn is_evicted_once(stage: &mut Stage<'_>, cluster: &Cluster, agent: &Agent) 
     Ok(())
 }
 
-/// Returns how many evictions the agent has counted.
+/// Returns the number of evictions that the agent has counted.
 pub fn killed_count(agent: &Agent) -> Result<f64> {
     Ok(agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0))
 }
 
-/// Returns the pods of the namespace `default` that were evicted. The kubelet makes also those Failed and Evicted that it does not admit under
-/// pressure, without the mark of a disruption.
+/// Returns the pods of the namespace `default` that were evicted. Pods that the kubelet does not admit under pressure are Failed and Evicted, too,
+/// without the condition `DisruptionTarget`.
 pub fn dead_pods(cluster: &Cluster) -> Result<Vec<Value>> {
     let list = cluster.admin.get("/api/v1/namespaces/default/pods")?;
     let is_dead = |pod: &&Value| is_evicted(pod) && condition(pod, "DisruptionTarget") == Some("True");
     Ok(list["items"].as_array().into_iter().flatten().filter(is_dead).cloned().collect())
 }
 
-/// Asserts that the agent has killed this worker, and the kernel none.
+/// Asserts that the agent has killed this worker, and that there was no OOM kill.
 pub fn is_killed(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker) -> Result<()> {
     let pid = worker.pid;
-    let ended = stage.until(GROWTH, |stage| stage.reaper.ended(pid).is_some());
+    let ended = stage.until(GROWTH_TIME_LIMIT, |stage| stage.reaper.ended(pid).is_some());
     stage.boot.sampler.stop();
     stage.check(ended, || format!("no eviction: {}", agent.tail(10).join(" / ")));
     stage.check_killed(worker);
     stage.check_no_oom_kill()
 }
 
-/// Prints what became of the pod with this story and UID since the kill.
-pub fn tell_story(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, (story, uid): (&Story, &str)) -> Result<()> {
+/// Prints the steps of the eviction of the pod with this history and UID, and records the time from the crossing to the kill.
+pub fn print_since_kill(
+    stage: &mut Stage<'_>,
+    agent: &Agent,
+    worker: &Worker,
+    (history, uid): (&PodHistory, &str),
+) -> Result<()> {
     let killed = killed_at(stage, agent, worker)?;
     stage.timeline(0.0, "kill signal (signal:signal_generate)");
-    record_times(stage, agent, killed, Victim::hog(&story.pod, uid))?;
-    tell_since(stage, killed, story)
+    record_first_times(stage, agent, killed, Victim::hog(&history.pod, uid))?;
+    print_since(stage, killed, history)
 }
 
-/// Prints the pod's status, and the requests of the agent and the kubelet, since this time, and the pods that there are now.
-pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()> {
+/// Prints the present pods, and since this time the changes of the pod's status and the requests of the agent and the kubelet.
+pub fn print_since(stage: &mut Stage<'_>, since: u64, history: &PodHistory) -> Result<()> {
     stage.page(&Cluster::of(stage)?.kubectl(&["get", "pods", "-o", "wide"])?);
-    let mut told: Vec<(u64, String)> =
-        story.chapters().into_iter().map(|chapter| (chapter.at_ns, chapter.text)).collect();
-    let is_near = |at: u64| at >= since && at - since <= nanoseconds(TOLD_FOR);
+    let mut lines: Vec<(u64, String)> =
+        history.changes().into_iter().map(|change| (change.at_ns, change.text)).collect();
+    let is_near = |at: u64| at >= since && at - since <= nanoseconds(PRINTED_FOR);
     for request in audit::requests()?.into_iter().filter(|request| is_near(request.arrived_ns)) {
         let client = match request.by {
             Client::Agent => "agent",
@@ -208,20 +212,20 @@ pub fn tell_since(stage: &mut Stage<'_>, since: u64, story: &Story) -> Result<()
         };
         let took = milliseconds_between(request.arrived_ns, request.answered_ns);
         let (verb, object, code) = (request.verb, request.object, request.code);
-        told.push((request.arrived_ns, format!("{client}: {verb} {object}, answered {code} in {took:.0} ms")));
+        lines.push((request.arrived_ns, format!("{client}: {verb} {object}, answered {code} in {took:.0} ms")));
     }
-    told.sort();
-    for (at, text) in told {
+    lines.sort();
+    for (at, text) in lines {
         stage.timeline(milliseconds_between(since, at), text);
     }
     Ok(())
 }
 
-/// Asserts which division of work with the kubelet `doctor` sees in the agent's pod.
+/// Asserts that `doctor` in the agent's pod finds this division of work with the kubelet.
 pub fn is_set_up(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
     // A kubelet that was just started does not listen yet.
     let mut answer = Ok(Value::Null);
-    stage.until(PATIENCE, |stage| {
+    stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         answer = cluster.in_agent(&["doctor"]);
         answer.is_ok()
@@ -245,12 +249,12 @@ pub fn ready_pod(stage: &mut Stage<'_>, cluster: &Cluster, but: &str) -> Result<
 /// Waits for a ready pod of a Deployment whose UID is not this one.
 pub fn ready_pod_of(stage: &mut Stage<'_>, cluster: &Cluster, app: &str, but: &str) -> Result<Value> {
     let (mut found, mut seen) = (None, Vec::new());
-    let came = stage.until(PATIENCE, |_| {
+    let came = stage.until(TIME_LIMIT, |_| {
         seen = cluster.pods_of("default", &format!("app={app}")).unwrap_or_default();
         found = seen.iter().find(|pod| is_ready(pod) && pod["metadata"]["uid"] != but).cloned();
         found.is_some()
     });
-    stage.check(came, || format!("no ready pod of {app} after {PATIENCE:?}: {}", statuses(&seen)));
+    stage.check(came, || format!("no ready pod of {app} after {TIME_LIMIT:?}: {}", statuses(&seen)));
     found.context("no ready pod")
 }
 
@@ -291,7 +295,7 @@ pub fn end(stage: &mut Stage<'_>, worker: &Worker) {
     if stage.reaper.ended(pid).is_none() {
         processes::signal(pid, libc::SIGKILL);
     }
-    let ended = stage.until(PATIENCE, |stage| stage.reaper.ended(pid).is_some());
+    let ended = stage.until(TIME_LIMIT, |stage| stage.reaper.ended(pid).is_some());
     stage.check(ended, || format!("{} does not end", worker.label));
 }
 
@@ -310,51 +314,35 @@ pub fn has_ended(pod: &Value, uid: &str) -> bool {
     is_evicted(pod) && are_stopped && pod["metadata"]["uid"] == uid
 }
 
-/// Returns whether the kubelet has written that the pod has failed. Before, it may write the phase Running once more.
+/// Returns whether the kubelet has written that the pod has failed. Before that, the kubelet may write the phase Running once more.
 fn is_acknowledged(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["reason"] == "PodFailed")
 }
 
-/// Asserts that the pod is Failed with the reason Evicted, and that this lasts once the kubelet has acknowledged it. Returns how often its container
-/// was restarted.
+/// Asserts that the pod is Failed with the reason Evicted, and that this lasts once the kubelet has acknowledged it. Returns the number of
+/// restarts of its container.
 pub fn ends_as_evicted(stage: &mut Stage<'_>, cluster: &Cluster, name: &str, uid: &str) -> Result<u64> {
     let mut last = Value::Null;
-    let came = stage.until(PATIENCE, |_| {
+    let came = stage.until(TIME_LIMIT, |_| {
         last = cluster.admin.find_pod(name).ok().flatten().unwrap_or_default();
         has_ended(&last, uid) && is_acknowledged(&last)
     });
     stage.check(came, || format!("the pod did not end as Failed and Evicted: {}", last["status"]));
     stage.pause(LASTS);
     last = cluster.admin.find_pod(name)?.unwrap_or_default();
-    stage.check(has_ended(&last, uid), || format!("this did not last: {}", last["status"]));
-    let marked = condition(&last, "DisruptionTarget").map(str::to_owned);
-    stage.check_equal("the condition DisruptionTarget", &marked, &Some("True".to_owned()));
+    stage.check(has_ended(&last, uid), || format!("Failed and Evicted did not last: {}", last["status"]));
+    let disruption_target = condition(&last, "DisruptionTarget").map(str::to_owned);
+    stage.check_equal("the condition DisruptionTarget", &disruption_target, &Some("True".to_owned()));
     last["status"]["containerStatuses"][0]["restartCount"].as_u64().context("a container without a count of restarts")
 }
 
-/// Asserts that the container of the killed pod was not restarted, or once if the API server took the pod's status too late.
-pub fn is_restarted_only_if_late(
-    stage: &mut Stage<'_>,
-    agent: &Agent,
-    worker: &Worker,
-    name: &str,
-    restarts: u64,
-) -> Result<()> {
+/// Records the times from the kill to the request of the pod's status, and to its answer.
+fn record_status_times(stage: &mut Stage<'_>, agent: &Agent, worker: &Worker, name: &str) -> Result<()> {
     let killed = killed_at(stage, agent, worker)?;
     let first = status_written(killed, name)?;
-    let (sent, taken) =
-        (milliseconds_between(killed, first.arrived_ns), milliseconds_between(killed, first.answered_ns));
-    stage.figure("kill_to_status_sent_ms", sent, "");
-    stage.figure("kill_to_status_taken_ms", taken, "");
-    if restarts > 0 && taken > IN_TIME_MS {
-        stage.note(format!(
-            "the API server had taken the status after {taken:.0} ms only, and the kubelet restarted the container"
-        ));
-        stage.check_equal("restarts of the evicted pod's container", &restarts, &1);
-    } else {
-        stage.check_equal("restarts of the evicted pod's container", &restarts, &0);
-    }
+    stage.figure("kill_to_status_sent_ms", milliseconds_between(killed, first.arrived_ns), "");
+    stage.figure("kill_to_status_taken_ms", milliseconds_between(killed, first.answered_ns), "");
     Ok(())
 }
 
@@ -377,16 +365,16 @@ pub fn killed_at(stage: &Stage<'_>, agent: &Agent, worker: &Worker) -> Result<u6
     Ok(kill.context("the agent has not killed the leaker")?.at_ns)
 }
 
-/// Asserts that the pod's eviction is told once.
-pub fn tell_events(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
+/// Prints the pod's events. Asserts that one of them reports the eviction and names the container.
+pub fn check_evicted_event(stage: &mut Stage<'_>, cluster: &Cluster, name: &str) -> Result<()> {
     let events = events_of(cluster, name)?;
     for event in &events {
         stage.note(format!("event {} from {}: {}", event["reason"], event["source"]["component"], event["message"]));
     }
     let evicted: Vec<&Value> = events.iter().filter(|event| event["reason"] == "Evicted").collect();
     stage.check_equal("events Evicted of the pod", &evicted.len(), &1);
-    let names_it = evicted.iter().all(|event| text(&event["message"]).contains("Container main was using "));
-    stage.check(names_it, || "the event does not name the container".to_owned());
+    let names_container = evicted.iter().all(|event| text(&event["message"]).contains("Container main was using "));
+    stage.check(names_container, || "the event does not name the container".to_owned());
     Ok(())
 }
 
@@ -402,13 +390,13 @@ pub fn events_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Value>> {
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
-/// Returns how often a program has told something of an object, by the counts of its events.
-pub fn times_told(cluster: &Cluster, about: &str, by: &str, reason: &str) -> Result<u64> {
+/// Returns the sum of the counts of the events with this reason about an object from a component.
+pub fn event_count(cluster: &Cluster, about: &str, by: &str, reason: &str) -> Result<u64> {
     let is_it = |event: &&Value| event["reason"] == reason && event["source"]["component"] == by;
     Ok(events_of(cluster, about)?.iter().filter(is_it).map(|event| event["count"].as_u64().unwrap_or(1)).sum())
 }
 
-/// Returns how many events say that the pod with this name was evicted.
-pub fn evictions_told(cluster: &Cluster, name: &str) -> Result<usize> {
+/// Returns the number of events Evicted about the pod with this name.
+pub fn evicted_event_count(cluster: &Cluster, name: &str) -> Result<usize> {
     Ok(events_of(cluster, name)?.iter().filter(|event| event["reason"] == "Evicted").count())
 }

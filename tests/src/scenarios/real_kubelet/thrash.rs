@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::ending::tidy;
-use super::scene::{APP, PATIENCE, Scene, end, volume_file, work};
+use super::scene::{APP, Scene, TIME_LIMIT, end, volume_file, work};
 use super::set_ups::{WITHOUT_EVICTION, restart_kubelet, restart_until_ready};
 use crate::evidence::{meminfo, vmstat};
 use crate::http;
@@ -16,14 +16,14 @@ use crate::units::MIB;
 const LEFT: u64 = 250;
 /// The size of the file that is read again and again, in MiB.
 const FILE: u64 = 500;
-/// The liveness probe of the manifests gives up after six failures, one each 20 s.
-const THRASHES: Duration = Duration::from_secs(130);
+/// How long the node thrashes. The liveness probe of the manifests ends the agent after six failures, one each 20 s.
+const THRASH_TIME: Duration = Duration::from_secs(130);
 /// The most unanswered requests in succession. A request times out after 5 s, the probe after 15 s.
 const MOST_LATE: u32 = 2;
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 const PAGE: u64 = 4_096;
 
-/// The node's page cache refaults for longer than the liveness probe is patient. The kubelet does not restart the agent, which answers in time.
+/// The node's page cache refaults for longer than the liveness probe may fail. The kubelet does not restart the agent, which answers in time.
 pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, uid, .. } = Scene::begin(stage, "")?;
     // The kubelet's eviction would end the pod.
@@ -37,7 +37,7 @@ pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
         work(stage, &pod, &format!("cache --name {APP} --file {file} --mib {FILE} --ready /tmp/thrash-ready"))?;
     let (begun, mut longest) = (Instant::now(), Duration::ZERO);
     let (mut late, mut most_late) = (0, 0);
-    while begun.elapsed() < THRASHES {
+    while begun.elapsed() < THRASH_TIME {
         let asked = Instant::now();
         let is_answered = http::get(agent.address, "/healthz").is_ok();
         longest = longest.max(asked.elapsed());
@@ -52,9 +52,9 @@ pub fn thrash(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_no_oom_kill()?;
     end(stage, &reader);
     end(stage, &holder);
-    // The control plane has thrashed, too, and takes its time on a slow machine.
-    let is_back = stage.until(PATIENCE, |_| cluster.is_healthy());
-    stage.check(is_back, || format!("the API server is not ready {PATIENCE:?} after the node has thrashed"));
+    // The control plane has thrashed, too, and recovers slowly on a slow machine.
+    let is_back = stage.until(TIME_LIMIT, |_| cluster.is_healthy());
+    stage.check(is_back, || format!("the API server is not ready {TIME_LIMIT:?} after the node has thrashed"));
     tidy(stage, &cluster)?;
     restart_kubelet(stage, "", || true)
 }

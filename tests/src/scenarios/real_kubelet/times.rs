@@ -18,13 +18,13 @@ use crate::units::{mib, milliseconds_between, monotonic_ns, nanoseconds};
 
 /// The most time from a decision to its kill.
 const DECIDED_BEFORE: Duration = Duration::from_secs(2);
-/// A kill that comes later than this after the crossing is explained.
+/// If a kill comes later than this after the crossing, the reasons are printed.
 const LATE: Duration = Duration::from_secs(1);
 /// The longest time from a sample to a measurement of the agent with which it is compared: a machine that pauses samples nothing.
 const BESIDE: Duration = Duration::from_millis(100);
-/// The number of steps in which available memory is told for a late kill.
+/// The number of steps in which available memory is printed for a late kill.
 const POINTS: u64 = 8;
-/// The number of the agent's records that are told for a late kill.
+/// The number of the agent's records that are printed for a late kill.
 const RECORDS: usize = 12;
 /// How long the status of an evicted pod waits for the taint.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
@@ -44,17 +44,23 @@ impl<'a> Victim<'a> {
     }
 }
 
-/// As [`tell_times`], with the time from the crossing to the kill as a figure: of the scenario's only eviction for memory, or of its first.
-pub fn record_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, victim: Victim<'_>) -> Result<()> {
-    if let Some(ms) = tell_times(stage, agent, Some(killed), victim)? {
+/// Does as [`record_times`], and records the time from the crossing to the kill in milliseconds, for the scenario's only or first eviction for
+/// memory.
+pub fn record_first_times(stage: &mut Stage<'_>, agent: &Agent, killed: u64, victim: Victim<'_>) -> Result<()> {
+    if let Some(ms) = record_times(stage, agent, Some(killed), victim)? {
         stage.figure("crossing_to_kill_ms", ms, "ms");
     }
     Ok(())
 }
 
-/// Prints in one line when each step of an eviction for memory came, and why a kill was late. Returns the time from the crossing to the kill
-/// in milliseconds. Without a kill by the agent the Eviction API has ended the pod.
-pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim: Victim<'_>) -> Result<Option<f64>> {
+/// Prints and records when each step of an eviction for memory came, and prints why a kill was late. Returns the time from the crossing to the
+/// kill in milliseconds. Without a kill by the agent the Eviction API has ended the pod.
+pub fn record_times(
+    stage: &mut Stage<'_>,
+    agent: &Agent,
+    killed: Option<u64>,
+    victim: Victim<'_>,
+) -> Result<Option<f64>> {
     let records = agent.records();
     let curve = stage.boot.sampler.curve();
     let of_victim = records.iter().position(|record| record.is("eviction") && record.is_of_pod(victim.uid));
@@ -71,19 +77,19 @@ pub fn tell_times(stage: &Stage<'_>, agent: &Agent, killed: Option<u64>, victim:
         return Ok(None);
     };
     let what = format!("memory.available fell below {:.0} MiB", mib(threshold));
-    tell_steps(stage, &what, (crossed, killed), "MonitorMemoryPressure", victim)?;
+    record_steps(stage, &what, (crossed, killed), "MonitorMemoryPressure", victim)?;
     let Some(killed) = killed else { return Ok(None) };
     if killed.saturating_sub(crossed) > nanoseconds(LATE) {
-        stage.note(format!("the kill was late; {}", told(&curve, crossed, killed, correction)));
+        stage.note(format!("the kill was late; {}", available_before_kill(&curve, crossed, killed, correction)));
         since_threshold_met(before).for_each(|record| stage.note(format!("agent: {record}")));
     }
     Ok(Some(milliseconds_between(crossed, killed)))
 }
 
-/// Prints in one line when each step of an eviction came since the crossing, as seen by the kernel's trace of signals and the API server's log. A
-/// step that did not come is left out.
-pub fn tell_steps(
-    stage: &Stage<'_>,
+/// Prints in one line when each step of an eviction came since the crossing, as seen by the kernel's trace of signals and the API server's log.
+/// Records the seconds of each step as the figure `since_crossing/APP/STEP`. A step that did not come is left out.
+pub fn record_steps(
+    stage: &mut Stage<'_>,
     what: &str,
     (crossed, killed): (u64, Option<u64>),
     kind: &str,
@@ -102,24 +108,28 @@ pub fn tell_steps(
     let request = format!("pods/eviction/default/{}", victim.name);
     let steps = [
         ("kill", killed),
-        ("condition True", first(&is_condition)),
+        ("condition", first(&is_condition)),
         ("taint", first(&is_taint)),
-        ("status Failed and Evicted", first(&|one| one.is_status_of(victim.name))),
+        ("status", first(&|one| one.is_status_of(victim.name))),
         ("Eviction API", first(&|one| one.object == request)),
-        ("event Evicted", first(&is_event)),
-        ("replacement ready (whole seconds)", replacement_ready(&cluster, crossed, victim)?),
+        ("event", first(&is_event)),
+        // Kubernetes has this time in whole seconds.
+        ("replacement", replacement_ready(&cluster, crossed, victim)?),
     ];
-    let steps = steps
-        .into_iter()
-        .filter_map(|(step, at)| Some(format!("{step} after {:.2} s", milliseconds_between(crossed, at?) / 1000.0)));
-    let steps: Vec<String> = steps.collect();
-    stage.note(format!("{}: {what}; {}", victim.app, steps.join(", ")));
+    let mut printed = Vec::new();
+    for (step, at) in steps {
+        let Some(at) = at else { continue };
+        let seconds = milliseconds_between(crossed, at) / 1000.0;
+        printed.push(format!("{step} after {seconds:.2} s"));
+        stage.figure(format!("since_crossing/{}/{step}", victim.app), seconds, "s");
+    }
+    stage.note(format!("{}: {what}; {}", victim.app, printed.join(", ")));
     Ok(())
 }
 
 /// Returns `MemAvailable` at a few times between these two, which may explain a late kill: the agent's correction for refaulting pages is known
 /// for the decision only, and may have been smaller before.
-fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
+fn available_before_kill(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
     let times = (0..=POINTS).map(|point| from + (to - from) / POINTS * point);
     let samples = times.filter_map(|at| curve.iter().rfind(|sample| sample.at_ns <= at));
     let one = |sample: &Sample| {
@@ -130,15 +140,15 @@ fn told(curve: &[Sample], from: u64, to: u64, correction: u64) -> String {
     format!("MemAvailable: {}; the agent's correction at the decision: {:.0} MiB", points.join(", "), mib(correction))
 }
 
-/// Returns the first records since the agent last found the threshold of memory met: they say for what an eviction waited.
+/// Returns the first records since the agent last found the threshold of memory met: they show the reason for which an eviction waited.
 fn since_threshold_met(records: &[Record]) -> impl Iterator<Item = &Record> {
     let is_met = |record: &Record| record.is("threshold_met") && record.text("signal") == "memory.available";
     let first = records.iter().rposition(is_met).unwrap_or(records.len());
     records.iter().skip(first).take(RECORDS)
 }
 
-/// Asserts that the status of the pod that was killed then waited for the node's taint, or for as long as it waits at most: a controller creates
-/// the replacement as soon as the pod is Failed.
+/// Asserts that the status of the pod that was killed at `killed` waited for the node's taint, or for [`LONGEST_WAIT`]: a controller creates the
+/// replacement as soon as the pod is Failed.
 pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result<()> {
     let requests = audit::requests()?;
     let taint = taint_of(&requests, killed)?;
@@ -156,11 +166,11 @@ pub fn waited_for_taint(stage: &mut Stage<'_>, killed: u64, pod: &str) -> Result
     Ok(())
 }
 
-/// Returns whether the taint was set before the pod was created that replaces the one that was killed then. No other pod may be created
+/// Returns whether the taint was set before the replacement of the pod that was killed at `killed` was created. No other pod may be created
 /// meanwhile.
 pub fn taint_came_before_replacement(killed: u64) -> Result<bool> {
     let requests = audit::requests()?;
-    // The name of a pod of a controller is made up by the API server, and is not in this log.
+    // The API server generates the name of a controller's pod, and this log does not have it.
     let is_creation = |one: &&Request| one.verb == "create" && one.object == "pods/default" && one.arrived_ns >= killed;
     let creation = requests.iter().find(is_creation).context("no pod was created after the kill")?;
     Ok(taint_of(&requests, killed)?.answered_ns <= creation.arrived_ns)

@@ -13,60 +13,61 @@ use super::pki;
 use crate::control_plane::Admin;
 use crate::units::monotonic_ns;
 
-const EVERY: Duration = Duration::from_millis(100);
+/// The interval at which the pod is read.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Follows one pod. Dropping it ends the thread.
 #[derive(Debug)]
-pub struct Story {
+pub struct PodHistory {
     /// The pod's name.
     pub pod: String,
     ended: Arc<AtomicBool>,
-    chapters: Arc<Mutex<Vec<Chapter>>>,
+    changes: Arc<Mutex<Vec<StatusChange>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A status that differs from the one before.
 #[derive(Debug, Clone)]
-pub struct Chapter {
+pub struct StatusChange {
     pub at_ns: u64,
     /// The pod's UID: a StatefulSet gives a new pod the old name.
     pub uid: String,
     /// The restarts of the first container.
     pub restarts: u64,
-    /// Phase, reason, marks and containers; "gone" without an object.
+    /// Phase, reason, conditions of an ended pod, and containers; "gone" without an object.
     pub text: String,
 }
 
-impl Story {
+impl PodHistory {
     /// Begins to follow the pod of the namespace `default` with this name.
     pub fn of(name: &str) -> Result<Self> {
-        let (ended, chapters) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::<Chapter>::new())));
-        let (its_end, its_chapters) = (Arc::clone(&ended), Arc::clone(&chapters));
+        let (ended, changes) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::<StatusChange>::new())));
+        let (its_end, its_changes) = (Arc::clone(&ended), Arc::clone(&changes));
         let admin = Admin::of_kubeconfig(&pki::file("admin.conf"))?;
         let its_name = name.to_owned();
         let thread = spawn(move || {
             while !its_end.load(Ordering::Acquire) {
-                // An API server that does not answer tells nothing new.
+                // The API server may be down.
                 if let Ok(found) = admin.find_pod(&its_name) {
-                    let chapter = Chapter::of(found.as_ref());
-                    let mut chapters = its_chapters.lock().unwrap_or_else(PoisonError::into_inner);
-                    if chapters.last().is_none_or(|last| (&last.uid, &last.text) != (&chapter.uid, &chapter.text)) {
-                        chapters.push(chapter);
+                    let change = StatusChange::of(found.as_ref());
+                    let mut changes = its_changes.lock().unwrap_or_else(PoisonError::into_inner);
+                    if changes.last().is_none_or(|last| (&last.uid, &last.text) != (&change.uid, &change.text)) {
+                        changes.push(change);
                     }
                 }
-                sleep(EVERY);
+                sleep(INTERVAL);
             }
         });
-        Ok(Self { pod: name.to_owned(), ended, chapters, thread: Some(thread) })
+        Ok(Self { pod: name.to_owned(), ended, changes, thread: Some(thread) })
     }
 
-    pub fn chapters(&self) -> Vec<Chapter> {
-        self.chapters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn changes(&self) -> Vec<StatusChange> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Chapter {
-    /// Returns the status of a pod's object, now.
+impl StatusChange {
+    /// Returns the present status of a pod's object.
     fn of(pod: Option<&Value>) -> Self {
         let uid = pod.and_then(|pod| pod["metadata"]["uid"].as_str()).unwrap_or_default().to_owned();
         let restarts = pod.and_then(|pod| pod["status"]["containerStatuses"][0]["restartCount"].as_u64());
@@ -75,7 +76,7 @@ impl Chapter {
     }
 }
 
-impl Drop for Story {
+impl Drop for PodHistory {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -88,21 +89,21 @@ impl Drop for Story {
 fn describe(pod: &Value) -> String {
     let status = &pod["status"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut story = format!("{}/{}", text(&status["phase"]), text(&status["reason"]));
+    let mut line = format!("{}/{}", text(&status["phase"]), text(&status["reason"]));
     for condition in status["conditions"].as_array().into_iter().flatten() {
         if condition["reason"] == "PodFailed" && condition["type"] == "Ready" {
-            story.push_str(" Ready=PodFailed");
+            line.push_str(" Ready=PodFailed");
         }
         if condition["type"] == "DisruptionTarget" {
-            let _ = write!(story, " DisruptionTarget={}", text(&condition["reason"]));
+            let _ = write!(line, " DisruptionTarget={}", text(&condition["reason"]));
         }
     }
     for container in status["containerStatuses"].as_array().into_iter().flatten() {
         let state = container["state"].as_object().and_then(|state| state.keys().next().cloned()).unwrap_or_default();
-        let _ = write!(story, " {}={state} restarts={}", text(&container["name"]), container["restartCount"]);
+        let _ = write!(line, " {}={state} restarts={}", text(&container["name"]), container["restartCount"]);
     }
     if !pod["metadata"]["deletionTimestamp"].is_null() {
-        story.push_str(" terminating");
+        line.push_str(" terminating");
     }
-    story
+    line
 }
