@@ -15,6 +15,7 @@ use crate::cluster::pod_history::PodHistory;
 use crate::cluster::{Cluster, NAME, is_ready};
 use crate::control_plane::NODE;
 use crate::evidence::meminfo;
+use crate::init::MANIFESTS;
 use crate::processes::Ended;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, monotonic_ns};
@@ -35,9 +36,12 @@ metadata: {name: hog, namespace: default}
 spec: {maxUnavailable: 0, selector: {matchLabels: {app: hog}}}
 ";
 
-/// A disruption budget refuses the eviction of the larger pod. The next pod is evicted through the Eviction API.
+/// A disruption budget refuses the eviction of the larger pod. The next pod is evicted through the Eviction API, under the policy that limits
+/// evictions to the agent's node.
 pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, pod, name, uid, .. } = Scene::with(stage, ENFORCING, soft)?;
+    let policy = format!("{MANIFESTS}/own-node-evictions");
+    cluster.kubectl(&["apply", "-k", &policy])?;
     protect(stage, &cluster)?;
     let spare = start(stage, &cluster, SPARE)?;
     let (spare_name, spare_uid) = (text(&spare["metadata"]["name"]), text(&spare["metadata"]["uid"]));
@@ -74,6 +78,7 @@ pub fn budget(stage: &mut Stage<'_>) -> Result<()> {
     record_times(stage, &agent, None, Victim { app: SPARE, name: &spare_name, uid: &spare_uid })?;
     print_since(stage, begun, &history)?;
     cluster.kubectl(&["delete", "pdb", APP])?;
+    cluster.kubectl(&["delete", "-k", &policy])?;
     end(stage, &hog);
     tidy(stage, &cluster)
 }
