@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::incident_index::{Body, IncidentIndex};
 use super::journal::Journal;
 use super::journal_share::{Account, Admission, Shares};
-use super::model::{Head, Incident, StoredHead};
+use super::model::{Head, Incident, Kind, StoredHead};
 use super::reader::Reader;
 use super::sample_ring::Sample;
 use crate::units::{Bytes, lock};
@@ -37,6 +37,20 @@ pub const SAMPLES: usize = 20_000;
 const TRACE_SHARE: u64 = 16;
 /// Sample buffers allocated at the start.
 const SPARES: usize = 2;
+
+/// The newest evictions among which one that is amended is searched for.
+const AMENDED: usize = 64;
+
+/// A task of the thread.
+#[derive(Debug)]
+enum Task {
+    Record(Box<Draft>),
+    /// Adds what followed to the newest eviction of the pod, which an earlier agent may have recorded.
+    Amend {
+        pod_uid: String,
+        afterwards: String,
+    },
+}
 
 /// The state of the journal that the thread and the loop share.
 #[derive(Debug, Default)]
@@ -80,7 +94,7 @@ pub struct JournalReport {
 #[derive(Debug)]
 pub struct Writer {
     /// Dropped at the end, which ends the thread.
-    queue: Option<SyncSender<Box<Draft>>>,
+    queue: Option<SyncSender<Task>>,
     spares: Receiver<Vec<Sample>>,
     ended: Receiver<()>,
     index: Arc<IncidentIndex>,
@@ -133,7 +147,16 @@ impl Writer {
 
     /// Queues a record. A refused record counts as dropped.
     pub fn submit(&self, draft: Draft) -> Result<(), Refused> {
-        let refused = match self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft))) {
+        self.send(Task::Record(Box::new(draft)))
+    }
+
+    /// Queues an addition to the newest recorded eviction of the pod: what followed at the API server. A refused one counts as dropped.
+    pub fn amend(&self, pod_uid: &str, afterwards: String) -> Result<(), Refused> {
+        self.send(Task::Amend { pod_uid: pod_uid.to_owned(), afterwards })
+    }
+
+    fn send(&self, task: Task) -> Result<(), Refused> {
+        let refused = match self.queue.as_ref().map(|queue| queue.try_send(task)) {
             Some(Ok(())) => return Ok(()),
             Some(Err(TrySendError::Full(_))) => Refused::Behind,
             None | Some(Err(TrySendError::Disconnected(_))) => Refused::Ended,
@@ -205,14 +228,14 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self, work: &Receiver<Box<Draft>>, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
+    fn run(&mut self, work: &Receiver<Task>, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
         self.index_journal();
         loop {
             let idle = self.pending.is_empty() && self.journal.is_some();
             let first =
                 if idle { work.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { work.recv_timeout(RETRY) };
             // Waiting records share one sync.
-            let drafts = match first {
+            let tasks = match first {
                 Ok(first) => std::iter::once(first).chain(work.try_iter().take(AT_ONCE - 1)).collect(),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => {
@@ -223,8 +246,11 @@ impl Worker {
                     return;
                 }
             };
-            for draft in drafts {
-                self.take(*draft, give_back);
+            for task in tasks {
+                match task {
+                    Task::Record(draft) => self.take(*draft, give_back),
+                    Task::Amend { pod_uid, afterwards } => self.amend(&pod_uid, afterwards, give_back),
+                }
             }
             self.write_pending();
         }
@@ -275,6 +301,24 @@ impl Worker {
                 self.queue(*incident, is_due);
             }
         }
+    }
+
+    fn amend(&mut self, pod_uid: &str, afterwards: String, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
+        let Some(mut incident) = self.newest_eviction_of(pod_uid) else { return };
+        if let Some(eviction) = &mut incident.eviction {
+            eviction.afterwards = Some(afterwards);
+        }
+        self.take(Draft { incident, signal: None, samples: Vec::new() }, give_back);
+    }
+
+    fn newest_eviction_of(&self, pod_uid: &str) -> Option<Incident> {
+        let heads = self.index.select(AMENDED, |head| head.kind == Kind::Eviction);
+        heads.iter().rev().find_map(|head| {
+            let json = self.index.read(&self.index.find(&head.id)?).ok()??;
+            let incident: Incident = serde_json::from_slice(&json).ok()?;
+            let is_it = incident.eviction.as_ref()?.pod_uid.as_deref() == Some(pod_uid);
+            is_it.then_some(incident)
+        })
     }
 
     /// Puts the record into the index, and with `is_due` among those to write.

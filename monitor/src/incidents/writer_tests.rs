@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::super::model::{Kind, OomKill, Pressure, SignalHistory, Victim};
+use super::super::model::{Eviction, Kind, OomKill, Pressure, SignalHistory, Victim};
 use super::*;
 
 const SIZE: Bytes = Bytes(1 << 20);
@@ -31,6 +31,27 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+#[test]
+fn an_eviction_that_an_earlier_agent_recorded_is_amended() {
+    let directory = tempfile::tempdir().unwrap();
+    let eviction = |uid: &str| Some(Eviction { pod_uid: Some(uid.to_owned()), ..Eviction::default() });
+    let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
+    for (id, uid) in [("first", "u"), ("second", "u"), ("other", "v")] {
+        let mut draft = draft(id, "underway", 0);
+        draft.incident.eviction = eviction(uid);
+        writer.submit(draft).unwrap();
+    }
+    drop(writer);
+    let before = read(directory.path());
+    let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
+    writer.amend("unknown", "nothing".to_owned()).unwrap();
+    writer.amend("u", "It was restarted.".to_owned()).unwrap();
+    drop(writer);
+    let mut expected = before[1].clone();
+    expected.eviction.as_mut().unwrap().afterwards = Some("It was restarted.".to_owned());
+    assert_eq!(read(directory.path())[before.len()..], [expected]);
 }
 
 #[test]

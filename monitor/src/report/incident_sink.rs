@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RateLimiter;
-use super::afterwards::Afterwards;
+use super::afterwards;
 use super::eviction_model::eviction_model;
 use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
 use super::log_sink;
@@ -21,7 +21,7 @@ use crate::incidents::model::{self, OomKill, Outcome, SignalHistory, Step, SwapW
 use crate::incidents::oom_assembly::{Assembled, Assembler};
 use crate::incidents::record_evidence::{self as evidence, Baselines};
 use crate::incidents::sample_ring::{Sample, SampleRing};
-use crate::incidents::writer::JournalReport;
+use crate::incidents::writer::{JournalReport, Refused};
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::kernel::Event;
 use crate::runtime::Names;
@@ -72,7 +72,6 @@ pub struct Recorder {
     pub evidence: Option<Evidence>,
     scale: Option<MemoryScale>,
     underway: HashMap<CgroupId, Incident>,
-    afterwards: Afterwards,
     /// The last wait for swap, and when it ended.
     swap_wait: Option<(Monotonic, SwapWait)>,
     incomplete: VecDeque<Incident>,
@@ -95,7 +94,6 @@ impl Recorder {
             evidence: None,
             scale: None,
             underway: HashMap::new(),
-            afterwards: Afterwards::default(),
             swap_wait: None,
             incomplete: VecDeque::new(),
             node,
@@ -270,24 +268,15 @@ impl Recorder {
             incident.summary = text::summary_of_eviction(eviction);
         }
         let signal = self.eviction_history(&incident);
-        self.keep_for_amendment(&incident, signal.clone());
         self.submit(incident, signal, now);
-    }
-
-    /// Keeps an ended eviction with its samples: the ring forgets them within a minute.
-    fn keep_for_amendment(&mut self, incident: &Incident, signal: Option<SignalHistory>) {
-        let mut samples = Vec::new();
-        let signal = signal.map(|mut signal| {
-            signal.thinned = self.history.copy_to(Monotonic(incident.monotonic_ns), FEW_SAMPLES, &mut samples);
-            (Signal::MemoryAvailable.as_str(), signal)
-        });
-        self.afterwards.keep(Draft { incident: incident.clone(), signal, samples }.finish().0);
     }
 
     /// Takes in what became of the pod at the API server.
     fn settle_eviction(&mut self, pod_uid: &str, verdict: &Verdict, now: Monotonic) {
-        if let Some(incident) = self.afterwards.settle(pod_uid, verdict, self.underway.values_mut()) {
-            self.submit(incident, None, now);
+        if let Some(words) = afterwards::settle(pod_uid, verdict, self.underway.values_mut())
+            && let Err(reason) = self.writer.amend(pod_uid, words)
+        {
+            self.log_drop(pod_uid, reason, now);
         }
     }
 
@@ -368,9 +357,14 @@ impl Recorder {
             (Signal::MemoryAvailable.as_str(), signal)
         });
         let id = incident.id.clone();
-        if let Err(reason) = self.writer.submit(Draft { incident, signal, samples })
-            && let Some(suppressed) = self.drop_limit.admit(now)
-        {
+        if let Err(reason) = self.writer.submit(Draft { incident, signal, samples }) {
+            self.log_drop(&id, reason, now);
+        }
+    }
+
+    /// Logs that an incident is not recorded. `id` is that of the incident, or of the pod whose eviction was to be amended.
+    fn log_drop(&mut self, id: &str, reason: Refused, now: Monotonic) {
+        if let Some(suppressed) = self.drop_limit.admit(now) {
             tracing::error!(event = "incident_dropped", id, %reason, suppressed, "the incident is not recorded");
         }
     }

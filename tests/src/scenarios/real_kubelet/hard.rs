@@ -158,7 +158,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     Program::ApiServer.start()?;
     let noted = stage.until(TIME_LIMIT, |_| !agent.events("eviction_restarted").is_empty());
     stage.check(noted, || format!("no eviction_restarted: {}", agent.tail(10).join(" / ")));
-    incident_mentions_restart(stage, &agent)?;
+    incident_mentions_restart(stage, (&agent, &agent))?;
     stage.pause(LASTS);
     let after = cluster.admin.pod(&name)?;
     let container = &after["status"]["containerStatuses"][0];
@@ -184,14 +184,14 @@ fn is_evicted_for_a_new_shortage(stage: &mut Stage<'_>, cluster: &Cluster, agent
     ready_pod(stage, cluster, &uid).map(drop)
 }
 
-/// Asserts that the incident of the eviction remains, and mentions that the kubelet has restarted the pod.
-fn incident_mentions_restart(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
-    let records = agent.events("eviction");
+/// Asserts that the incident of the first agent's eviction remains, and that the present agent has added that the kubelet has restarted the pod.
+fn incident_mentions_restart(stage: &mut Stage<'_>, (first, present): (&Agent, &Agent)) -> Result<()> {
+    let records = first.events("eviction");
     let id = records.first().context("no eviction")?.text("incident").to_owned();
     let mut after = String::new();
     let is_mentioned = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
-        after = incidents::served(agent.address, &id)
+        after = incidents::served(present.address, &id)
             .map(|one| one.text("/eviction/afterwards").to_owned())
             .unwrap_or_default();
         after.contains("it had restarted the pod")
@@ -219,6 +219,7 @@ pub fn agent_killed(stage: &mut Stage<'_>) -> Result<()> {
         stage.note("the kubelet had restarted the pod before it learned of the eviction");
         let after = cluster.admin.pod(name)?;
         stage.check_equal("the phase of the restarted pod", &text(&after["status"]["phase"]), &"Running".to_owned());
+        incident_mentions_restart(stage, (agent, &next))?;
     } else if next.events("eviction_note").iter().any(|record| record.text("note").contains(NOT_SEEN)) {
         is_marked_only(stage, &scene, killed_at(stage, agent, &worker)?)?;
     } else {
