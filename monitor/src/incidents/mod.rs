@@ -16,6 +16,7 @@ pub mod record_evidence;
 pub mod sample_ring;
 pub mod text;
 pub mod writer;
+mod writer_thread;
 
 pub use draft::Draft;
 pub use incident_index::IncidentIndex;

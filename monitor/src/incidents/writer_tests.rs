@@ -1,6 +1,9 @@
 use std::fs;
+use std::time::Instant;
 
-use super::super::model::{Eviction, Kind, OomKill, Pressure, SignalHistory, Victim};
+use super::super::incident_index::Body;
+use super::super::model::{Eviction, Head, Incident, Kind, OomKill, Pressure, SignalHistory, Victim};
+use super::super::reader::Reader;
 use super::*;
 
 const SIZE: Bytes = Bytes(1 << 20);
