@@ -12,8 +12,9 @@ use crate::workloads::{GainFiles, Tracked};
 /// A workload is dropped this long after its kill. No eviction waits longer.
 pub(super) const DROPPED_AFTER: Duration = Duration::from_secs(12);
 
-/// For this long after a kill the pages of the victim may be on the lists of the CPUs. A later shortage is another one.
-const ON_CPU_LISTS: Duration = Duration::from_secs(1);
+/// For this long after a kill the pages of the victim may be on the lists of the CPUs, from which the kernel takes at most an eighth a second
+/// (mm/page_alloc.c, `decay_pcp_high`, Linux 6.12), and nothing while the CPU is idle. A later shortage is another one.
+const ON_CPU_LISTS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub struct DyingWorkloads {
@@ -79,7 +80,7 @@ impl DyingWorkloads {
         self.all.retain(|Dying { memory, .. }| memory.is_own || !memory.is_whole || !lives_on(memory.id));
     }
 
-    /// Returns whether a workload was killed within the last second.
+    /// Returns whether a workload was killed so recently that its pages may be on the lists of the CPUs.
     pub(super) fn is_recent(&self, now: Monotonic) -> bool {
         self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
     }
