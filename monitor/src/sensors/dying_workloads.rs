@@ -149,5 +149,6 @@ mod tests {
             assert_eq!(dying.all.len(), 1, "{by:?}: it may have processes");
             dying.all.clear();
         }
+        assert!(dying.is_recent(at(14)) && !dying.is_recent(at(15)), "the latest kill was at 5");
     }
 }
