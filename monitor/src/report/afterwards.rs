@@ -1,4 +1,4 @@
-//! What became of evicted pods at the API server. The incident of an eviction is amended with it, also after the eviction has ended.
+//! The end of evicted pods at the API server. The agent amends the incident of an eviction with it, also after the eviction has ended.
 
 use crate::cluster::Verdict;
 use crate::incidents::Incident;
