@@ -166,7 +166,7 @@ fn a_user_of_a_delegated_cgroup_cannot_exempt_it() {
     }
     let file = if version == CgroupVersion::V1 { "memory.soft_limit_in_bytes" } else { "memory.low" };
     fs::write(cgroups.hierarchy.memory.join(&own).join(file), "1073741824").unwrap();
-    let tree = tree(&cgroups, None, &["precious.service"]);
+    let tree = tree(&cgroups, Some(Candidates::Everything), &["precious.service"]);
     let own = find(&tree, &own);
     assert_eq!(own.protection, None, "a name that a pattern of the operator protects");
     assert_eq!((own.request, own.qos), (Bytes::ZERO, QosClass::BestEffort), "memory.low and memory.min");

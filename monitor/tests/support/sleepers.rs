@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use node_pressure_monitor::actions::{Ended, Evictor, Target};
-use node_pressure_monitor::config::{EvictionLimits, NamePattern};
+use node_pressure_monitor::config::{CandidateOptions, Candidates, EvictionLimits, NamePattern, RuntimeEndpoint};
 use node_pressure_monitor::node::Hierarchy;
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::workloads::WorkloadTree;
@@ -78,8 +78,11 @@ impl Cgroups {
         path
     }
 
+    /// Returns the workloads of this machine. Services are candidates on a Kubernetes node too.
     pub fn tree(&self, protected: Vec<NamePattern>) -> WorkloadTree {
-        let mut tree = WorkloadTree::new(self.hierarchy.clone(), PROC.into(), protected);
+        let tree = WorkloadTree::new(self.hierarchy.clone(), PROC.into(), protected);
+        let options = CandidateOptions { candidates: Some(Candidates::Everything), ..CandidateOptions::default() };
+        let mut tree = tree.with_candidates(options, false, &RuntimeEndpoint::Auto);
         tree.scan().unwrap();
         tree
     }
