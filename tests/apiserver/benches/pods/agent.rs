@@ -20,6 +20,7 @@ pub struct Agent {
     child: Child,
     address: SocketAddr,
     log: PathBuf,
+    started: Instant,
 }
 
 impl Agent {
@@ -45,7 +46,7 @@ impl Agent {
             .stderr(File::create(&log)?)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let mut agent = Self { child, address, log };
+        let mut agent = Self { child, address, log, started: Instant::now() };
         agent.wait_for("ready", |agent| Ok(agent.log()?.contains("\"event\":\"ready\"")))?;
         Ok(agent)
     }
@@ -78,12 +79,12 @@ impl Agent {
         let text = self.proc("stat")?;
         let ticks = ticks(&text).with_context(|| format!("no utime and stime in {text:?}"))?;
         // The scheduler counts nanoseconds for living threads: finer, but without ended threads.
-        let fine: u64 = self.threads()?.iter().map(|(_, time)| time).sum();
-        Ok(Duration::from_millis(ticks * 10).max(Duration::from_nanos(fine)))
+        let fine: Duration = self.threads()?.iter().map(|(_, time)| *time).sum();
+        Ok(Duration::from_millis(ticks * 10).max(fine))
     }
 
-    /// Returns the names of the threads, and the CPU time of each in nanoseconds.
-    pub fn threads(&self) -> Result<Vec<(String, u64)>> {
+    /// Returns the names of the threads, and the CPU time of each.
+    pub fn threads(&self) -> Result<Vec<(String, Duration)>> {
         let mut threads = Vec::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let thread = thread?.path();
@@ -91,9 +92,14 @@ impl Agent {
             // The thread may have ended meanwhile.
             let (Ok(name), Ok(schedstat)) = (read("comm"), read("schedstat")) else { continue };
             let time = schedstat.split_whitespace().next().and_then(|word| word.parse().ok());
-            threads.push((name.trim().to_owned(), time.unwrap_or(0)));
+            threads.push((name.trim().to_owned(), Duration::from_nanos(time.unwrap_or(0))));
         }
         Ok(threads)
+    }
+
+    /// Returns the time since the start.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Returns a line of `/proc/PID/status` in bytes.

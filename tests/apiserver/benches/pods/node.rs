@@ -8,8 +8,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// The name of a bench's subtree; the bench's process id follows.
+const PREFIX: &str = "npm-bench-";
 /// The containers of a pod: the sandbox and a working container.
 const CONTAINERS: usize = 2;
 /// The process of a container. Its score is between 3 and 999, as the kubelet sets it for a Burstable pod.
@@ -37,11 +40,11 @@ impl Node {
             (_, true) => &[""],
             (false, false) => return Ok(None),
         };
-        let name = format!("npm-bench-{}", std::process::id());
-        let tops = hierarchies.iter().map(|hierarchy| root.join(hierarchy).join(&name)).filter(|top| {
-            // A machine may lack the freezer hierarchy.
-            top.parent().is_some_and(Path::exists)
-        });
+        // A machine may lack the freezer hierarchy.
+        let hierarchies =
+            hierarchies.iter().map(|hierarchy| root.join(hierarchy)).filter(|hierarchy| hierarchy.exists());
+        let name = format!("{PREFIX}{}", std::process::id());
+        let tops = hierarchies.inspect(|hierarchy| remove_stale(hierarchy)).map(|hierarchy| hierarchy.join(&name));
         let node = Self { tops: tops.collect(), pods: HashMap::new() };
         for top in &node.tops {
             let burstable = top.join("kubepods/burstable");
@@ -113,16 +116,38 @@ impl Drop for Node {
         for child in self.pods.values_mut().flatten() {
             let _gone = child.kill();
         }
-        let uids: Vec<String> = self.pods.keys().cloned().collect();
-        for uid in uids {
-            self.end(&uid);
+        for child in self.pods.values_mut().flatten() {
+            let _gone = child.wait();
         }
         for top in &self.tops {
-            for directory in [&top.join("kubepods/burstable"), &top.join("kubepods"), top] {
-                remove(directory);
-            }
+            remove_tree(top);
         }
     }
+}
+
+/// Removes the subtrees of benches that were killed. While a kubepods tree exists, each program takes this machine for a Kubernetes node.
+fn remove_stale(hierarchy: &Path) {
+    for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            remove_tree(&entry.path());
+        }
+    }
+}
+
+/// Kills the processes of a cgroup and of those below, and removes the cgroups.
+fn remove_tree(cgroup: &Path) {
+    let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    for pid in processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+        let _gone = kill_process(pid, Signal::KILL);
+    }
+    for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    remove(cgroup);
 }
 
 fn pod_in(top: &Path, uid: &str) -> PathBuf {
