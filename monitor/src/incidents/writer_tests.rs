@@ -4,6 +4,7 @@ use std::time::Instant;
 use super::super::incident_index::Body;
 use super::super::model::{Eviction, Head, Incident, Kind, OomKill, Pressure, SignalHistory, Victim};
 use super::super::reader::Reader;
+use super::super::writer_thread::AMENDED;
 use super::*;
 
 const SIZE: Bytes = Bytes(1 << 20);
@@ -55,6 +56,24 @@ fn an_eviction_that_an_earlier_agent_recorded_is_amended() {
     let mut expected = before[1].clone();
     expected.eviction.as_mut().unwrap().afterwards = Some("It was restarted.".to_owned());
     assert_eq!(read(directory.path())[before.len()..], [expected]);
+}
+
+#[test]
+fn an_eviction_is_amended_only_among_the_newest() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
+    for number in 0..=AMENDED {
+        let mut draft = draft(&number.to_string(), "underway", 0);
+        draft.incident.eviction = Some(Eviction { pod_uid: Some(number.to_string()), ..Eviction::default() });
+        writer.submit(draft).unwrap();
+        // The thread may drop what it cannot write as fast.
+        wait_for("it is known", || writer.index().heads(100).len() == number + 1);
+    }
+    writer.amend("0", "It is too old.".to_owned()).unwrap();
+    writer.amend("1", "It was restarted.".to_owned()).unwrap();
+    drop(writer);
+    let amended = read(directory.path()).into_iter().filter_map(|it| Some((it.id, it.eviction?.afterwards?)));
+    assert_eq!(amended.collect::<Vec<_>>(), [("1".to_owned(), "It was restarted.".to_owned())]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub const SAMPLES: usize = 20_000;
 /// The trace of one eviction takes at most this part of the journal.
 const TRACE_SHARE: u64 = 16;
 /// The newest evictions among which one that is amended is searched for.
-const AMENDED: usize = 64;
+pub(super) const AMENDED: usize = 64;
 
 /// A task of the thread.
 #[derive(Debug)]

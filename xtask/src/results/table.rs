@@ -89,6 +89,11 @@ impl Table {
         }
     }
 
+    /// Clears the cells of a row.
+    pub fn clear(&mut self, row: &str) {
+        self.rows.iter_mut().filter(|(name, _)| name == row).for_each(|(_, cells)| cells.clear());
+    }
+
     fn lines(&self) -> Vec<String> {
         let line = |name: &str, cells: &[String]| {
             let cells = (0..self.columns.len()).map(|index| cells.get(index).map_or("", String::as_str));

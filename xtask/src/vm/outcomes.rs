@@ -67,8 +67,7 @@ fn set_times(table: &mut Table, verdict: &Verdict, date: &str) {
         let steps: Vec<(&str, &str, &str)> = run.figures.iter().filter_map(|figure| step(figure)).collect();
         let row = |app: &str| format!("{}: {app}; {}", run.name, verdict.environment);
         for (app, ..) in &steps {
-            let cells: Vec<String> = table.columns().to_vec();
-            cells.iter().for_each(|column| table.set(&row(app), column, ""));
+            table.clear(&row(app));
             table.set(&row(app), "date", date);
         }
         for (app, step, seconds) in &steps {
