@@ -15,16 +15,16 @@ use serde_json::Value;
 #[path = "support/agent.rs"]
 #[expect(dead_code, reason = "other tests follow the log")]
 mod agent;
+#[path = "support/holder.rs"]
+mod holder;
 #[path = "support/sleepers.rs"]
 #[expect(dead_code, reason = "other tests look at processes")]
 mod sleepers;
 
 use agent::{Agent, PATIENCE, free_address};
+use holder::holder;
 use sleepers::Cgroups;
 
-/// Holds memory that is charged to the cgroup: a process that was moved there holds none that was charged before.
-const HOLDER: &str = "until grep -q npm-test-joins /proc/self/cgroup; do sleep 0.05; done; \
-                      { head -c 8388608 /dev/zero; exec sleep 600; } | exec tail -c 8388608";
 /// Writes more page cache than the pod may have, again and again: each time the kernel reclaims on behalf of the writer.
 const WRITER: &str = "until grep -q npm-test-joins /proc/self/cgroup; do sleep 0.05; done; \
                       while head -c 67108864 /dev/zero > \"$0\"; do sleep 0.2; done";
@@ -171,11 +171,7 @@ fn the_documented_joins_return_series_in_a_prometheus() {
         }
     }
     let Some(mut cgroups) = Cgroups::make("joins") else { return };
-    let pod = cgroups.workload_of(
-        &format!("kubepods-besteffort-pod{}.slice", UID.replace('-', "_")),
-        1,
-        &["sh", "-c", HOLDER],
-    );
+    let pod = holder(&mut cgroups, &format!("kubepods-besteffort-pod{}.slice", UID.replace('-', "_")));
     let directory = tempfile::tempdir().unwrap();
     make_stalls(&mut cgroups, &pod, &directory.path().join("written"));
     let pods = directory.path().join("pods.json");
