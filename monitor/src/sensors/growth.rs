@@ -15,6 +15,8 @@ const EVERY: Duration = Duration::from_millis(200);
 const LASTING: Duration = Duration::from_secs(60);
 /// The interval of the readings then.
 const SELDOM: Duration = Duration::from_millis(1500);
+/// Readings of this age are those of an agent, or a machine, that stood still since.
+const STALE: Duration = Duration::from_secs(3);
 /// A growth is the average over this time.
 const SPAN: Duration = Duration::from_secs(1);
 /// The interval at which the largest workloads are chosen anew.
@@ -76,6 +78,13 @@ impl Growth {
             reading.window.observe(gain, at);
             true
         });
+    }
+
+    /// Forgets the growth if it was measured too long ago to count for the present.
+    pub(super) fn forget_stale(&mut self, now: Monotonic) {
+        if self.read.is_some_and(|read| now.since(read) >= STALE) {
+            self.readings.values_mut().for_each(|reading| reading.growth = None);
+        }
     }
 
     /// Forgets the readings when no threshold is near.
@@ -156,7 +165,7 @@ fn rounded(rate: f64) -> i64 {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::UNIX_EPOCH;
+    use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::*;
     use crate::node::{CgroupVersion, Hierarchy};
@@ -191,8 +200,18 @@ mod tests {
         let others = Growth { readings: HashMap::from([(CgroupId(1), reading)]), ..Growth::default() };
         let (young, _) = growth_at(&others, &mut tree);
         assert!((4_000..=8_000).contains(&young), "{young}");
+        let ten_seconds_ago = SystemTime::now() - Duration::from_secs(10);
+        fs::File::open(&service).unwrap().set_modified(ten_seconds_ago).unwrap();
+        let mut stood_still = Growth { read: Some(Monotonic(0)), ..others };
+        for (seconds, expected) in [(2, 0..=0), (3, 600..=800)] {
+            stood_still.forget_stale(Monotonic(seconds * 1_000_000_000));
+            let (growth, _) = growth_at(&stood_still, &mut tree);
+            assert!(expected.contains(&growth), "{seconds} s after the last reading: {growth}");
+        }
         let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         fs::File::open(&service).unwrap().set_modified(old).unwrap();
+        let reading = Reading { window: Window::of(SPAN, EVERY), gain: Bytes(1), growth: Some(0) };
+        let others = Growth { readings: HashMap::from([(CgroupId(1), reading)]), ..Growth::default() };
         assert_eq!(growth_at(&others, &mut tree), (0, false), "it is not among the largest");
         assert_eq!(growth_at(&Growth::default(), &mut tree), (0, false), "it is very old");
     }

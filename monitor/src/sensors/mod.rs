@@ -175,6 +175,7 @@ impl Sensors {
     pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
         let semantics = config.policy.semantics;
         let sample = self.memory.read(semantics)?;
+        self.growth.forget_stale(sample.at);
         let is_armed = |signal| armed.iter().any(|armed| armed.threshold.signal == signal);
         let new_layout = self.signals.observe(config, is_armed, sample.at);
         Ok(Observed {

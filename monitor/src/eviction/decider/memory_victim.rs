@@ -18,6 +18,8 @@ use super::{Decider, Note, Rules, Snapshot, start};
 const POLL: Duration = Duration::from_millis(10);
 /// Candidates are sought at most this often after none was left.
 const SOUGHT_EVERY: Duration = Duration::from_millis(50);
+/// A protected workload that grows by less than this share of the fall is not named as what leaks.
+const NAMED_SHARE: f64 = 0.1;
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
 
@@ -193,9 +195,10 @@ impl<C: Candidate> Decider<C> {
             return;
         };
         let fall = self.memory.fall(value, snapshot.clock()).map_or(0.0, |fall| fall.measured);
-        // The fall may be the average over a time in which something else grew as well.
         let leaks = |(_, growth): &(CgroupId, i64)| {
-            signed_float(*growth) >= fall / 2.0 || signed_float(*growth) > benefit.growth_of_all()
+            let growth = signed_float(*growth);
+            // The fall may be the average over a time in which something else grew as well.
+            growth >= fall / 2.0 || growth >= fall * NAMED_SHARE && growth > benefit.growth_of_all()
         };
         let id = snapshot.protected_growth.filter(leaks).map(|(id, _)| id);
         self.turn.notes.push(Note::ProtectedLeak { threshold, id, fall });
