@@ -31,6 +31,21 @@ fn evictions_that_buy_little_end_with_a_report() {
 }
 
 #[test]
+fn a_protected_workload_is_named_for_a_part_of_the_fall() {
+    // It falls by 15 a second.
+    for (growth, named) in [(1, None), (2, Some(CgroupId(9)))] {
+        let mut scene = Scene::memory(95);
+        for (second, available) in [(0, 95), (2, 65)] {
+            let done = scene.see(&[(MEMORY, available)]).at(second * 1_000).turn();
+            assert_eq!(done, ["evict large for memory.available"], "{second} s");
+        }
+        scene.snapshot.protected_growth = Some((CgroupId(9), growth));
+        assert_eq!(scene.see(&[(MEMORY, 35)]).at(4_000).turn(), ["protected leak", "exhausted"]);
+        assert_eq!(scene.decider.protected_leak().map(|leak| leak.id), Some(named), "{growth}");
+    }
+}
+
+#[test]
 fn the_pick_for_memory_says_nothing_of_other_signals() {
     let mut scene = Scene::with(vec![threshold(PIDS, 100, 0), threshold(MEMORY, 100, 0)], &[(PIDS, 500), (MEMORY, 50)]);
     scene.agent.limits.max_per_minute = 10;
