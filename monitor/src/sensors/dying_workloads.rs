@@ -56,10 +56,15 @@ impl DyingWorkloads {
         let id = tracked.workload().id;
         let grace_ends = if let KilledBy::EndOfGrace(ends) = killed_by { Some(ends) } else { None };
         if grace_ends.is_none() {
-            self.latest = self.latest.max(Some(now));
             self.all.retain(|dying| dying.memory.id != id || dying.memory.grace_ends.is_none());
         }
-        if self.all.iter().any(|dying| dying.memory.id == id) {
+        let is_noted = self.all.iter().any(|dying| dying.memory.id == id);
+        // That a workload is dying is seen at each reading, which makes no new kill of it.
+        let is_kill = matches!(killed_by, KilledBy::Agent | KilledBy::OomKiller);
+        if is_kill || grace_ends.is_none() && !is_noted {
+            self.latest = self.latest.max(Some(now));
+        }
+        if is_noted {
             return;
         }
         let Some(files) = tracked.gain_files(version) else { return };
@@ -139,6 +144,13 @@ mod tests {
         for by in [KilledBy::EndOfGrace(at(9)), KilledBy::Agent] {
             assert_eq!(noted(by, 4), killed, "a kill stays");
         }
+        for seconds in [5, 20] {
+            dying.note((tracked, version), (None, 0), KilledBy::Other, at(seconds));
+        }
+        assert!(
+            dying.is_recent(at(13)) && !dying.is_recent(at(14)),
+            "the latest kill was at 4: later it was still dying"
+        );
         dying.forget_living(|_| false);
         assert_eq!(dying.all.len(), 1);
         dying.forget_living(|_| true);
