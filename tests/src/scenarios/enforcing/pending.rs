@@ -160,9 +160,9 @@ pub fn undying(stage: &mut Stage<'_>) -> Result<()> {
         })
     });
     stage.check(hit, || "the agent did not kill the largest BestEffort pod".to_owned());
-    // More memory is now missing than a dwarf has.
+    // More memory is now missing than a dwarf has. At full speed this pod would be urgent, and would count as what leaks.
     let more = stage.pod("more", PodSpec::guaranteed(96))?;
-    crowd.pod(more, stage, "hold --name more --mib 25")?;
+    crowd.pod(more, stage, "ramp --name more --rate 25 --to 25")?;
     let second = stage.until(Duration::from_secs(12), |stage| crowd.dead(stage).is_ok_and(|dead| !dead.is_empty()));
     stage.check(second, || "no second pod went while memory was missing".to_owned());
     stage.pause(AFTERMATH);
