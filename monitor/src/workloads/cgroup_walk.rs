@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags};
 
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value};
-use crate::units::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId, Monotonic};
 
 use super::candidacy::is_kubepods;
 use super::cgroup_path::QosClass;
@@ -48,10 +48,17 @@ pub(super) struct Owned {
     pub(super) path: Arc<str>,
 }
 
+/// What the scan before has found.
+pub(super) struct Before {
+    pub(super) known: HashMap<CgroupId, Tracked>,
+    /// When it began; `None` if it did not see the whole tree.
+    pub(super) began: Option<Monotonic>,
+}
+
 pub(super) struct Walk<'t> {
     version: CgroupVersion,
     root: PathBuf,
-    known: HashMap<CgroupId, Tracked>,
+    before: Before,
     pub(super) found: Vec<Tracked>,
     pub(super) owned: Vec<Owned>,
     pub(super) appeared: Vec<CgroupId>,
@@ -69,11 +76,11 @@ pub(super) struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
-    /// Walks everything below `root`, an open directory and its path. The `known` workloads keep their open files.
+    /// Walks everything below `root`, an open directory and its path. The workloads that are known from `before` keep their open files.
     pub(super) fn over(
         (directory, root): (&OwnedFd, PathBuf),
         version: CgroupVersion,
-        known: HashMap<CgroupId, Tracked>,
+        before: Before,
         extent: Extent,
         buffer: &'t mut Buffer,
     ) -> Self {
@@ -87,7 +94,7 @@ impl<'t> Walk<'t> {
         let mut walk = Self {
             version,
             root,
-            known,
+            before,
             found,
             owned,
             appeared,
@@ -280,11 +287,11 @@ impl<'t> Walk<'t> {
         kind: Kind,
         qos: Option<QosClass>,
     ) -> Result<Tracked, FileError> {
-        let known = self.known.remove(&id);
+        let known = self.before.known.remove(&id);
         if known.is_none() {
             self.appeared.push(id);
         }
-        let (pod, essential) = match known {
+        let (pod, essential, absent) = match known {
             Some(mut known) if known.age() < MAX_FACTS_AGE => {
                 known.set_owner(owner_uid);
                 // The set of nested workloads may have changed.
@@ -294,8 +301,8 @@ impl<'t> Walk<'t> {
                 }
                 return Ok(known);
             }
-            Some(known) => (known.workload.pod.clone(), known.essential),
-            None => (None, None),
+            Some(known) => (known.workload.pod.clone(), known.essential, known.absent),
+            None => (None, None, self.before.began),
         };
         let full_path = self.root.join(path);
         let (request, limit) = memory_limits::read(self.version, (directory, &full_path), self.buffer)?;
@@ -324,7 +331,7 @@ impl<'t> Walk<'t> {
             pod,
         });
         let mut tracked = Tracked::open(workload, directory, &full_path, self.version)?;
-        (tracked.owner_uid, tracked.essential) = (owner_uid, essential);
+        (tracked.owner_uid, tracked.essential, tracked.absent) = (owner_uid, essential, absent);
         Ok(tracked)
     }
 

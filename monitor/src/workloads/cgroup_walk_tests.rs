@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::node::Hierarchy;
@@ -156,4 +157,29 @@ fn a_pod_that_has_ended_is_found_once() {
     fs::remove_dir_all(root.path().join(POD)).unwrap();
     tree.scan_workloads().unwrap();
     assert_eq!(tree.cgroup_of(&uid), None);
+}
+
+#[test]
+fn a_workload_is_no_older_than_the_scan_that_did_not_find_it() {
+    let root = directory();
+    let mut tree = tree(root.path());
+    let age = |tree: &WorkloadTree, name: &str| {
+        let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
+        tracked.seconds_since_change()
+    };
+    let set_clock = |name: &str, ahead: bool| {
+        let (hour, now) = (Duration::from_secs(3600), SystemTime::now());
+        let modified = if ahead { now - hour } else { now + hour };
+        fs::File::open(root.path().join(name)).unwrap().set_modified(modified).unwrap();
+    };
+    for name in ["first.service", "second.service"] {
+        populate(root.path(), name);
+        tree.scan().unwrap();
+    }
+    for (ahead, is_known) in [(false, false), (true, true)] {
+        ["first.service", "second.service"].iter().for_each(|name| set_clock(name, ahead));
+        let first = age(&tree, "first.service");
+        assert_eq!(first.is_some_and(|seconds| seconds >= 3600), is_known, "no scan came before: {first:?}");
+        assert!(age(&tree, "second.service").is_some_and(|seconds| seconds < 3600));
+    }
 }

@@ -26,6 +26,8 @@ pub struct Tracked {
     /// The open file `cgroup.kill`; absent on v1 and before Linux 5.14.
     kill: Option<OwnedFd>,
     read: Monotonic,
+    /// The beginning of the last complete scan that did not find it. The workload appeared since.
+    pub(super) absent: Option<Monotonic>,
     /// The protection by the cgroup tree alone.
     pub(super) tree_protection: Option<Protection>,
     /// The owner of the cgroup's directory. A user that owns it has named the cgroups in it.
@@ -61,6 +63,7 @@ impl Tracked {
             stat,
             kill,
             read: Monotonic::now(),
+            absent: None,
             tree_protection: None,
             owner_uid: 0,
             essential: None,
@@ -128,11 +131,16 @@ impl Tracked {
         })
     }
 
-    /// Returns the seconds since a child of the cgroup was made or removed. A pod gets its cgroup's children when it starts.
+    /// Returns the seconds since a child of the cgroup was made or removed. A pod gets its cgroup's children when it starts. The clock may
+    /// have been set meanwhile, but the workload is no older than the last scan that did not find it.
     pub fn seconds_since_change(&self) -> Option<u64> {
-        let stat = rustix::fs::fstat(&self.directory).ok()?;
-        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).ok()?);
-        SystemTime::now().duration_since(changed).ok().map(|age| age.as_secs())
+        let by_clock = || {
+            let stat = rustix::fs::fstat(&self.directory).ok()?;
+            let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).ok()?);
+            SystemTime::now().duration_since(changed).ok()
+        };
+        let at_most = self.absent.map(|absent| Monotonic::now().since(absent));
+        by_clock().into_iter().chain(at_most).min().map(|age| age.as_secs())
     }
 
     /// Opens the files from which the gain is read again after the kill, also once the workload is in no list any more.

@@ -14,7 +14,7 @@ use crate::units::{CgroupId, Monotonic, Pid, Resource};
 use super::candidacy::{Candidacy, is_of_sessions, is_outside_pods};
 use super::cgroup_path::PodUid;
 use super::cgroup_processes::{self, Monitors};
-use super::cgroup_walk::{Extent, Owned, Walk, open_root};
+use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Signs};
 use super::oomd_marks::Preference;
 use super::pod_specs::PodSpecs;
@@ -37,6 +37,8 @@ pub struct WorkloadTree {
     tracked: Vec<Tracked>,
     /// The pods without processes whose cgroup still exists.
     ended: Vec<Tracked>,
+    /// When the last scan began, if it saw the whole tree.
+    scanned: Option<Monotonic>,
     owners: HashMap<CgroupId, Owner>,
     /// The OOM kills of each workload at the last call. They are not in [`Tracked`], which is replaced from time to time.
     oom_kills: HashMap<CgroupId, u64>,
@@ -101,6 +103,7 @@ impl WorkloadTree {
             agent,
             tracked,
             ended,
+            scanned: None,
             owners,
             oom_kills,
             buffer,
@@ -178,11 +181,14 @@ impl WorkloadTree {
     fn walk(&mut self, extent: Extent) -> Result<Changes, FileError> {
         let root = self.hierarchy.memory.clone();
         let directory = open_root(&root)?;
-        let before: Vec<CgroupId> = self.ended.iter().map(|tracked| tracked.workload.id).collect();
+        let began = Monotonic::now();
+        let ended_before: Vec<CgroupId> = self.ended.iter().map(|tracked| tracked.workload.id).collect();
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
-        let walk = Walk::over((&directory, root), self.hierarchy.version, known, extent, &mut self.buffer);
+        let before = Before { known, began: self.scanned.take() };
+        let walk = Walk::over((&directory, root), self.hierarchy.version, before, extent, &mut self.buffer);
         let Walk { found, owned, appeared, ended, unreadable, cut, has_kubepods, .. } = walk;
         self.candidacy.has_kubepods |= has_kubepods;
+        self.scanned = (unreadable.is_empty() && cut.is_empty()).then_some(began);
         (self.tracked, self.ended) = (found, ended);
         for tracked in &mut self.tracked {
             tracked.tree_protection = tracked.workload.protection;
@@ -190,7 +196,8 @@ impl WorkloadTree {
         self.join();
         self.protect(|_| true);
         let forgotten = self.update_owners(owned, extent);
-        let ended = self.ended.iter().map(|tracked| tracked.workload.id).filter(|id| !before.contains(id)).collect();
+        let ended =
+            self.ended.iter().map(|tracked| tracked.workload.id).filter(|id| !ended_before.contains(id)).collect();
         Ok(Changes { forgotten, appeared, ended, unreadable, cut })
     }
 
