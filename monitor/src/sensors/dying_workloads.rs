@@ -9,8 +9,8 @@ use crate::node::pinned_file::Buffer;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{GainFiles, Tracked};
 
-/// A workload is dropped this long after its kill. No eviction waits longer.
-pub(super) const DROPPED_AFTER: Duration = Duration::from_secs(12);
+/// The memory of a workload does not count any more this long after its kill. No eviction waits longer.
+pub(super) const OLD: Duration = Duration::from_secs(12);
 
 /// For this long after a kill the pages of the victim may be on the lists of the CPUs, from which the kernel takes at most an eighth a second
 /// (mm/page_alloc.c, `decay_pcp_high`, Linux 6.12), and nothing while the CPU is idle. A later shortage is another one.
@@ -55,16 +55,12 @@ impl DyingWorkloads {
     ) {
         let id = tracked.workload().id;
         let grace_ends = if let KilledBy::EndOfGrace(ends) = killed_by { Some(ends) } else { None };
-        if grace_ends.is_none() {
-            self.all.retain(|dying| dying.memory.id != id || dying.memory.grace_ends.is_none());
-        }
-        let is_noted = self.all.iter().any(|dying| dying.memory.id == id);
-        // That a workload is dying is seen at each reading, which makes no new kill of it.
-        let is_kill = matches!(killed_by, KilledBy::Agent | KilledBy::OomKiller);
-        if is_kill || grace_ends.is_none() && !is_noted {
-            self.latest = self.latest.max(Some(now));
-        }
-        if is_noted {
+        let is_event = matches!(killed_by, KilledBy::Agent | KilledBy::OomKiller);
+        self.all.retain(|Dying { memory, .. }| {
+            let gives_way = grace_ends.is_none() && memory.grace_ends.is_some() || is_event && is_old(memory, now);
+            memory.id != id || !gives_way
+        });
+        if self.all.iter().any(|dying| dying.memory.id == id) {
             return;
         }
         let Some(files) = tracked.gain_files(version) else { return };
@@ -77,12 +73,19 @@ impl DyingWorkloads {
         let (left, is_populated) = (expected, is_own);
         let memory =
             DyingMemory { id, expected, left, killed: now, grace_ends, growth, is_own, is_whole, is_populated };
+        if grace_ends.is_none() && !memory.is_back() {
+            self.latest = self.latest.max(Some(now));
+        }
         self.all.push(Dying { memory, held, files });
     }
 
-    /// Forgets the victims of other programs that live on. Their end was seen too early, or they were started again.
-    pub(super) fn forget_living(&mut self, lives_on: impl Fn(CgroupId) -> bool) {
-        self.all.retain(|Dying { memory, .. }| memory.is_own || !memory.is_whole || !lives_on(memory.id));
+    /// Forgets the victims of other programs that live on, and own ones that do so long after. Their end was seen too early, or they were
+    /// started again.
+    pub(super) fn forget_living(&mut self, lives_on: impl Fn(CgroupId) -> bool, now: Monotonic) {
+        self.all.retain(|Dying { memory, .. }| {
+            let may_live = !memory.is_whole || memory.is_own && !is_old(memory, now);
+            may_live || !lives_on(memory.id)
+        });
     }
 
     /// Returns whether a workload was killed so recently that its pages may be on the lists of the CPUs.
@@ -90,7 +93,7 @@ impl DyingWorkloads {
         self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
     }
 
-    /// Returns what is left of each. `is_populated` tells whether an own victim has processes.
+    /// Returns what is left of each that is not old. `is_populated` tells whether an own victim has processes.
     pub fn read(&mut self, is_populated: impl Fn(CgroupId) -> bool, now: Monotonic) -> Vec<DyingMemory> {
         let buffer = &mut self.buffer;
         self.all.retain_mut(|Dying { memory, held, files }| {
@@ -100,15 +103,21 @@ impl DyingWorkloads {
             memory.is_populated = memory.is_own && is_populated(memory.id);
             // A workload that was restarted holds memory again, and that is not what was expected.
             let is_awaited = memory.is_populated || !memory.is_back();
-            is_awaited && now.since(memory.killed) < DROPPED_AFTER
+            // A victim that cannot exit stays noted. Otherwise it would be seen as a new one.
+            is_awaited && (memory.is_whole || !is_old(memory, now))
         });
-        self.all.iter().map(|dying| dying.memory).collect()
+        self.all.iter().map(|dying| dying.memory).filter(|memory| !is_old(memory, now)).collect()
     }
+}
+
+fn is_old(memory: &DyingMemory, now: Monotonic) -> bool {
+    now.since(memory.killed) >= OLD
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
     use crate::node::Hierarchy;
@@ -118,13 +127,8 @@ mod tests {
     #[test]
     fn a_kill_takes_the_place_of_a_grace_that_ends_soon() {
         let root = tempfile::tempdir().unwrap();
-        let directory = root.path().join("web.service");
-        populate(&directory, "7\n");
-        let use_memory = |bytes: u64| fs::write(directory.join("memory.current"), format!("{bytes}\n")).unwrap();
-        use_memory(8 << 20);
-        let (version, memory) = (CgroupVersion::V2, root.path().to_owned());
-        let hierarchy = Hierarchy { version, memory, freezer: None, hybrid: false };
-        let mut tree = WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new());
+        let version = CgroupVersion::V2;
+        let mut tree = tree_of_one(root.path(), 8 << 20);
         tree.scan().unwrap();
         let tracked = &tree.tracked()[0];
         let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
@@ -138,29 +142,54 @@ mod tests {
         let grace = (Some(at(3)), at(1), Bytes::from_mib(8), false, false);
         assert_eq!(noted(KilledBy::EndOfGrace(at(3)), 1), grace);
         assert_eq!(noted(KilledBy::EndOfGrace(at(9)), 2), grace, "it is noted once");
-        use_memory(6 << 20);
+        fs::write(root.path().join("web.service/memory.current"), format!("{}\n", 6 << 20)).unwrap();
         let killed = (None, at(3), Bytes::from_mib(6), false, true);
         assert_eq!(noted(KilledBy::Other, 3), killed);
         for by in [KilledBy::EndOfGrace(at(9)), KilledBy::Agent] {
             assert_eq!(noted(by, 4), killed, "a kill stays");
         }
-        for seconds in [5, 20] {
-            dying.note((tracked, version), (None, 0), KilledBy::Other, at(seconds));
-        }
-        assert!(
-            dying.is_recent(at(13)) && !dying.is_recent(at(14)),
-            "the latest kill was at 4: later it was still dying"
-        );
-        dying.forget_living(|_| false);
+        dying.forget_living(|_| false, at(4));
         assert_eq!(dying.all.len(), 1);
-        dying.forget_living(|_| true);
+        dying.forget_living(|_| true, at(4));
         assert!(dying.all.is_empty(), "it lives on");
         for by in [KilledBy::Agent, KilledBy::OomKiller, KilledBy::EndOfGrace(at(9))] {
             dying.note((tracked, version), (None, 0), by, at(5));
-            dying.forget_living(|_| true);
+            dying.forget_living(|_| true, at(5));
             assert_eq!(dying.all.len(), 1, "{by:?}: it may have processes");
             dying.all.clear();
         }
         assert!(dying.is_recent(at(14)) && !dying.is_recent(at(15)), "the latest kill was at 5");
+    }
+
+    #[test]
+    fn a_victim_that_cannot_exit_is_one_kill() {
+        let (root, at) = (tempfile::tempdir().unwrap(), |seconds: u64| Monotonic(seconds * 1_000_000_000));
+        let mut tree = tree_of_one(root.path(), 8 << 20);
+        tree.scan().unwrap();
+        let tracked = (&tree.tracked()[0], CgroupVersion::V2);
+        let mut dying = DyingWorkloads::default();
+        let mut noted = |by, seconds| {
+            dying.note(tracked, (None, 0), by, at(seconds));
+            let killed = dying.read(|_| true, at(seconds)).first().map(|memory| memory.killed);
+            (killed, dying.is_recent(at(seconds)))
+        };
+        assert_eq!(noted(KilledBy::Agent, 1), (Some(at(1)), true));
+        for (seconds, killed, is_recent) in [(2, Some(at(1)), true), (11, Some(at(1)), false), (13, None, false)] {
+            assert_eq!(noted(KilledBy::Other, seconds), (killed, is_recent), "it is still dying after {seconds} s");
+        }
+        assert_eq!(noted(KilledBy::Agent, 14), (Some(at(14)), true), "it was killed again");
+        dying.forget_living(|_| true, at(25));
+        assert_eq!(dying.all.len(), 1);
+        dying.forget_living(|_| true, at(26));
+        assert!(dying.all.is_empty(), "it was started again");
+    }
+
+    /// Returns the tree of a workload that uses so many bytes.
+    fn tree_of_one(root: &Path, bytes: u64) -> WorkloadTree {
+        let directory = root.join("web.service");
+        populate(&directory, "7\n");
+        fs::write(directory.join("memory.current"), format!("{bytes}\n")).unwrap();
+        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
+        WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new())
     }
 }

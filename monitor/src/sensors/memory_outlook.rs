@@ -78,7 +78,7 @@ impl Sensors {
         let lives_on = |tracked: &Tracked| {
             killed_processes::lives_on(tracked.directory(), Monitors::of(&tracked.workload().kind), proc_root)
         };
-        self.dying.forget_living(|id| tree.find(id).is_some_and(lives_on));
+        self.dying.forget_living(|id| tree.find(id).is_some_and(lives_on), Monotonic::now());
         for (pod, at) in ended {
             // Its volumes in memory stay until the kubelet removes them. A pod that was seen without processes may just have been made.
             if let Some(tracked) = tree.find_ended(pod).filter(|pod| !lives_on(pod)) {
