@@ -88,11 +88,12 @@ impl Agent {
         let Self { config, sensors, decision, actions, reporter, last, .. } = self;
         let soft = sensors.soft_evictions(config, sampled);
         reporter.report_outdated_maintenance(&soft, decision.assessment(), sampled);
-        let first = *last.first_sample.get_or_insert(sampled);
+        // After a standstill it is as after a start: what leaks is not known.
+        let first = sensors.growth_resumed().max(Some(*last.first_sample.get_or_insert(sampled)));
         let snapshot = actions.snapshot(sensors, sampled);
         Snapshot {
             in_maintenance: soft == SoftEvictions::Deferred,
-            first_sample: (sampled.since(first) < Duration::from_secs(1)).then_some(first),
+            first_sample: first.filter(|first| sampled.since(*first) < Duration::from_secs(1)),
             ..sensors.complete(snapshot, (sampled, observation), decision.awaits_stalls(), config)
         }
     }

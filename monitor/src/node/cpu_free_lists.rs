@@ -2,7 +2,7 @@
 //!
 //! A CPU takes pages from a zone and gives them back in batches (`struct per_cpu_pages`). Since Linux 6.7 the size of its list follows the
 //! load, up to an eighth of the zone for all CPUs together (mm/page_alloc.c, `zone_highsize`), so that the memory of a process that has just
-//! ended may be missing in `MemAvailable` for a second.
+//! ended may be missing in `MemAvailable` for seconds.
 
 use std::path::Path;
 

@@ -20,7 +20,9 @@ impl Sensors {
         config: &MonitorConfig,
     ) -> Snapshot {
         for killed in snapshot.under_way.iter().filter(|it| it.stage == EvictionStage::Dying) {
-            self.note_own_kill(killed.id, None, sampled);
+            if !self.dying.is_killed(killed.id) {
+                self.note_own_kill(killed.id, None, sampled);
+            }
         }
         self.note_oom_victims(sampled);
         self.renew(&mut snapshot, (sampled, observation), config);

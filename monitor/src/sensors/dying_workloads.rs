@@ -9,8 +9,8 @@ use crate::node::pinned_file::Buffer;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{GainFiles, Tracked};
 
-/// The memory of a workload does not count any more this long after its kill. No eviction waits longer.
-pub(super) const OLD: Duration = Duration::from_secs(12);
+/// A kill is old after this time: no eviction waits for the memory any more.
+pub(super) const COUNTS_FOR: Duration = Duration::from_secs(12);
 
 /// For this long after a kill the pages of the victim may be on the lists of the CPUs, from which the kernel takes at most an eighth a second
 /// (mm/page_alloc.c, `decay_pcp_high`, Linux 6.12), and nothing while the CPU is idle. A later shortage is another one.
@@ -29,6 +29,8 @@ pub enum KilledBy {
     Agent,
     /// Another program, which has killed all processes of the workload.
     Other,
+    /// The same, known from processes that are still dying. This is seen again and again.
+    SeenDying,
     /// The kernel's OOM killer. Other processes of the workload may live on.
     OomKiller,
     /// No program has killed it yet. Its grace period ends at this time.
@@ -55,9 +57,14 @@ impl DyingWorkloads {
     ) {
         let id = tracked.workload().id;
         let grace_ends = if let KilledBy::EndOfGrace(ends) = killed_by { Some(ends) } else { None };
-        let is_event = matches!(killed_by, KilledBy::Agent | KilledBy::OomKiller);
         self.all.retain(|Dying { memory, .. }| {
-            let gives_way = grace_ends.is_none() && memory.grace_ends.is_some() || is_event && is_old(memory, now);
+            let gives_way = match killed_by {
+                KilledBy::EndOfGrace(_) => false,
+                KilledBy::Other | KilledBy::SeenDying => memory.grace_ends.is_some(),
+                KilledBy::OomKiller => memory.grace_ends.is_some() || is_old(memory, now),
+                // The OOM killer may have taken one process of many.
+                KilledBy::Agent => !memory.is_whole || is_old(memory, now),
+            };
             memory.id != id || !gives_way
         });
         if self.all.iter().any(|dying| dying.memory.id == id) {
@@ -67,13 +74,16 @@ impl DyingWorkloads {
         let left = files.read(&mut self.buffer).unwrap_or(Bytes::ZERO);
         let expected = expected.unwrap_or(left);
         let is_own = killed_by == KilledBy::Agent;
-        let is_whole = matches!(killed_by, KilledBy::Agent | KilledBy::Other);
+        let is_whole = matches!(killed_by, KilledBy::Agent | KilledBy::Other | KilledBy::SeenDying);
         // The agent reads what its victim holds before the kill. Of another program's victim only processes may have been killed.
         let held = if is_own { expected } else { left };
         let (left, is_populated) = (expected, is_own);
         let memory =
             DyingMemory { id, expected, left, killed: now, grace_ends, growth, is_own, is_whole, is_populated };
-        if grace_ends.is_none() && !memory.is_back() {
+        if killed_by == KilledBy::SeenDying && memory.is_back() {
+            return;
+        }
+        if grace_ends.is_none() {
             self.latest = self.latest.max(Some(now));
         }
         self.all.push(Dying { memory, held, files });
@@ -93,7 +103,12 @@ impl DyingWorkloads {
         self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
     }
 
-    /// Returns what is left of each that is not old. `is_populated` tells whether an own victim has processes.
+    /// Returns whether a kill of the workload is noted.
+    pub(super) fn is_killed(&self, id: CgroupId) -> bool {
+        self.all.iter().any(|dying| dying.memory.id == id && dying.memory.grace_ends.is_none())
+    }
+
+    /// Returns what is left of each. `is_populated` tells whether an own victim has processes.
     pub fn read(&mut self, is_populated: impl Fn(CgroupId) -> bool, now: Monotonic) -> Vec<DyingMemory> {
         let buffer = &mut self.buffer;
         self.all.retain_mut(|Dying { memory, held, files }| {
@@ -103,15 +118,15 @@ impl DyingWorkloads {
             memory.is_populated = memory.is_own && is_populated(memory.id);
             // A workload that was restarted holds memory again, and that is not what was expected.
             let is_awaited = memory.is_populated || !memory.is_back();
-            // A victim that cannot exit stays noted. Otherwise it would be seen as a new one.
+            // A victim that cannot exit stays noted: killing it again would not help, and it would be seen as a new one.
             is_awaited && (memory.is_whole || !is_old(memory, now))
         });
-        self.all.iter().map(|dying| dying.memory).filter(|memory| !is_old(memory, now)).collect()
+        self.all.iter().map(|dying| dying.memory).collect()
     }
 }
 
 fn is_old(memory: &DyingMemory, now: Monotonic) -> bool {
-    now.since(memory.killed) >= OLD
+    now.since(memory.killed) >= COUNTS_FOR
 }
 
 #[cfg(test)]
@@ -174,14 +189,23 @@ mod tests {
             (killed, dying.is_recent(at(seconds)))
         };
         assert_eq!(noted(KilledBy::Agent, 1), (Some(at(1)), true));
-        for (seconds, killed, is_recent) in [(2, Some(at(1)), true), (11, Some(at(1)), false), (13, None, false)] {
-            assert_eq!(noted(KilledBy::Other, seconds), (killed, is_recent), "it is still dying after {seconds} s");
+        for (seconds, is_recent) in [(2, true), (11, false), (13, false)] {
+            assert_eq!(noted(KilledBy::SeenDying, seconds), (Some(at(1)), is_recent), "still dying after {seconds} s");
         }
         assert_eq!(noted(KilledBy::Agent, 14), (Some(at(14)), true), "it was killed again");
+        assert!(dying.is_killed(tracked.0.workload().id));
         dying.forget_living(|_| true, at(25));
         assert_eq!(dying.all.len(), 1);
         dying.forget_living(|_| true, at(26));
         assert!(dying.all.is_empty(), "it was started again");
+        for by in [KilledBy::OomKiller, KilledBy::Agent] {
+            dying.note(tracked, (None, 0), by, at(30));
+        }
+        assert!(dying.read(|_| true, at(30))[0].is_whole, "the OOM killer took one process, and the agent all");
+        fs::write(root.path().join("web.service/memory.current"), "0\n").unwrap();
+        dying.all.clear();
+        dying.note(tracked, (None, 0), KilledBy::SeenDying, at(50));
+        assert!(dying.all.is_empty() && !dying.is_recent(at(50)), "it has given its memory back");
     }
 
     /// Returns the tree of a workload that uses so many bytes.

@@ -36,6 +36,8 @@ pub struct Growth {
     /// When the first reading was made.
     since: Option<Monotonic>,
     read: Option<Monotonic>,
+    /// When it was last found that the readings were stale.
+    resumed: Option<Monotonic>,
     chosen: Option<Monotonic>,
     /// How many workloads had appeared since the start of the agent when the largest were chosen.
     appeared: u64,
@@ -82,9 +84,15 @@ impl Growth {
 
     /// Forgets the growth if it was measured too long ago to count for the present.
     pub(super) fn forget_stale(&mut self, now: Monotonic) {
-        if self.read.is_some_and(|read| now.since(read) >= STALE) {
+        if self.read.is_some_and(|read| now.since(read) >= STALE && self.resumed.is_none_or(|resumed| resumed < read)) {
             self.readings.values_mut().for_each(|reading| reading.growth = None);
+            self.resumed = Some(now);
         }
+    }
+
+    /// Returns when the readings began anew, after a standstill.
+    pub(super) fn resumed(&self) -> Option<Monotonic> {
+        self.resumed
     }
 
     /// Forgets the readings when no threshold is near.
@@ -139,7 +147,7 @@ impl Growth {
         let by_age = || {
             // Where there are readings, a workload without one is not among the largest, unless it appeared after they were chosen.
             let has_readings = self.readings.values().any(|reading| reading.growth.is_some());
-            let age = tracked?.seconds_since_change().filter(|age| !has_readings || *age <= YOUNG)?;
+            let age = tracked?.age_in_seconds().filter(|age| !has_readings || *age <= YOUNG)?;
             Some(usage.outlook.gain.unwrap_or(usage.working_set).signed() / signed(age.max(1)))
         };
         usage.outlook = Outlook {
@@ -207,6 +215,8 @@ mod tests {
             stood_still.forget_stale(Monotonic(seconds * 1_000_000_000));
             let (growth, _) = growth_at(&stood_still, &mut tree);
             assert!(expected.contains(&growth), "{seconds} s after the last reading: {growth}");
+            let resumed = (seconds == 3).then_some(Monotonic(3_000_000_000));
+            assert_eq!(stood_still.resumed(), resumed);
         }
         let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         fs::File::open(&service).unwrap().set_modified(old).unwrap();

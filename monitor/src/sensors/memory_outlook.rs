@@ -27,6 +27,11 @@ impl Sensors {
         }
     }
 
+    /// Returns the start of the present readings of growth, if they began anew after a standstill.
+    pub fn growth_resumed(&self) -> Option<Monotonic> {
+        self.growth.resumed()
+    }
+
     /// Returns the usage of one workload, with all that is known about its memory.
     pub fn measure_candidate(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
         let mut usage = self.workloads.tree_mut().measure(id)?;
@@ -93,7 +98,7 @@ impl Sensors {
             let grace_left = deletion.filter(|_| !grows).and_then(|deletion| deletion.grace_left(wall));
             let monitors = Monitors::of(&tracked.workload().kind);
             let by = if killed_processes::is_dying(tracked.directory(), monitors, proc_root) {
-                Some(KilledBy::Other)
+                Some(KilledBy::SeenDying)
             } else {
                 grace_left.map(|left| KilledBy::EndOfGrace(now.after(left)))
             };

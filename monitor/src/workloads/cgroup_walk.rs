@@ -338,8 +338,13 @@ impl<'t> Walk<'t> {
     /// Returns whether a process is in this cgroup or below it, on v2.
     fn is_populated(&mut self, directory: &OwnedFd, path: &str) -> bool {
         let events = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.events");
-        let populated = events.and_then(|events| Ok(keyed_value(events.read(self.buffer)?, "populated")));
-        matches!(populated, Ok(Some(populated)) if populated != 0)
+        match events.and_then(|events| Ok(keyed_value(events.read(self.buffer)?, "populated"))) {
+            Ok(populated) => populated.is_some_and(|populated| populated != 0),
+            Err(error) => {
+                self.record(&error);
+                false
+            }
+        }
     }
 
     /// Records an error of reading. The error of a cgroup that is removed meanwhile is not recorded.

@@ -165,7 +165,7 @@ fn a_workload_is_no_older_than_the_scan_that_did_not_find_it() {
     let mut tree = tree(root.path());
     let age = |tree: &WorkloadTree, name: &str| {
         let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
-        tracked.seconds_since_change()
+        tracked.age_in_seconds()
     };
     let set_clock = |name: &str, ahead: bool| {
         let (hour, now) = (Duration::from_secs(3600), SystemTime::now());

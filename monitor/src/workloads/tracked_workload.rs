@@ -131,9 +131,9 @@ impl Tracked {
         })
     }
 
-    /// Returns the seconds since a child of the cgroup was made or removed. A pod gets its cgroup's children when it starts. The clock may
-    /// have been set meanwhile, but the workload is no older than the last scan that did not find it.
-    pub fn seconds_since_change(&self) -> Option<u64> {
+    /// Returns how old the workload's memory is, in seconds: the time since a child of the cgroup was made or removed. A pod gets its cgroup's
+    /// children when it starts. The clock may have been set meanwhile, but the workload is no older than the last scan that did not find it.
+    pub fn age_in_seconds(&self) -> Option<u64> {
         let by_clock = || {
             let stat = rustix::fs::fstat(&self.directory).ok()?;
             let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).ok()?);

@@ -38,7 +38,7 @@ pub struct WorkloadTree {
     /// The pods without processes whose cgroup still exists.
     ended: Vec<Tracked>,
     /// When the last scan began, if it saw the whole tree.
-    scanned: Option<Monotonic>,
+    last_complete_scan: Option<Monotonic>,
     owners: HashMap<CgroupId, Owner>,
     /// The OOM kills of each workload at the last call. They are not in [`Tracked`], which is replaced from time to time.
     oom_kills: HashMap<CgroupId, u64>,
@@ -103,7 +103,7 @@ impl WorkloadTree {
             agent,
             tracked,
             ended,
-            scanned: None,
+            last_complete_scan: None,
             owners,
             oom_kills,
             buffer,
@@ -184,11 +184,11 @@ impl WorkloadTree {
         let began = Monotonic::now();
         let ended_before: Vec<CgroupId> = self.ended.iter().map(|tracked| tracked.workload.id).collect();
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
-        let before = Before { known, began: self.scanned.take() };
+        let before = Before { known, began: self.last_complete_scan.take() };
         let walk = Walk::over((&directory, root), self.hierarchy.version, before, extent, &mut self.buffer);
         let Walk { found, owned, appeared, ended, unreadable, cut, has_kubepods, .. } = walk;
         self.candidacy.has_kubepods |= has_kubepods;
-        self.scanned = (unreadable.is_empty() && cut.is_empty()).then_some(began);
+        self.last_complete_scan = (unreadable.is_empty() && cut.is_empty()).then_some(began);
         (self.tracked, self.ended) = (found, ended);
         for tracked in &mut self.tracked {
             tracked.tree_protection = tracked.workload.protection;

@@ -120,10 +120,12 @@ impl Memory {
     /// Returns by how much the signal falls per second now that these workloads were killed. Right after a kill it is what fell before, less
     /// what the victims grew by.
     pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], now: Monotonic) -> f64 {
-        let killed = dying.iter().filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.killed).max();
+        // The growth of a victim that cannot exit ended with its kill.
+        let dying = || dying.iter().filter(|dying| dying.is_recent(now));
+        let killed = dying().filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.killed).max();
         let since =
             killed.and_then(|killed| self.falls.of(value.signal).since(killed, (value.available, value.capacity), now));
-        let grew: i64 = dying.iter().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
+        let grew: i64 = dying().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
         let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - signed_float(grew);
         since.unwrap_or_else(before).max(0.0)
     }

@@ -176,6 +176,11 @@ impl DyingMemory {
         self.is_populated || !self.is_back()
     }
 
+    /// Returns whether the kill is so recent that memory may come.
+    pub(super) fn is_recent(&self, now: Monotonic) -> bool {
+        now.since(self.killed) < LONGEST
+    }
+
     pub fn is_back(&self) -> bool {
         self.left <= Bytes(self.expected.0 / REST).max(LITTLE)
     }
