@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn after_a_kill_only_what_falls_since_counts() {
-        let at = |milliseconds: u64| Monotonic(milliseconds * 1_000_000);
+        let at = |milliseconds: u64| Monotonic((20_000 + milliseconds) * 1_000_000);
         let value = |available| SignalValue::now(Signal::MemoryAvailable, Bytes(available), Bytes(1_000_000));
         let mut memory = Memory::default();
         let mut see = |available, now| {
@@ -302,6 +302,8 @@ mod tests {
         assert!(fall(0, 1_070) > 150_000.0, "right after the kill, growth unknown");
         assert!(fall(200_000, 1_070) < 1_000.0, "right after the kill, the victim was what leaked");
         assert!(fall(0, 1_200).abs() < f64::EPSILON, "nothing has fallen since");
+        let undying = DyingMemory { killed: Monotonic(0), ..killed(200_000) };
+        assert!(memory.fall_after(value(100_000), &[undying], at(1_070)) > 150_000.0, "its growth has long ended");
     }
 
     #[test]
