@@ -58,7 +58,7 @@ pub struct Snapshot {
     pub in_maintenance: bool,
     /// Whether the API server has listed the pods of this node.
     pub pod_list: PodList,
-    /// When the agent took its first sample, if that was less than a second ago.
+    /// When the agent took its first sample, or the first after a standstill, if that was less than a second ago.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_sample: Option<Monotonic>,
     pub reclaim: ReclaimFacts,
