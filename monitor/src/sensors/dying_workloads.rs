@@ -42,6 +42,8 @@ struct Dying {
     memory: DyingMemory,
     /// The memory that the workload held when `memory.expected` was expected.
     held: Bytes,
+    /// Whether it may have processes that cannot exit.
+    may_be_stuck: bool,
     files: GainFiles,
 }
 
@@ -60,9 +62,9 @@ impl DyingWorkloads {
         self.all.retain(|Dying { memory, .. }| {
             let gives_way = match killed_by {
                 KilledBy::EndOfGrace(_) => false,
-                KilledBy::Other | KilledBy::SeenDying => memory.grace_ends.is_some(),
-                KilledBy::OomKiller => memory.grace_ends.is_some() || is_old(memory, now),
+                KilledBy::OomKiller => memory.grace_ends.is_some(),
                 // The OOM killer may have taken one process of many.
+                KilledBy::Other | KilledBy::SeenDying => !memory.is_whole,
                 KilledBy::Agent => !memory.is_whole || is_old(memory, now),
             };
             memory.id != id || !gives_way
@@ -86,7 +88,8 @@ impl DyingWorkloads {
         if grace_ends.is_none() {
             self.latest = self.latest.max(Some(now));
         }
-        self.all.push(Dying { memory, held, files });
+        let may_be_stuck = matches!(killed_by, KilledBy::Agent | KilledBy::SeenDying);
+        self.all.push(Dying { memory, held, may_be_stuck, files });
     }
 
     /// Forgets the victims of other programs that live on, and own ones that do so long after. Their end was seen too early, or they were
@@ -103,15 +106,15 @@ impl DyingWorkloads {
         self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
     }
 
-    /// Returns whether a kill of the workload is noted.
+    /// Returns whether a kill of the whole workload is noted.
     pub(super) fn is_killed(&self, id: CgroupId) -> bool {
-        self.all.iter().any(|dying| dying.memory.id == id && dying.memory.grace_ends.is_none())
+        self.all.iter().any(|dying| dying.memory.id == id && dying.memory.is_whole)
     }
 
     /// Returns what is left of each. `is_populated` tells whether an own victim has processes.
     pub fn read(&mut self, is_populated: impl Fn(CgroupId) -> bool, now: Monotonic) -> Vec<DyingMemory> {
         let buffer = &mut self.buffer;
-        self.all.retain_mut(|Dying { memory, held, files }| {
+        self.all.retain_mut(|Dying { memory, held, may_be_stuck, files }| {
             let Some(holds) = files.read(buffer) else { return false };
             let came = held.saturating_sub(holds);
             memory.left = memory.left.min(memory.expected.saturating_sub(came));
@@ -119,7 +122,7 @@ impl DyingWorkloads {
             // A workload that was restarted holds memory again, and that is not what was expected.
             let is_awaited = memory.is_populated || !memory.is_back();
             // A victim that cannot exit stays noted: killing it again would not help, and it would be seen as a new one.
-            is_awaited && (memory.is_whole || !is_old(memory, now))
+            is_awaited && (*may_be_stuck || !is_old(memory, now))
         });
         self.all.iter().map(|dying| dying.memory).collect()
     }
@@ -202,10 +205,17 @@ mod tests {
             dying.note(tracked, (None, 0), by, at(30));
         }
         assert!(dying.read(|_| true, at(30))[0].is_whole, "the OOM killer took one process, and the agent all");
+        dying.note(tracked, (None, 0), KilledBy::OomKiller, at(60));
+        assert!(dying.read(|_| true, at(60))[0].is_whole, "the OOM killer marks it too");
+        for (by, stays) in [(KilledBy::OomKiller, 0), (KilledBy::Other, 0), (KilledBy::SeenDying, 1)] {
+            dying.all.clear();
+            dying.note(tracked, (None, 0), by, at(70));
+            assert_eq!(dying.read(|_| true, at(82)).len(), stays, "{by:?}");
+        }
         fs::write(root.path().join("web.service/memory.current"), "0\n").unwrap();
         dying.all.clear();
-        dying.note(tracked, (None, 0), KilledBy::SeenDying, at(50));
-        assert!(dying.all.is_empty() && !dying.is_recent(at(50)), "it has given its memory back");
+        dying.note(tracked, (None, 0), KilledBy::SeenDying, at(90));
+        assert!(dying.all.is_empty() && !dying.is_recent(at(90)), "it has given its memory back");
     }
 
     /// Returns the tree of a workload that uses so many bytes.

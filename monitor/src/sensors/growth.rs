@@ -17,6 +17,8 @@ const LASTING: Duration = Duration::from_secs(60);
 const SELDOM: Duration = Duration::from_millis(1500);
 /// Readings of this age are those of an agent, or a machine, that stood still since.
 const STALE: Duration = Duration::from_secs(3);
+/// Evictions wait for new readings at most this often.
+const RESUMED_EVERY: Duration = Duration::from_secs(10);
 /// A growth is the average over this time.
 const SPAN: Duration = Duration::from_secs(1);
 /// The interval at which the largest workloads are chosen anew.
@@ -84,8 +86,12 @@ impl Growth {
 
     /// Forgets the growth if it was measured too long ago to count for the present.
     pub(super) fn forget_stale(&mut self, now: Monotonic) {
-        if self.read.is_some_and(|read| now.since(read) >= STALE && self.resumed.is_none_or(|resumed| resumed < read)) {
-            self.readings.values_mut().for_each(|reading| reading.growth = None);
+        if self.read.is_none_or(|read| now.since(read) < STALE) {
+            return;
+        }
+        self.readings.values_mut().for_each(|reading| reading.growth = None);
+        // An agent that hardly gets a CPU would wait again and again.
+        if self.resumed.is_none_or(|resumed| now.since(resumed) >= RESUMED_EVERY) {
             self.resumed = Some(now);
         }
     }

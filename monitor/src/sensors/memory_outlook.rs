@@ -78,15 +78,12 @@ impl Sensors {
     /// those whose grace period ends soon. Forgets those that live on. A workload that grows inside its grace period does not end by itself;
     /// one that was killed may have grown until then.
     pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
+        self.forget_living_victims(proc_root);
         let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();
-        let lives_on = |tracked: &Tracked| {
-            killed_processes::lives_on(tracked.directory(), Monitors::of(&tracked.workload().kind), proc_root)
-        };
-        self.dying.forget_living(|id| tree.find(id).is_some_and(lives_on), Monotonic::now());
         for (pod, at) in ended {
             // Its volumes in memory stay until the kubelet removes them. A pod that was seen without processes may just have been made.
-            if let Some(tracked) = tree.find_ended(pod).filter(|pod| !lives_on(pod)) {
+            if let Some(tracked) = tree.find_ended(pod).filter(|pod| !lives_on(pod, proc_root)) {
                 self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, at);
             }
         }
@@ -108,9 +105,20 @@ impl Sensors {
         }
     }
 
+    /// Forgets the victims that live on: they may be evicted again.
+    pub fn forget_living_victims(&mut self, proc_root: &Path) {
+        let tree = self.workloads.tree();
+        let lives = |id| tree.find(id).is_some_and(|tracked| lives_on(tracked, proc_root));
+        self.dying.forget_living(lives, Monotonic::now());
+    }
+
     /// Returns the size of the lists of free pages that the CPUs keep, if a workload was killed within the last seconds.
     pub fn on_cpu_lists(&mut self, now: Monotonic) -> Option<Bytes> {
         let lists = self.cpu_lists.as_mut().filter(|_| self.dying.is_recent(now))?;
         Some(lists.read())
     }
+}
+
+fn lives_on(tracked: &Tracked, proc_root: &Path) -> bool {
+    killed_processes::lives_on(tracked.directory(), Monitors::of(&tracked.workload().kind), proc_root)
 }

@@ -9,7 +9,7 @@ use crate::eviction::memory_benefit::{Leakers, MemoryBenefit, Need, Row, Worth};
 use crate::eviction::rank::{Candidate, Facts};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
 
-use super::pending::Level;
+use super::pending::{DyingMemory, Level};
 use super::shortage::ProtectedLeak;
 use super::swap_rule::{SwapLevel, SwapWait};
 use super::{Decider, Note, Rules, Snapshot, start};
@@ -73,7 +73,8 @@ impl<C: Candidate> Decider<C> {
         }
         let Some(left) = self.memory.pending.waits(&snapshot.dying, level, now) else { return false };
         self.retry_at(now.after(POLL));
-        if snapshot.dying.iter().any(|dying| now.since(dying.killed) >= REPORTED_AFTER) {
+        let is_long = |dying: &DyingMemory| dying.is_recent(now) && now.since(dying.killed) >= REPORTED_AFTER;
+        if snapshot.dying.iter().any(is_long) {
             let of = self.memory.pending.most_awaited(&snapshot.dying, now);
             self.turn.notes.push(Note::MemoryExpected { threshold: place, left, of });
         }
