@@ -80,7 +80,10 @@ pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
     while begun.elapsed() < span || (!suffices(run.decisions()) && begun.elapsed() < wish().longest()) {
         let number = first + episodes;
         let episode = Episode::new(seed, number);
-        let (outcome, verdict) = run.play(stage, &episode)?;
+        let played = run.play(stage, &episode);
+        let (outcome, verdict) = played.with_context(|| {
+            format!("episode {number} of seed {seed}: {episode:?}; the kernel's kills: {:?}", stage.oom_reports())
+        })?;
         if verdict != Verdict::default() {
             stage.note(format!("episode {number} of seed {seed}: {verdict:?}; {outcome:?}; {episode:?}"));
             for line in run.agent.tail(25) {
