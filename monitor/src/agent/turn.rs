@@ -89,7 +89,7 @@ impl Agent {
         let soft = sensors.soft_evictions(config, sampled);
         reporter.report_outdated_maintenance(&soft, decision.assessment(), sampled);
         // After a standstill it is as after a start: what leaks is not known.
-        let first = sensors.growth_resumed().max(Some(*last.first_sample.get_or_insert(sampled)));
+        let first = sensors.growth.resumed().max(Some(*last.first_sample.get_or_insert(sampled)));
         let snapshot = actions.snapshot(sensors, sampled);
         Snapshot {
             in_maintenance: soft == SoftEvictions::Deferred,

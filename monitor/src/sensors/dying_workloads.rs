@@ -9,9 +9,6 @@ use crate::node::pinned_file::Buffer;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{GainFiles, Tracked};
 
-/// A kill is old after this time: no eviction waits for the memory any more.
-pub(super) const COUNTS_FOR: Duration = Duration::from_secs(12);
-
 /// For this long after a kill the pages of the victim may be on the lists of the CPUs, from which the kernel takes at most an eighth a second
 /// (mm/page_alloc.c, `decay_pcp_high`, Linux 6.12), and nothing while the CPU is idle. A later shortage is another one.
 const ON_CPU_LISTS: Duration = Duration::from_secs(10);
@@ -65,7 +62,7 @@ impl DyingWorkloads {
                 KilledBy::OomKiller => memory.grace_ends.is_some(),
                 // The OOM killer may have taken one process of many.
                 KilledBy::Other | KilledBy::SeenDying => !memory.is_whole,
-                KilledBy::Agent => !memory.is_whole || is_old(memory, now),
+                KilledBy::Agent => !memory.is_whole || !memory.is_recent(now),
             };
             memory.id != id || !gives_way
         });
@@ -96,7 +93,7 @@ impl DyingWorkloads {
     /// started again.
     pub(super) fn forget_living(&mut self, lives_on: impl Fn(CgroupId) -> bool, now: Monotonic) {
         self.all.retain(|Dying { memory, .. }| {
-            let may_live = !memory.is_whole || memory.is_own && !is_old(memory, now);
+            let may_live = !memory.is_whole || memory.is_own && memory.is_recent(now);
             may_live || !lives_on(memory.id)
         });
     }
@@ -122,14 +119,10 @@ impl DyingWorkloads {
             // A workload that was restarted holds memory again, and that is not what was expected.
             let is_awaited = memory.is_populated || !memory.is_back();
             // A victim that cannot exit stays noted: killing it again would not help, and it would be seen as a new one.
-            is_awaited && (*may_be_stuck || !is_old(memory, now))
+            is_awaited && (*may_be_stuck || memory.is_recent(now))
         });
         self.all.iter().map(|dying| dying.memory).collect()
     }
-}
-
-fn is_old(memory: &DyingMemory, now: Monotonic) -> bool {
-    now.since(memory.killed) >= COUNTS_FOR
 }
 
 #[cfg(test)]
@@ -146,8 +139,7 @@ mod tests {
     fn a_kill_takes_the_place_of_a_grace_that_ends_soon() {
         let root = tempfile::tempdir().unwrap();
         let version = CgroupVersion::V2;
-        let mut tree = tree_of_one(root.path(), 8 << 20);
-        tree.scan().unwrap();
+        let tree = tree_of_one(root.path(), 8 << 20);
         let tracked = &tree.tracked()[0];
         let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
         let mut dying = DyingWorkloads::default();
@@ -182,8 +174,7 @@ mod tests {
     #[test]
     fn a_victim_that_cannot_exit_is_one_kill() {
         let (root, at) = (tempfile::tempdir().unwrap(), |seconds: u64| Monotonic(seconds * 1_000_000_000));
-        let mut tree = tree_of_one(root.path(), 8 << 20);
-        tree.scan().unwrap();
+        let tree = tree_of_one(root.path(), 8 << 20);
         let tracked = (&tree.tracked()[0], CgroupVersion::V2);
         let mut dying = DyingWorkloads::default();
         let mut noted = |by, seconds| {
@@ -224,6 +215,8 @@ mod tests {
         populate(&directory, "7\n");
         fs::write(directory.join("memory.current"), format!("{bytes}\n")).unwrap();
         let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
-        WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new())
+        let mut tree = WorkloadTree::new(hierarchy, "/nonexistent".into(), Vec::new());
+        tree.scan().unwrap();
+        tree
     }
 }

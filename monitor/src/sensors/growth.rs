@@ -38,7 +38,7 @@ pub struct Growth {
     /// When the first reading was made.
     since: Option<Monotonic>,
     read: Option<Monotonic>,
-    /// When it was last found that the readings were stale.
+    /// When the readings were last found stale, at most every [`RESUMED_EVERY`].
     resumed: Option<Monotonic>,
     chosen: Option<Monotonic>,
     /// How many workloads had appeared since the start of the agent when the largest were chosen.
@@ -97,7 +97,7 @@ impl Growth {
     }
 
     /// Returns when the readings began anew, after a standstill.
-    pub(super) fn resumed(&self) -> Option<Monotonic> {
+    pub fn resumed(&self) -> Option<Monotonic> {
         self.resumed
     }
 

@@ -27,11 +27,6 @@ impl Sensors {
         }
     }
 
-    /// Returns the start of the present readings of growth, if they began anew after a standstill.
-    pub fn growth_resumed(&self) -> Option<Monotonic> {
-        self.growth.resumed()
-    }
-
     /// Returns the usage of one workload, with all that is known about its memory.
     pub fn measure_candidate(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
         let mut usage = self.workloads.tree_mut().measure(id)?;

@@ -4,12 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::eviction::decider::DyingMemory;
 use crate::kernel::OomKill;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::WorkloadTree;
 use crate::workloads::workload_tree::Changes;
-
-use super::dying_workloads::COUNTS_FOR;
 
 /// How often the tree is scanned near a threshold.
 pub const LIST_AGE: Duration = Duration::from_millis(250);
@@ -185,7 +184,7 @@ impl Workloads {
 
     fn note_ended(&mut self, ended: Vec<CgroupId>) {
         let now = Monotonic::now();
-        self.ended.retain(|(_, at)| now.since(*at) < COUNTS_FOR);
+        self.ended.retain(|(_, at)| now.since(*at) < DyingMemory::COUNTS_FOR);
         self.ended.extend(ended.into_iter().map(|id| (id, now)));
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Owned {
     pub(super) path: Arc<str>,
 }
 
-/// What the scan before has found.
+/// The result of the scan before.
 pub(super) struct Before {
     pub(super) known: HashMap<CgroupId, Tracked>,
     /// When it began; `None` if it did not see the whole tree.

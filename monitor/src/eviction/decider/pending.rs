@@ -172,13 +172,16 @@ impl Pending {
 }
 
 impl DyingMemory {
+    /// A kill counts for this time. No eviction waits longer for the memory of an own victim.
+    pub const COUNTS_FOR: Duration = Duration::from_secs(12);
+
     fn is_missing(&self) -> bool {
         self.is_populated || !self.is_back()
     }
 
-    /// Returns whether the kill is so recent that memory may come.
-    pub(super) fn is_recent(&self, now: Monotonic) -> bool {
-        now.since(self.killed) < LONGEST
+    /// Returns whether the kill is so recent that it counts.
+    pub fn is_recent(&self, now: Monotonic) -> bool {
+        now.since(self.killed) < Self::COUNTS_FOR
     }
 
     pub fn is_back(&self) -> bool {
