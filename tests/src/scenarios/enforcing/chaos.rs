@@ -82,7 +82,8 @@ pub fn chaos(stage: &mut Stage<'_>) -> Result<()> {
         let episode = Episode::new(seed, number);
         let played = run.play(stage, &episode);
         let (outcome, verdict) = played.with_context(|| {
-            format!("episode {number} of seed {seed}: {episode:?}; the kernel's kills: {:?}", stage.oom_reports())
+            let (kills, signals) = (stage.oom_reports(), stage.boot.trace.signals());
+            format!("episode {number} of seed {seed}: {episode:?}; the kernel's kills: {kills:?}; signals: {signals:?}")
         })?;
         if verdict != Verdict::default() {
             stage.note(format!("episode {number} of seed {seed}: {verdict:?}; {outcome:?}; {episode:?}"));
