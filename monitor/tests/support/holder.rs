@@ -2,7 +2,7 @@
 
 use super::sleepers::Cgroups;
 
-/// Holds 8 MiB that are charged to its cgroup. What a process holds when it is moved there is not.
+/// Holds 8 MiB that are charged to its cgroup. Memory that a process holds when it is moved there is not charged to it.
 const HOLDER: &str = "until grep -q npm-test- /proc/self/cgroup; do sleep 0.05; done; \
                       { head -c 8388608 /dev/zero; exec sleep 600; } | exec tail -c 8388608";
 

@@ -108,7 +108,7 @@ impl Migration<'_> {
             true => ("openshift3", "What OpenShift 3's kubelet sets: Guaranteed -998, Burstable 2 to 999."),
             false => (
                 "kubernetes",
-                "What a kubelet sets: Guaranteed -997, Burstable 3 to 999. It is the agent's default too.",
+                "The values that a kubelet sets, which are the defaults: Guaranteed -997, Burstable 3 to 999.",
             ),
         };
         page.field("oomScoreAdj", scheme).note(note);
@@ -289,7 +289,7 @@ impl Migration<'_> {
         let of_source: Vec<_> =
             self.loaded.warnings.iter().filter(|ConfigWarning(warning)| is_new(&warning.reason)).collect();
         if !of_source.is_empty() {
-            page.foot.push("What check-config says of the source:".to_owned());
+            page.foot.push("The findings of check-config on the source:".to_owned());
         }
         for ConfigWarning(warning) in of_source {
             let field = warning.field.strip_prefix(&format!("{}.", self.source.path)).unwrap_or(&warning.field);
