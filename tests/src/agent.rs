@@ -154,6 +154,13 @@ impl Agent {
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
+    /// Returns whether the agent has a file of the bpf system call open: a map, a program or a link.
+    pub fn has_probes(&self) -> bool {
+        let files = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
+        let mut targets = files.filter_map(|entry| fs::read_link(entry.path()).ok());
+        targets.any(|target| target.to_string_lossy().starts_with("anon_inode:bpf"))
+    }
+
     /// Sends SIGTERM to the agent, and returns how it ended.
     pub fn stop(&self, reaper: &mut Reaper) -> Option<Ended> {
         if reaper.ended(self.pid).is_none() {

@@ -13,9 +13,9 @@ const OWN_OOM_SCORE_ADJ: i16 = -999;
 /// The loop sleeps nearly always, so that this priority costs other processes little.
 const OWN_NICE: i32 = -10;
 
-/// Locks the agent's memory, lowers its own `oom_score_adj`, and raises its limit of open files. Returns the failures,
-/// each with its consequence.
-pub fn apply(proc_root: &Path) -> Vec<String> {
+/// Locks the agent's memory, and raises its priority and its limit of open files. Returns the failures, each with its
+/// consequence.
+pub fn apply() -> Vec<String> {
     let mut missing = Vec::new();
     // ONFAULT (Linux 4.4) locks only used pages; pages that are merely mapped cost nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
@@ -23,9 +23,6 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
         missing.push(format!(
             "{LOCKED_MEMORY}: mlockall: {errno}; under pressure the agent may wait for its own pages (needs CAP_IPC_LOCK)"
         ));
-    }
-    if let Err(reason) = set_own_score(proc_root) {
-        missing.push(format!("{OWN_SCORE}: {reason}"));
     }
     if let Err(errno) = rustix::process::setpriority_process(None, OWN_NICE) {
         missing.push(format!(
@@ -99,6 +96,14 @@ pub const OWN_SCORE: &str = "own oom_score_adj";
 /// Name of the workloads' scores in the list of degraded capabilities.
 pub const SCORES: &str = "oom_score_adj";
 
+/// Lowers the agent's own value. Returns the failure, with its consequence. The agent does so before it loads its probes, which
+/// takes seconds on a slow machine: where the memory is in a tmpfs, a starting agent is the largest process.
+pub fn lower_own_score(proc_root: &Path) -> Option<String> {
+    let is_low = own_score(proc_root).is_some_and(|value| value <= OWN_OOM_SCORE_ADJ);
+    let failed = if is_low { None } else { set_own_score(proc_root).err() };
+    failed.map(|reason| format!("{OWN_SCORE}: {reason}"))
+}
+
 /// The value that another process had raised, if any; an error if the agent's own value cannot be set.
 pub type OwnScore = Result<Option<i16>, String>;
 
@@ -107,12 +112,15 @@ pub type OwnScore = Result<Option<i16>, String>;
 /// # Errors
 /// When the value cannot be set.
 pub fn keep_own_score(proc_root: &Path) -> OwnScore {
-    let text = std::fs::read_to_string(proc_root.join("self/oom_score_adj")).unwrap_or_default();
     // A lower value is the operator's decision.
-    match text.trim().parse() {
-        Ok(value) if value > OWN_OOM_SCORE_ADJ => set_own_score(proc_root).map(|()| Some(value)),
+    match own_score(proc_root) {
+        Some(value) if value > OWN_OOM_SCORE_ADJ => set_own_score(proc_root).map(|()| Some(value)),
         _ => Ok(None),
     }
+}
+
+fn own_score(proc_root: &Path) -> Option<i16> {
+    std::fs::read_to_string(proc_root.join("self/oom_score_adj")).ok()?.trim().parse().ok()
 }
 
 fn set_own_score(proc_root: &Path) -> Result<(), String> {
@@ -179,6 +187,19 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&own).unwrap(), left);
         }
         assert_eq!(keep_own_score(Path::new("/nonexistent")), Ok(None));
+    }
+
+    #[test]
+    fn the_own_value_is_lowered_at_start() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("self/oom_score_adj");
+        std::fs::create_dir(root.path().join("self")).unwrap();
+        for (found, left) in [("0\n", "-999"), ("-999\n", "-999\n"), ("-1000\n", "-1000\n"), ("unknown", "-999")] {
+            std::fs::write(&own, found).unwrap();
+            assert_eq!(lower_own_score(root.path()), None, "{found}");
+            assert_eq!(std::fs::read_to_string(&own).unwrap(), left);
+        }
+        assert!(lower_own_score(Path::new("/nonexistent")).is_some_and(|text| text.starts_with(OWN_SCORE)));
     }
 
     #[test]

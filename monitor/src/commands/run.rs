@@ -199,6 +199,7 @@ async fn serve(
     text: bool,
     log: logging::Writer,
 ) -> anyhow::Result<()> {
+    let exposed = (!for_top.is_given()).then(|| self_protection::lower_own_score(&config.proc_root)).flatten();
     let listener = match for_top.listener()? {
         Some(listener) => listener,
         None => http::bind(config.listen).await?,
@@ -211,6 +212,7 @@ async fn serve(
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
+    degradations.extend(exposed);
     let oom_kills = OomKills::open(kernel.report(), &config.proc_root, &mut degradations);
     let (cpus, guessed) = cpus::online();
     degradations.extend(guessed);
@@ -252,7 +254,7 @@ async fn serve(
         ReclaimFirst::Off
     });
     if !for_top.is_given() {
-        degradations.extend(self_protection::apply(&config.proc_root));
+        degradations.extend(self_protection::apply());
     }
     if config.mode == Mode::Enforce {
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));

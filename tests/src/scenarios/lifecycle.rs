@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::judge;
 use super::pressure::{Bystanders, lingering_pod};
+use crate::agent::Agent;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::evidence::meminfo;
@@ -54,7 +55,9 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Asserts that a second agent refuses to start, since two agents would evict twice.
 pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
-    let first = stage.agent(&AgentConfig::observe())?;
+    let first = stage.agent_unready(&AgentConfig::observe())?;
+    check_protected_before_probes(stage, &first);
+    first.wait_ready(&mut stage.reaper)?;
     // The other port proves that the lock refuses the second agent, not the address.
     let second = stage.agent_unready(&AgentConfig { port: 9947, ..AgentConfig::observe() })?;
     let second_pid = second.pid;
@@ -73,6 +76,20 @@ pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-fn stage_lives(agent: &crate::agent::Agent) -> bool {
+/// Asserts that a starting agent has lowered its `oom_score_adj` when it has a probe: the kernel takes seconds to check the probes on a slow
+/// machine.
+fn check_protected_before_probes(stage: &mut Stage<'_>, agent: &Agent) {
+    let mut is_early = true;
+    let is_low = stage.until(Duration::from_secs(15), |_| {
+        // The probes first: a pause of this program between the two looks then fails no agent.
+        let has_probes = agent.has_probes();
+        let is_low = processes::oom_score_adj(agent.pid) == Some(-999);
+        is_early &= is_low || !has_probes;
+        is_low
+    });
+    stage.check(is_low && is_early, || format!("oom_score_adj is low: {is_low}, before the first probe: {is_early}"));
+}
+
+fn stage_lives(agent: &Agent) -> bool {
     http::get(agent.address, "/healthz").is_ok_and(|(status, _)| status == 200)
 }

@@ -50,7 +50,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let oom_kills_told_by = OomKills::open(&report, proc_root, &mut missing).source();
     let psi = PsiTrigger::register(proc_root);
     let psi = psi.map_err(|reason| missing.push(format!("PSI trigger: {reason}"))).is_ok();
-    missing.extend(self_protection::apply(proc_root));
+    missing.extend(self_protection::lower_own_score(proc_root));
+    missing.extend(self_protection::apply());
     missing.extend(self_protection::missing_for_scores(proc_root));
     if let Some(hierarchy) = hierarchy.as_ref().filter(|_| !config.evictions.reclaim_deadline.is_zero())
         && let Err(reason) = reclaim::is_possible(hierarchy)
