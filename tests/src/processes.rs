@@ -84,11 +84,6 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Returns the `oom_score_adj` of a process that exists.
-pub fn oom_score_adj(pid: i32) -> Option<i32> {
-    fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok()
-}
-
 /// Describes each thread of a process: its name, its state, and where it is in the kernel.
 pub fn threads(pid: i32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::culprit::bystander;
+use super::scores::score_of;
 use crate::agent::{Agent, PROGRAM};
 use crate::cgroups::Qos;
 use crate::config::AgentConfig;
@@ -57,11 +58,9 @@ pub fn doctor(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 /// Returns facts that a second program must not change: attached probes, degradations, the agent's own score.
-fn condition_of(agent: &Agent) -> Result<(f64, usize, String)> {
+fn condition_of(agent: &Agent) -> Result<(f64, usize, i32)> {
     let attached = agent.metrics()?.sum("probe_attached", &[]).context("no probe_attached")?;
-    let path = format!("/proc/{}/oom_score_adj", agent.pid);
-    let score = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    Ok((attached, agent.events("degraded").len(), score))
+    Ok((attached, agent.events("degraded").len(), score_of(agent.pid)?))
 }
 
 /// Starts a pod that makes small files in a volume. Writable layers are on another filesystem here.

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::judge;
 use super::pressure::{Bystanders, lingering_pod};
+use super::scores::score_of;
 use crate::agent::Agent;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
@@ -83,7 +84,7 @@ fn check_protected_before_probes(stage: &mut Stage<'_>, agent: &Agent) {
     let is_low = stage.until(Duration::from_secs(15), |_| {
         // The probes first: a pause of this program between the two looks then fails no agent.
         let has_probes = agent.has_probes();
-        let is_low = processes::oom_score_adj(agent.pid) == Some(-999);
+        let is_low = score_of(agent.pid).is_ok_and(|score| score == -999);
         is_early &= is_low || !has_probes;
         is_low
     });
