@@ -105,7 +105,7 @@ impl Migration<'_> {
         };
         page.field("ranking", ranking.as_str()).note(note);
         let (scheme, note) = match scores == OomScores::OPENSHIFT3 {
-            true => ("openshift3", "What OpenShift 3's kubelet sets: Guaranteed -998, Burstable 2 to 999."),
+            true => ("openshift3", "The values that OpenShift 3's kubelet sets: Guaranteed -998, Burstable 2 to 999."),
             false => (
                 "kubernetes",
                 "The values that a kubelet sets, which are the defaults: Guaranteed -997, Burstable 3 to 999.",
