@@ -202,6 +202,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("restart", BOTH, EachKernel, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),
     entry("accounts", BOTH, EachKernel, 60, "generated = delivered + lost + malformed for every kind of event, with real loss"),
     entry("second-instance", BOTH, EachKernel, 30, "a second agent on the same machine is refused with exit code 3"),
+    entry("protected-early", BOTH, EachKernel, 30, "a starting agent has lowered its oom_score_adj before it has a probe"),
     entry("degraded", BOTH, EachKernel, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
     entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),

@@ -98,6 +98,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "inodes-overlay" => overlay::overlay,
         "restart" => lifecycle::restart,
         "second-instance" => lifecycle::second_instance,
+        "protected-early" => lifecycle::protected_early,
         "accounts" => accounts::accounts,
         "storm" => storm::storm,
         "idle" => idle::idle,

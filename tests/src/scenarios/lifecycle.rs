@@ -56,9 +56,7 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Asserts that a second agent refuses to start, since two agents would evict twice.
 pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
-    let first = stage.agent_unready(&AgentConfig::observe())?;
-    check_protected_before_probes(stage, &first);
-    first.wait_ready(&mut stage.reaper)?;
+    let first = stage.agent(&AgentConfig::observe())?;
     // The other port proves that the lock refuses the second agent, not the address.
     let second = stage.agent_unready(&AgentConfig { port: 9947, ..AgentConfig::observe() })?;
     let second_pid = second.pid;
@@ -79,7 +77,8 @@ pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Asserts that a starting agent has lowered its `oom_score_adj` when it has a probe: the kernel takes seconds to check the probes on a slow
 /// machine.
-fn check_protected_before_probes(stage: &mut Stage<'_>, agent: &Agent) {
+pub fn protected_early(stage: &mut Stage<'_>) -> Result<()> {
+    let agent = stage.agent_unready(&AgentConfig::observe())?;
     let mut is_early = true;
     let is_low = stage.until(Duration::from_secs(15), |_| {
         // The probes first: a pause of this program between the two looks then fails no agent.
@@ -89,6 +88,9 @@ fn check_protected_before_probes(stage: &mut Stage<'_>, agent: &Agent) {
         is_low
     });
     stage.check(is_low && is_early, || format!("oom_score_adj is low: {is_low}, before the first probe: {is_early}"));
+    agent.wait_ready(&mut stage.reaper)?;
+    stage.stop(&agent);
+    Ok(())
 }
 
 fn stage_lives(agent: &Agent) -> bool {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_in_time_on_a_machine_that_stands_still() {
+    fn an_oom_kill_while_the_machine_stood_still_is_excused() {
         // At 80 MiB a second 100 MiB last 1,250 ms.
         for (stood_still_ms, late, excused) in [(416, 1, 0), (417, 0, 1)] {
             let outcome = Outcome {
