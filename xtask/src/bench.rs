@@ -69,6 +69,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     }
     if is_wanted(FLEET) {
         kept &= fleet::fleet(options.nodes)?.is_not_broken();
+        kept &= fleet::at_release(options.nodes, workspace)?.is_not_broken();
     }
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

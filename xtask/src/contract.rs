@@ -1,24 +1,20 @@
 //! `cargo xtask contract`: runs the contract tests against a real API server of each version of Kubernetes at hand.
 
 pub mod minors;
-mod release;
-mod server;
 
 use std::path::Path;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
+use crate::api_server::{self, Release, Server};
 use crate::outcome::{Counts, Outcome};
 use crate::paths::Workspace;
 use crate::results::{self, Kind};
-use crate::setup::unpacked::ETCD;
-use crate::setup::{self, Part};
+use crate::setup;
 use crate::test::{Tally, compile_contract_tests, contract_tests};
 use crate::vm::{SKIPPED, kubernetes};
-use release::Release;
-use server::Server;
 
 /// Runs the contract tests against a real API server of each version of Kubernetes in KUBERNETES_BIN, beside its controller manager and alone.
 #[derive(Debug, clap::Args)]
@@ -51,8 +47,8 @@ impl Beside {
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let start = Instant::now();
-    let directories = kubernetes::api_servers()?;
-    if directories.is_empty() {
+    let releases = api_server::releases(workspace)?;
+    if releases.is_empty() {
         println!(
             "skipped: contract tests with {}: {}",
             minors::listed(&minors::missing([].into_iter())),
@@ -60,10 +56,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         );
         return Ok(ExitCode::from(SKIPPED));
     }
-    setup::ensure(workspace, &[setup::BUILD, &[Part::Unpacked(ETCD)]].concat())?;
-    let etcd = ETCD.program(&workspace.cache(), "etcd").context("etcd is not there")?;
-    let releases = directories.iter().map(|directory| Release::find(directory, etcd.clone()));
-    let releases = releases.collect::<Result<Vec<_>>>()?;
+    setup::ensure(workspace, setup::BUILD)?;
     compile_contract_tests()?;
     let mut all = Tally::default();
     for (release, beside) in releases.iter().flat_map(|release| Beside::ALL.map(|beside| (release, beside))) {
@@ -95,8 +88,7 @@ fn test(workspace: &Workspace, release: &Release, beside: Beside, name: &str) ->
             return tally;
         }
     };
-    let directory = workspace.target.join("contract").join(process::id().to_string());
-    let tested = Server::start(release, controllers, directory)
+    let tested = Server::start(workspace, release, controllers)
         .context("starting the API server")
         .and_then(|server| contract_tests(workspace, &mut tally, name, Some(&server.kubeconfig())));
     if let Err(error) = tested {

@@ -1,5 +1,6 @@
 //! The developer's commands of the project: `cargo xtask --help`.
 
+mod api_server;
 mod arch;
 mod background;
 mod bench;

@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result};
 
 use crate::cmd;
 
-/// The programs that an API server for the contract tests consists of.
+/// The programs of an API server.
 #[derive(Debug)]
 pub struct Release {
     pub api_server: PathBuf,
     pub kubectl: PathBuf,
-    /// Without a controller manager the tests run with the API server alone.
+    /// A release may lack its controller manager.
     pub controller_manager: Option<PathBuf>,
     pub etcd: PathBuf,
     /// The versions: `Kubernetes 1.36.2, etcd 3.4.23`.

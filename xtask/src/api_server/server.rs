@@ -1,9 +1,9 @@
-//! A real API server on the loopback address, with its etcd, for as long as the tests run.
+//! A real API server on the loopback address, with its etcd, for the tests and benches of this process.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,16 @@ use anyhow::{Context as _, Result};
 use super::release::Release;
 use crate::background::{Background, bound_to_this_process, free_port};
 use crate::cmd;
+use crate::paths::Workspace;
 
 /// The time for the programs to become ready. Beside other work a start takes up to a minute.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(500);
-/// Paths that an API server answers once it is ready for the tests.
+/// Paths that an API server answers once it is ready.
 const OF_THE_SERVER: [&str; 2] = ["/readyz", "/api/v1/namespaces/default"];
 /// An object that a controller manager makes. The tests look for this object, to learn whether one runs.
 const OF_CONTROLLERS: &str = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt";
-/// Everything is on the loopback address, and lives as long as the tests.
+/// Everything is on the loopback address, and lives no longer than this process.
 const TOKEN: &str = "secret";
 
 /// The running programs. Dropping them ends them and removes their files.
@@ -31,8 +32,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the programs, and waits until they are ready. Their files are in this directory, which must not exist yet.
-    pub fn start(release: &Release, controller_manager: Option<&Path>, directory: PathBuf) -> Result<Self> {
+    /// Starts the programs, and waits until they are ready. Their files are in a directory of this process.
+    pub fn start(workspace: &Workspace, release: &Release, controller_manager: Option<&Path>) -> Result<Self> {
+        let directory = workspace.target.join("api-server").join(process::id().to_string());
         fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
         let mut server = Self { programs: Vec::new(), directory };
         let [clients, peers, secure] = [free_port()?, free_port()?, free_port()?];

@@ -4,12 +4,32 @@ use anyhow::{Result, bail};
 
 use super::kernel::Outcome;
 use super::lines_of;
+use crate::api_server::{self, Server};
+use crate::paths::Workspace;
+use crate::vm::kubernetes;
 
-/// Measures hollow agents of so many nodes, which takes seven minutes.
+/// Measures hollow agents of so many nodes at the API server that `KUBECONFIG` names, or at the test API server. It takes seven minutes.
 pub fn fleet(nodes: u32) -> Result<Outcome> {
     println!("== measuring fleet, {nodes} nodes");
+    measure(nodes, None)
+}
+
+/// Measures the same at the API server of the first release in `KUBERNETES_BIN`. It takes ten minutes.
+pub fn at_release(nodes: u32, workspace: &Workspace) -> Result<Outcome> {
+    let Some(release) = api_server::releases(workspace)?.into_iter().next() else {
+        return Ok(Outcome::Skipped(format!("fleet, at a real API server: {}", kubernetes::ADVICE)));
+    };
+    println!("== measuring fleet, {nodes} nodes, {}", release.versions);
+    let server = Server::start(workspace, &release, None)?;
+    measure(nodes, Some(&server.kubeconfig().to_string_lossy()))
+}
+
+fn measure(nodes: u32, kubeconfig: Option<&str>) -> Result<Outcome> {
+    let nodes = nodes.to_string();
+    let mut variables = vec![("FLEET_NODES", nodes.as_str())];
+    variables.extend(kubeconfig.map(|path| ("KUBECONFIG", path)));
     // The bench counts requests, which do not depend on optimization.
-    let lines = lines_of("fleet", "dev", &[("FLEET_NODES", &nodes.to_string())])?;
+    let lines = lines_of("fleet", "dev", &variables)?;
     lines.iter().for_each(|line| println!("{line}"));
     let Some(figures) = lines.iter().find_map(|line| Figures::parse(line)) else {
         bail!("the bench printed no figures");
