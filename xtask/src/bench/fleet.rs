@@ -14,7 +14,7 @@ pub fn fleet(nodes: u32) -> Result<Outcome> {
     measure(nodes, None)
 }
 
-/// Measures the same at the API server of the first release in `KUBERNETES_BIN`. It takes ten minutes.
+/// Measures the same at the API server of the first release in `KUBERNETES_BIN`.
 pub fn at_release(nodes: u32, workspace: &Workspace) -> Result<Outcome> {
     let Some(release) = api_server::releases(workspace)?.into_iter().next() else {
         return Ok(Outcome::Skipped(format!("fleet, at a real API server: {}", kubernetes::ADVICE)));
