@@ -26,7 +26,7 @@ pub use self::kernel::Outcome;
 pub struct Options {
     /// pass, simulate, numbers, probes, aggregates, walk, pods or fleet; all when none is named.
     benches: Vec<String>,
-    /// The number of nodes of `fleet`, 10 to 2000.
+    /// The number of nodes of `fleet`, 10 to 2000. With `KUBERNETES_BIN` it measures at a real API server, too.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=2000))]
     nodes: u32,
 }

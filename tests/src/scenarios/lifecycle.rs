@@ -1,4 +1,4 @@
-//! Starts and ends of the agent: a restart under pressure, and a second instance.
+//! Starts and ends of the agent: a restart under pressure, a second instance, and the protection of a starting agent.
 
 use std::time::Duration;
 

@@ -27,6 +27,18 @@ fn counts_agents(stage: &Stage, round: Round, agents: usize) {
     assert!(round.agents == agents || stage.server.is_real() && round.agents > agents, "{round:?}");
 }
 
+/// Lists until something is there, for five seconds: a real server lists from a cache.
+async fn listed<T>(mut list: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..100 {
+        let found = list().await;
+        if found.is_some() {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    None
+}
+
 async fn round(sweeper: &mut Sweeper) -> (Round, Vec<Swept>) {
     let mut all = Vec::new();
     let round = sweeper.round(&mut |swept: &Swept| all.push(swept.clone())).await.unwrap();
@@ -227,29 +239,18 @@ async fn agents_are_gone_with_their_namespace() {
     stage.end().await.unwrap();
 }
 
-/// Lists until something is there, for five seconds: a real server lists from a cache.
-async fn listed<T>(mut list: impl AsyncFnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..100 {
-        let found = list().await;
-        if found.is_some() {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    None
-}
-
 #[tokio::test]
 async fn the_fleet_is_read_from_the_leases() {
     let stage = Stage::new().await.unwrap();
     silent(&stage).await;
     let now = jiff::Timestamp::now();
-    let of_stage = listed(async || {
+    let listing = listed(async || {
         let nodes = fleet::list(&access(&stage), now).await.unwrap();
-        Some(nodes.into_iter().filter(|node| node.node == stage.node).collect::<Vec<_>>()).filter(|one| !one.is_empty())
+        nodes.iter().any(|node| node.node == stage.node).then_some(nodes)
     });
-    let of_stage = of_stage.await.expect("the list lacks the node");
-    assert_eq!(of_stage.len(), 1, "{of_stage:?}");
+    let nodes = listing.await.expect("the list lacks the node");
+    let of_stage: Vec<_> = nodes.iter().filter(|node| node.node == stage.node).collect();
+    assert_eq!(of_stage.len(), 1, "{nodes:?}");
     assert!(!of_stage[0].is_silent && of_stage[0].renewed.is_some());
     let later = now + jiff::SignedDuration::from_hours(4);
     assert!(fleet::list(&access(&stage), later).await.unwrap().iter().all(|node| node.is_silent));
