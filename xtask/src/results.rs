@@ -1,4 +1,4 @@
-//! The tables of `tests/RESULTS.md`, and their summary in `README.md`.
+//! The tables of `tests/RESULTS.md`, and their summary at its head.
 
 mod summary;
 mod table;
@@ -16,8 +16,6 @@ pub use table::{Table, edited};
 
 /// The file with the tables, below the root of the workspace.
 const FILE: &str = "tests/RESULTS.md";
-/// The file with the summary.
-const README: &str = "README.md";
 
 /// A table of the file, by the line above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,17 +46,14 @@ impl Kind {
 
 /// Changes a table of results, and renews the summary.
 pub fn write(root: &Path, kind: Kind, edit: impl FnOnce(&mut Table)) -> Result<()> {
-    let results = rewrite(&root.join(FILE), |text| edited(text, kind, edit))?;
-    println!("the outcomes are in {}", root.join(FILE).display());
-    rewrite(&root.join(README), |text| summary::written(text, &results)).map(drop)
-}
-
-/// Replaces the text of a file, and returns the new one.
-fn rewrite(path: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result<String> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let text = change(&text).with_context(|| format!("in {}", path.display()))?;
-    fs::write(path, &text).with_context(|| format!("writing {}", path.display()))?;
-    Ok(text)
+    let path = root.join(FILE);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let text = edited(&text, kind, edit)
+        .and_then(|text| summary::written(&text))
+        .with_context(|| format!("in {}", path.display()))?;
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    println!("the outcomes are in {}", path.display());
+    Ok(())
 }
 
 /// Returns the date of a result: `2026-11-26`.
@@ -72,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_the_summary_of_the_results() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let [results, readme] = [FILE, README].map(|file| fs::read_to_string(root.join(file)).unwrap());
-        let written = summary::written(&readme, &results).unwrap();
+    fn the_summary_is_that_of_the_results() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
+        let results = fs::read_to_string(&path).unwrap();
+        let written = summary::written(&results).unwrap();
         if std::env::var_os("UPDATE_DOCS").is_some() {
-            fs::write(root.join(README), written).unwrap();
+            fs::write(&path, written).unwrap();
             return;
         }
-        assert!(written == readme, "the summary is not up to date; run: UPDATE_DOCS=1 cargo test -p xtask summary");
+        assert!(written == results, "the summary is not up to date; run: UPDATE_DOCS=1 cargo test -p xtask summary");
     }
 }

@@ -1,4 +1,4 @@
-//! The summary of the results in `README.md`: the outcomes of each environment in one row.
+//! The summary of the results: the outcomes of each environment in one row.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::outcome::Outcome;
 /// The columns beside the environment.
 const COLUMNS: [&str; 2] = ["passed", "runs"];
 
-/// Returns the README's text with the summary of these results.
-pub fn written(readme: &str, results: &str) -> Result<String> {
+/// Returns the text of the results with their summary.
+pub fn written(results: &str) -> Result<String> {
     let summary = of(results)?;
-    edited(readme, Kind::Compatibility, |table| *table = summary)
+    edited(results, Kind::Compatibility, |table| *table = summary)
 }
 
 fn of(results: &str) -> Result<Table> {
@@ -117,6 +117,13 @@ mod tests {
     use super::*;
 
     const RESULTS: &str = "\
+# Results
+
+<!-- compatibility -->
+| environment |
+|---|
+| an old one |
+
 <!-- clusters -->
 | scenario | Kubernetes 1.36.2, cri-o | Kubernetes 1.36.2, containerd |
 |---|---|---|
@@ -134,22 +141,11 @@ mod tests {
 | Kubernetes 1.36.2, etcd 3.4.23 | pass 2026-11-26, 186 of 186 tests, 8 parts skipped | FAIL 2026-11-25, 183 of 186 tests, 8 parts skipped |
 | Kubernetes 1.30.14, etcd 3.4.23 |  | pass 2026-11-24, 186 of 186 tests, 8 parts skipped |
 ";
-    const README: &str = "\
-# Agent
-
-<!-- compatibility -->
-| environment |
-|---|
-| an old one |
-
-The end.
-";
-
     #[test]
     fn each_environment_has_its_outcomes_and_dates() {
-        let text = written(README, RESULTS).unwrap();
+        let text = written(RESULTS).unwrap();
         let table = "\
-# Agent
+# Results
 
 <!-- compatibility -->
 | environment | passed | runs |
@@ -162,14 +158,15 @@ The end.
 | the API server of Kubernetes 1.30.14, etcd 3.4.23 | 186 of 186 tests alone, 8 parts skipped | 2026-11-24 |
 | the API servers of Kubernetes 1.31, 1.32, 1.33, 1.34, 1.35 | not run |  |
 
-The end.
 ";
-        assert_eq!(text, table);
+        let (head, rest) = text.split_at(table.len());
+        assert_eq!(head, table);
+        assert!(rest.starts_with("<!-- clusters -->"), "{rest}");
     }
 
     #[test]
     fn results_without_a_table_are_an_error() {
-        let story = written(README, "# Results\n").unwrap_err().to_string();
+        let story = written("# Results\n").unwrap_err().to_string();
         assert_eq!(story, "there is no line <!-- clusters -->");
     }
 }
