@@ -1,5 +1,6 @@
 //! Measures the cost of each probe by the kernel's count (`BPF_ENABLE_STATS`), on this machine and in cgroups of the bench.
-//! Prints `probe NAME HITS hits NANOSECONDS ns` for each probe: the best of several rounds, since other work shares the caches.
+//! Prints `probe NAME HITS hits NANOSECONDS ns` for each probe: the best of several rounds, since other work shares the caches. The
+//! kernel's count includes the count itself, so a program that does nothing is measured beside the probes, under the name `empty`.
 
 use std::{
     env, fs,
@@ -12,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use aya::sys::{Stats, enable_stats};
+use empty_program::EmptyProgram;
 use node_pressure_monitor::{
     config::KernelOptions,
     kernel::{Kernel, ProbeStatistics},
@@ -20,6 +22,8 @@ use reference::NATIVE_READS;
 use rustix::fs::{Advice, fadvise};
 use support::{Cgroups, Hierarchy, LIMIT, Workload, file_system_of};
 
+#[path = "support/empty_program.rs"]
+mod empty_program;
 #[path = "../../tests/src/reference.rs"]
 #[expect(dead_code, reason = "the guest uses the rest")]
 mod reference;
@@ -35,6 +39,8 @@ const EXITS: usize = 5000;
 const SIGNALS: usize = 5000;
 const RECLAIMS: usize = 200;
 const ADJUSTMENTS: usize = 1000;
+/// The tracepoint of the empty program: the one with the cheapest probe.
+const EMPTY_AT: &str = "signal/signal_generate";
 /// The number of hits of one round that are too few for a result.
 const FEW: u64 = 100;
 
@@ -73,12 +79,13 @@ fn measure() -> Result<()> {
     println!("probes: files are made on {file_system}");
     // The kernel counts while this descriptor is open, so the count ends even if the bench is killed (5.8).
     let _counting = enable_stats(Stats::RunTime).context("counting the runs of programs; needs CAP_SYS_ADMIN")?;
+    let empty = EmptyProgram::attach(EMPTY_AT)?;
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let mut best: Vec<Best> = Vec::new();
     let (mut events, mut kills) = (Vec::new(), Vec::new());
     let mut calm = 0;
     for round in 0..=MOST_ROUNDS {
-        kernel.statistics(&mut before);
+        statistics(&kernel, &empty, &mut before)?;
         fs::create_dir(&directory)?;
         let worked = round_of_work(&cgroups, &directory);
         fs::remove_dir_all(&directory)?;
@@ -86,7 +93,7 @@ fn measure() -> Result<()> {
         while kernel.drain(4096, &mut events, &mut kills).exhausted {}
         events.clear();
         kills.clear();
-        kernel.statistics(&mut after);
+        statistics(&kernel, &empty, &mut after)?;
         // The first round includes the cost of cold caches, and does not count.
         if round > 0 {
             let mut is_better = false;
@@ -105,6 +112,13 @@ fn measure() -> Result<()> {
         let nanos = if best.hits == 0 { 0.0 } else { best.nanos };
         println!("probe {} {} hits {nanos:.0} ns", best.name, best.hits);
     }
+    Ok(())
+}
+
+fn statistics(kernel: &Kernel, empty: &EmptyProgram, out: &mut Vec<ProbeStatistics>) -> Result<()> {
+    kernel.statistics(out);
+    let (hits, nanos) = empty.runs()?;
+    out.push(ProbeStatistics { name: "empty".to_owned(), hits, nanos, missed: 0 });
     Ok(())
 }
 

@@ -172,6 +172,26 @@ fn parse_resident(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// Returns the kernel memory of the BPF maps that a process has open, in bytes: `memlock` of their `fdinfo`. It is not in the resident set.
+pub fn bpf_maps(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/fdinfo");
+    let descriptors = std::fs::read_dir(&path).with_context(|| format!("read {path}"))?;
+    let mut maps = BTreeMap::new();
+    for descriptor in descriptors.flatten() {
+        // A descriptor may be closed meanwhile.
+        let text = std::fs::read_to_string(descriptor.path()).unwrap_or_default();
+        maps.extend(parse_map(&text));
+    }
+    Ok(maps.values().sum())
+}
+
+/// Returns the id and the memory of a BPF map, if the descriptor is one.
+fn parse_map(fdinfo: &str) -> Option<(u64, u64)> {
+    let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    field("map_type")?;
+    Some((field("map_id")?.trim().parse().ok()?, field("memlock")?.trim().parse().ok()?))
+}
+
 /// Returns the living threads by id: their names, and their CPU time in nanoseconds.
 pub fn thread_times(pid: i32) -> BTreeMap<OsString, (String, u64)> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
@@ -219,5 +239,12 @@ mod tests {
     fn resident_is_in_bytes() {
         assert_eq!(parse_resident("Name:\tx\nVmRSS:\t    1234 kB\n"), Some(1234 * 1024));
         assert_eq!(parse_resident("Name:\tkthreadd\n"), None);
+    }
+
+    #[test]
+    fn a_bpf_map_has_an_id_and_its_memory() {
+        let map = "pos:\t0\nmap_type:\t27\nmax_entries:\t262144\nmemlock:\t270512\nmap_id:\t17\n";
+        assert_eq!(parse_map(map), Some((17, 270_512)));
+        assert_eq!(parse_map("pos:\t0\nprog_type:\t5\nmemlock:\t4096\nprog_id:\t3\n"), None);
     }
 }

@@ -8,6 +8,8 @@ use crate::paths::Workspace;
 const PROBE_NANOS: f64 = 150.0;
 /// Probes that send a record each time, or examine an OOM kill. They run as rarely as the events that they report.
 const NOT_COUNTING: [&str; 3] = ["oom:mark_victim", "oom:oom_score_adj_update", "kprobe:oom_kill_process"];
+/// A program that does nothing. Its time is the share of the kernel's count in the times of the others.
+const EMPTY: &str = "empty";
 /// A probe with fewer hits is not judged, because the first hits pay for cold caches.
 const ENOUGH_HITS: u64 = 100;
 /// The budget for reading the counters of a thousand cgroups; 2.4 ms were measured.
@@ -31,6 +33,7 @@ impl Probe {
     fn verdict(&self, allowance: f64) -> &'static str {
         match self {
             _ if self.hits == 0 => "not provoked here",
+            _ if self.name == EMPTY => "the count itself, part of the others",
             _ if NOT_COUNTING.contains(&self.name.as_str()) => "not a counting probe",
             _ if self.hits < ENOUGH_HITS => "too few hits to tell",
             _ if self.nanos <= PROBE_NANOS * allowance => "kept",
@@ -135,6 +138,7 @@ mod tests {
             ("probe vmscan:mm_vmscan_throttled 1 hits 671 ns", "too few hits to tell"),
             ("probe oom:oom_score_adj_update 1001 hits 227 ns", "not a counting probe"),
             ("probe xfs:xfs_create 0 hits 0 ns", "not provoked here"),
+            ("probe empty 5000 hits 160 ns", "the count itself, part of the others"),
         ] {
             assert_eq!(Probe::parse(line).map(|probe| probe.verdict(1.0)), Some(verdict), "{line}");
         }
