@@ -20,7 +20,7 @@ const LINKER_VERSION: &str = "0.13.0";
 
 /// Describes the toolchain that was found.
 pub fn find() -> Result<String, Lack> {
-    let toolchain = bpf::find().map_err(|missing| Lack::Refused(missing.to_string()))?;
+    let toolchain = bpf::find().map_err(|missing| Lack::Pieces(missing.to_string()))?;
     Ok(toolchain.to_string())
 }
 

@@ -35,8 +35,12 @@ use packaged::{
 };
 use unpacked::{EARLYOOM, PROMETHEUS, Unpacked};
 
-/// Finds, and as root on Debian installs, the tools that the other commands need.
+/// Finds, and as root on Debian installs, the tools that the other commands need. A tool that is too old or lacks a feature is refused with the
+/// reason.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Next:\n  cargo xtask run     the agent on this machine, in observe mode\n  cargo xtask test    the whole suite, with the virtual machine"
+)]
 pub struct Options {
     /// Install and download nothing: say what is missing and what to type, and exit with an error if anything is.
     #[arg(long)]
@@ -150,7 +154,7 @@ impl Setup<'_> {
         let mut apt = apt.context("apt-get is not there")?;
         let mut steps = Steps::new(self.console, missing.len());
         for (part, lack) in &missing {
-            if let Some(reason) = lack.reason().filter(|_| !self.verbose) {
+            if let (Lack::Refused(reason), false) = (lack, self.verbose) {
                 self.console.say(format_args!("{}: {reason}", part.name()));
             }
             steps.step(&part.name(), || part.install(&mut apt, &cache)).with_context(|| {
@@ -159,7 +163,10 @@ impl Setup<'_> {
         }
         for (part, _) in &missing {
             if let Err(lack) = part.find(&cache) {
-                bail!("{} was installed and is still not usable: {lack}", part.name());
+                bail!(
+                    "{} was installed and is still not usable: {lack}. The first program of its name in PATH counts",
+                    part.name()
+                );
             }
         }
         Ok(())
@@ -170,8 +177,8 @@ impl Setup<'_> {
 fn advice(missing: &[(Part, Lack)], debian: bool, root: bool) -> String {
     let names: Vec<String> = missing.iter().map(|(part, _)| part.name()).collect();
     let mut text = format!("missing: {}.\n", names.join(", "));
-    for reason in missing.iter().filter_map(|(_, lack)| lack.reason()) {
-        text.push_str(&format!("  {reason}\n"));
+    for details in missing.iter().filter_map(|(_, lack)| lack.details()) {
+        text.push_str(&format!("  {details}\n"));
     }
     if !debian {
         text.push_str("This system has no apt-get. On Debian 12 it would be, as root:\n");
@@ -342,6 +349,13 @@ mod tests {
         assert_eq!(text.matches("install -y --no-install-recommends qemu-system-x86").count(), 1, "{text}");
         assert!(text.contains("as root"), "{text}");
         assert!(text.starts_with("missing: QEMU for "), "{text}");
+    }
+
+    #[test]
+    fn advice_says_why_a_tool_is_refused() {
+        let refused = Lack::Refused("`/bin/xz -dc` fails: no".to_owned());
+        let text = advice(&[(XZ, refused), (QEMU, Lack::Absent)], true, true);
+        assert!(text.contains("missing: xz, QEMU for ") && text.contains("\n  `/bin/xz -dc` fails: no\n"), "{text}");
     }
 
     #[test]

@@ -46,19 +46,22 @@ impl Need {
         Self { arguments, input: b"", result }
     }
 
+    /// Returns the need to exit with 0.
     pub const fn runs(arguments: &'static [&'static str]) -> Self {
         Self::new(arguments, Expected::Success)
     }
 
-    /// The program takes this input and exits with 0.
+    /// Returns the need to read this input and exit with 0.
     pub const fn takes(input: &'static str, arguments: &'static [&'static str]) -> Self {
         Self { input: input.as_bytes(), ..Self::runs(arguments) }
     }
 
+    /// Returns the need to make these bytes of the input.
     pub const fn filters(input: &'static [u8], arguments: &'static [&'static str], into: &'static [u8]) -> Self {
         Self { input, ..Self::new(arguments, Expected::Bytes(into)) }
     }
 
+    /// Returns the need to print, behind a text, a version that is late enough.
     pub const fn version(
         arguments: &'static [&'static str],
         behind: &'static str,
@@ -67,11 +70,12 @@ impl Need {
         Self::new(arguments, Expected::Version(behind, least))
     }
 
+    /// Returns the need to print something without this text.
     pub const fn prints_no(text: &'static str, arguments: &'static [&'static str]) -> Self {
         Self::new(arguments, Expected::Without(text))
     }
 
-    /// The program is of the same version as a compiler.
+    /// Returns the need to be of the same version as a compiler.
     pub const fn version_of(compiler: &'static str, arguments: &'static [&'static str]) -> Self {
         Self::new(arguments, Expected::VersionOf(compiler))
     }
@@ -124,22 +128,28 @@ impl Program {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
     Absent,
+    /// Some pieces of the part are absent, which the text lists.
+    Pieces(String),
     /// The part is there, and a need is not met. The sentence names both.
     Refused(String),
 }
 
 impl Lack {
-    pub fn reason(&self) -> Option<&str> {
+    /// Returns what there is to say besides the name of the part.
+    pub fn details(&self) -> Option<&str> {
         match self {
             Self::Absent => None,
-            Self::Refused(reason) => Some(reason),
+            Self::Pieces(text) | Self::Refused(text) => Some(text),
         }
     }
 }
 
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason().unwrap_or("missing"))
+        f.write_str(match self {
+            Self::Absent | Self::Pieces(_) => "missing",
+            Self::Refused(reason) => reason,
+        })
     }
 }
 
