@@ -147,8 +147,12 @@ mod tests {
         fs::create_dir_all(&cache).unwrap();
         let path = Root::Containers.path(&cache);
         assert_eq!(find(Root::Containers, &cache), Err(Lack::Absent));
-        let mkfs = find_program("mkfs.ext4").unwrap();
-        cmd::output(Command::new(mkfs).args(["-q", "-F"]).arg(&path).arg("2M")).unwrap();
+        // 512 blocks of 4 KiB.
+        let mut image = vec![0; 2 << 20];
+        image[0x404..0x408].copy_from_slice(&512_u32.to_le_bytes());
+        image[0x418] = 2;
+        image[0x438..0x43a].copy_from_slice(&0xef53_u16.to_le_bytes());
+        fs::write(&path, image).unwrap();
         assert_eq!(find(Root::Containers, &cache), Ok(path.display().to_string()));
         for size in [(2 << 20) - 4096, 1000, 0] {
             File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
