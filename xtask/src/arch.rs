@@ -1,6 +1,5 @@
 //! The architectures that the agent is built for.
 
-use std::env;
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -11,8 +10,8 @@ pub enum Arch {
 
 impl Arch {
     /// Returns this machine's architecture. The agent is not built on any other.
-    pub fn host() -> Self {
-        if env::consts::ARCH == "aarch64" { Self::Arm64 } else { Self::Amd64 }
+    pub const fn host() -> Self {
+        if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 }
     }
 
     pub fn is_host(self) -> bool {

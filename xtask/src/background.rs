@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 use crate::cmd;
-use crate::paths::find_program;
+use crate::setup::SETPRIV;
 
 /// A started program, which writes to a log. Dropping it kills the program.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Drop for Background {
 
 /// Returns a command that the kernel kills when this program ends for any reason.
 pub fn bound_to_this_process(program: &Path) -> Command {
-    if find_program("setpriv").is_none() {
+    if SETPRIV.find().is_err() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");

@@ -190,23 +190,33 @@ fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
     Ok((Compiler::Precompiled { rustc: DEBIAN_RUSTC.into() }, rustc_llvm_major(&version)))
 }
 
-/// Looks in PATH first, then in the directory of `cargo install`, which root's PATH often lacks.
+/// Looks in PATH first, then in the directory of `cargo install`, which root's PATH often lacks. A linker that lacks its LLVM does not run, and
+/// an old one cannot emit BTF; neither is used.
 fn find_linker() -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     places.extend(env::var_os("CARGO_HOME").map(|home| PathBuf::from(home).join("bin")));
     places.extend(env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo/bin")));
-    places.into_iter().map(|place| place.join("bpf-linker")).find(|path| path.is_file() && path.is_absolute())
+    places.into_iter().map(|place| place.join("bpf-linker")).find(|path| path.is_absolute() && emits_btf(path))
+}
+
+fn emits_btf(linker: &Path) -> bool {
+    linker.is_file()
+        && linker.to_str().and_then(|linker| run(linker, &["--help"])).is_some_and(|help| help.contains("--btf"))
 }
 
 fn no_linker(llvm_major: Option<u32>) -> MissingPiece {
     let fix = match llvm_major {
         Some(major) => format!(
-            "run: LLVM_PREFIX=/usr/lib/llvm-{major} cargo install bpf-linker --no-default-features --features llvm-{major} \
+            "run: LLVM_PREFIX=/usr/lib/llvm-{major} cargo install --force bpf-linker --no-default-features --features llvm-{major} \
              (needs llvm-{major}-dev)"
         ),
         None => "run: cargo install bpf-linker".into(),
     };
-    MissingPiece { way: "both ways", what: "no bpf-linker in PATH or ~/.cargo/bin".into(), fix }
+    MissingPiece {
+        way: "both ways",
+        what: "no bpf-linker that runs and knows --btf in PATH or ~/.cargo/bin".into(),
+        fix,
+    }
 }
 
 /// Refuses a linker of an older LLVM, which cannot read the bitcode of a newer rustc. An unknown version on either side is
@@ -252,7 +262,9 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_hosts_own, llvm_major_in, rustc_llvm_major, same_llvm};
+    use std::path::Path;
+
+    use super::{emits_btf, is_hosts_own, llvm_major_in, rustc_llvm_major, same_llvm};
 
     #[test]
     fn llvm_major_is_read_from_both_tools() {
@@ -266,6 +278,13 @@ mod tests {
             ("\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n", None),
         ] {
             assert_eq!(llvm_major_in(ldd), major, "{ldd}");
+        }
+    }
+
+    #[test]
+    fn a_linker_that_fails_or_does_not_know_btf_is_not_used() {
+        for wrong in ["/bin/false", "/bin/cat", "/dev/null", "/no/bpf-linker"] {
+            assert!(!emits_btf(Path::new(wrong)), "{wrong}");
         }
     }
 

@@ -61,9 +61,7 @@ pub fn release_for(workspace: &Workspace, arch: Arch, binaries: &[&str]) -> Resu
     if arch.is_host() {
         return release(binaries);
     }
-    let mut build = cargo_for(workspace, arch)?;
-    build.args(["build", "--release"]).args(binaries.iter().flat_map(|binary| ["--bin", binary]));
-    cmd::run(&mut build)
+    cmd::run(cargo_for(workspace, arch)?.args(release_arguments(binaries, &[])))
 }
 
 /// Returns cargo for static programs of this architecture.
@@ -114,11 +112,44 @@ pub fn release_with_benches(binaries: &[&str], benches: &[&str]) -> Result<()> {
     if binaries.iter().chain(benches).all(|wanted| built.iter().any(|done| done == wanted)) {
         return Ok(());
     }
-    let mut build = cmd::cargo_for_release(Arch::host());
-    build.args(["build", "--release"]);
-    build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
-    build.args(benches.iter().flat_map(|bench| ["--bench", bench]));
-    cmd::run(&mut build)?;
+    cmd::run(cmd::cargo_for_release(Arch::host()).args(release_arguments(binaries, benches)))?;
     built.extend(binaries.iter().chain(benches).map(|&done| done.to_owned()));
     Ok(())
+}
+
+/// Returns the arguments of cargo that select these binaries and benches. `--examples` selects no target, because the workspace has no examples.
+/// It makes cargo unite the features of dev-dependencies, as a bench does: otherwise cargo compiles the agent again after each change between
+/// builds with a bench and without one.
+fn release_arguments(binaries: &[&str], benches: &[&str]) -> Vec<String> {
+    let named =
+        |option: &str, names: &[&str]| names.iter().flat_map(|&name| [option, name].map(str::to_owned)).collect();
+    let fixed = ["build", "--workspace", "--release", "--examples"].map(str::to_owned).to_vec();
+    [fixed, named("--bin", binaries), named("--bench", benches)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::bench;
+
+    /// Returns the crates that cargo would compile, each with its features and its profile.
+    fn units(binaries: &[&str], benches: &[&str]) -> BTreeSet<String> {
+        let mut graph = cmd::cargo_for_release(Arch::host());
+        graph.args(release_arguments(binaries, benches)).args(["--unit-graph", "-Z", "unstable-options"]);
+        let graph = cmd::output(graph.env("RUSTC_BOOTSTRAP", "1")).unwrap();
+        let units = graph.split("{\"pkg_id\":").skip(1);
+        units.map(|unit| unit.split("\"dependencies\":").next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_suite_uses_what_a_build_has_compiled() {
+        let build = units(&BINARIES, &[]);
+        let suite = units(&BINARIES, &bench::RELEASED_OF_TEST);
+        assert!(build.iter().any(|unit| unit.contains("node_pressure_monitor")), "{build:?}");
+        assert_eq!(build.difference(&suite).collect::<Vec<_>>(), Vec::<&String>::new());
+        let without_vm = units(&BINARIES[..1], &bench::RELEASED_OF_TEST);
+        assert_eq!(without_vm.difference(&suite).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
 }

@@ -17,7 +17,8 @@ use crate::build;
 use crate::cmd::{self, Steps};
 use crate::console::Console;
 use crate::image;
-use crate::paths::{Workspace, find_program};
+use crate::paths::Workspace;
+use crate::setup::DPKG_DEB;
 use content::Content;
 use package::{Packaging, Release};
 
@@ -248,7 +249,7 @@ pub fn for_guest(workspace: &Workspace, arch: Arch, agent: &Path, scratch: &Path
     Ok(made)
 }
 
-/// Fails with the command to type if Debian's program for packages is missing.
+/// Fails with the command to type if Debian's program for packages is missing or too old.
 fn dpkg_deb() -> Result<PathBuf> {
-    find_program("dpkg-deb").context("dpkg-deb is not there, which Debian's packages are made with: on another system, add `--only tar,rpm,image,chart,sbom`, or install dpkg")
+    DPKG_DEB.find().context("dpkg-deb, which Debian's packages are made with, is not usable: on another system, add `--only tar,rpm,image,chart,sbom`, or install dpkg")
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::completeness;
 use crate::arch::Arch;
 use crate::cmd;
 use crate::paths::{find_program, is_root};
@@ -104,6 +105,7 @@ impl Apt {
             let deb = deb.with_context(|| format!("reading {}", debs.display()))?.path();
             cmd::output(Command::new("dpkg").arg("-x").arg(&deb).arg(&files))?;
         }
+        completeness::record(&files)?;
         if dir.exists() {
             fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
         }

@@ -7,9 +7,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::apt::Apt;
+use super::need::Lack;
+use super::packaged::CXX;
 use crate::bpf;
 use crate::cmd;
-use crate::paths::find_program;
 
 /// Debian's compiler, which has `core` for the BPF targets. A complete nightly of rustup with rust-src is preferred.
 pub const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
@@ -18,8 +19,9 @@ const DEBIAN_CORE: &str = "/usr/lib/rustlib/bpfel-unknown-none/lib";
 const LINKER_VERSION: &str = "0.13.0";
 
 /// Describes the toolchain that was found.
-pub fn find() -> Option<String> {
-    bpf::find().ok().map(|toolchain| toolchain.to_string())
+pub fn find() -> Result<String, Lack> {
+    let toolchain = bpf::find().map_err(|missing| Lack::Pieces(missing.to_string()))?;
+    Ok(toolchain.to_string())
 }
 
 fn debian_compiler_is_there() -> bool {
@@ -52,7 +54,7 @@ pub fn install(apt: &mut Apt) -> Result<String> {
     let major = llvm_major().with_context(|| format!("`{DEBIAN_RUSTC} -vV` does not say its LLVM version"))?;
     let prefix = llvm_prefix(major);
     // bpf-linker links LLVM's C++ libraries, hence g++.
-    if !prefix.join("include").is_dir() || find_program("g++").is_none() {
+    if !prefix.join("include").is_dir() || CXX.find().is_err() {
         apt.install(&[&format!("llvm-{major}-dev"), "g++"])?;
     }
     let mut install = cmd::cargo();

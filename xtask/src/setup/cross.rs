@@ -13,6 +13,11 @@ use super::bpf_toolchain::DEBIAN_RUSTC;
 use crate::arch::Arch;
 use crate::cmd;
 
+/// Returns the directory into which the standard library is unpacked.
+pub fn tree(cache: &Path, arch: Arch) -> PathBuf {
+    directory(cache, arch).join("files")
+}
+
 /// Returns the system root of the compiler, if it is there.
 pub fn find(cache: &Path, arch: Arch) -> Option<PathBuf> {
     let root = directory(cache, arch);
@@ -22,8 +27,8 @@ pub fn find(cache: &Path, arch: Arch) -> Option<PathBuf> {
 /// Downloads the standard library.
 pub fn install(apt: &mut Apt, cache: &Path, arch: Arch) -> Result<String> {
     let root = directory(cache, arch);
-    let files =
-        apt.elsewhere(cache, arch, None)?.unpack(&[&format!("libstd-rust-web-dev:{arch}")], &root.join("files"))?;
+    let package = format!("libstd-rust-web-dev:{arch}");
+    let files = apt.elsewhere(cache, arch, None)?.unpack(&[&package], &tree(cache, arch))?;
     let link = libraries(&root, arch);
     fs::create_dir_all(link.parent().context("the libraries' directory")?).context("creating the system root")?;
     if link.symlink_metadata().is_err() {

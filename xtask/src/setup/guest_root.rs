@@ -1,12 +1,15 @@
 //! The root file systems of the guests with systemd and containerd. Each is made once from Debian's packages, and kept as an image.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
 use super::apt::Apt;
+use super::need::Lack;
+use super::packaged::MMDEBSTRAP;
 use crate::cmd;
 use crate::paths::find_program;
 
@@ -63,9 +66,31 @@ impl Root {
     }
 }
 
+/// Returns the image if it is as large as the file system in it: a full disk truncates an image, and a crash can leave zeros.
+pub fn find(root: Root, cache: &Path) -> Result<String, Lack> {
+    let path = root.path(cache);
+    let Ok(metadata) = path.metadata() else { return Err(Lack::Absent) };
+    let size = File::open(&path).ok().and_then(|image| size_of_ext4(&image));
+    match size {
+        Some(size) if size == metadata.len() => Ok(path.display().to_string()),
+        _ => Err(Lack::Refused(format!("{} is not used: its file system is incomplete", path.display()))),
+    }
+}
+
+/// Returns the size that the superblock of an ext4 file system names, in bytes.
+fn size_of_ext4(image: &File) -> Option<u64> {
+    const SUPERBLOCK: u64 = 1024;
+    const MAGIC: [u8; 2] = [0x53, 0xef];
+    let mut superblock = [0; 0x3a];
+    image.read_exact_at(&mut superblock, SUPERBLOCK).ok()?;
+    let number = |at: usize| Some(u32::from_le_bytes(superblock.get(at..at + 4)?.try_into().ok()?));
+    let (blocks, block_size) = (number(0x4)?, 1024_u64.checked_shl(number(0x18)?)?);
+    (superblock[0x38..] == MAGIC).then_some(u64::from(blocks).checked_mul(block_size)?)
+}
+
 /// Makes the image. Its Debian suite is that of this machine, because the agent is built against this machine's C library.
 pub fn make(root: Root, apt: &mut Apt, cache: &Path) -> Result<String> {
-    if find_program("mmdebstrap").is_none() {
+    if MMDEBSTRAP.find().is_err() {
         apt.install(&["mmdebstrap"])?;
     }
     let os = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
@@ -115,6 +140,29 @@ fn suite(os_release: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_truncated_or_empty_image_is_refused() {
+        let cache = std::env::temp_dir().join(format!("guest-root-{}", std::process::id()));
+        fs::create_dir_all(&cache).unwrap();
+        let path = Root::Containers.path(&cache);
+        assert_eq!(find(Root::Containers, &cache), Err(Lack::Absent));
+        // 512 blocks of 4 KiB.
+        let mut image = vec![0; 2 << 20];
+        image[0x404..0x408].copy_from_slice(&512_u32.to_le_bytes());
+        image[0x418] = 2;
+        image[0x438..0x43a].copy_from_slice(&0xef53_u16.to_le_bytes());
+        fs::write(&path, image).unwrap();
+        assert_eq!(find(Root::Containers, &cache), Ok(path.display().to_string()));
+        for size in [(2 << 20) - 4096, 1000, 0] {
+            File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+            assert_ne!(find(Root::Containers, &cache), Ok(path.display().to_string()), "{size} bytes");
+        }
+        File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+        let story = find(Root::Containers, &cache).unwrap_err().to_string();
+        assert!(story.ends_with("is not used: its file system is incomplete"), "{story}");
+        fs::remove_dir_all(cache).unwrap();
+    }
 
     #[test]
     fn the_suite_is_that_of_this_machine() {

@@ -120,6 +120,7 @@ pub fn download(apt: &mut Apt, cache: &Path, series: Series, arch: Arch) -> Resu
     find(cache, series, arch).with_context(|| format!("{package} has no vmlinuz (unpacked to {})", dir.display()))
 }
 
-fn directory(cache: &Path, series: Series, arch: Arch) -> PathBuf {
+/// Returns the directory into which the packages are unpacked, which may not exist.
+pub fn directory(cache: &Path, series: Series, arch: Arch) -> PathBuf {
     if arch.is_host() { cache.join(format!("kernel-{series}")) } else { cache.join(format!("kernel-{series}-{arch}")) }
 }

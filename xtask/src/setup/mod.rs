@@ -1,31 +1,46 @@
 //! `cargo xtask setup`: finds what the other commands need, and as root on Debian installs what is missing.
 //!
-//! Setup looks for each part before it installs anything, so a second run costs only some file look-ups.
+//! Setup checks each part before it installs anything. A program is used only if it does what the project needs of it, and an unpacked package
+//! only if it is complete. The checks of all parts take about a second.
 
 mod apt;
 mod bpf_toolchain;
+mod busybox;
+mod completeness;
 pub mod cross;
 pub mod guest_root;
 pub mod kernel;
+mod need;
+mod packaged;
 pub mod unpacked;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::arch::Arch;
-use crate::bpf;
 use crate::cmd::{self, Steps};
 use crate::console::Console;
-use crate::paths::{Workspace, find_program, is_root};
+use crate::paths::{Workspace, is_root};
 use apt::Apt;
+pub use busybox::path as busybox;
 use guest_root::Root;
 use kernel::Series;
+use need::Lack;
+pub use packaged::{BPF_CLIPPY, DPKG_DEB, SETPRIV};
+use packaged::{
+    C_LINKER, CARGO_FUZZ, CHROMIUM, CHROMIUM_PROGRAM, CLIPPY_DRIVER, CXX_COMPILER, DEBIANS_RUSTC, GCC_FOR_AMD64,
+    GCC_FOR_ARM64, MKFS, Packaged, QEMU_AMD64, QEMU_ARM64, STATIC_C_LIBRARY, XZ,
+};
 use unpacked::{EARLYOOM, PROMETHEUS, Unpacked};
 
-/// Finds, and as root on Debian installs, the tools that the other commands need.
+/// Finds, and as root on Debian installs, the tools that the other commands need. A tool that is too old or lacks a feature is refused with the
+/// reason.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Next:\n  cargo xtask run     the agent on this machine, in observe mode\n  cargo xtask test    the whole suite, with the virtual machine"
+)]
 pub struct Options {
     /// Install and download nothing: say what is missing and what to type, and exit with an error if anything is.
     #[arg(long)]
@@ -47,40 +62,13 @@ pub enum Part {
     Kernel(Series, Arch),
     /// The standard library for another architecture.
     CrossStd(Arch),
-    /// A static busybox of another architecture. It is only unpacked.
+    /// A static busybox. It is only unpacked.
     Busybox(Arch),
     /// A root file system with systemd and containerd from Debian's packages, as an image.
     GuestRoot(Root),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packaged {
-    name: &'static str,
-    programs: &'static [&'static str],
-    packages: &'static [&'static str],
-}
-
-const fn packaged(name: &'static str, programs: &'static [&'static str], packages: &'static [&'static str]) -> Part {
-    Part::Packaged(Packaged { name, programs, packages })
-}
-
-/// gcc links host programs. The package also has strip.
-const C_LINKER: Part = packaged("C linker", &["cc", "strip"], &["gcc", "libc6-dev"]);
-/// clippy of Debian's compiler for BPF.
-pub const BPF_CLIPPY: Part = packaged("clippy for BPF", &["/usr/bin/cargo-clippy"], &["rust-web-clippy"]);
-const QEMU_AMD64: Part = packaged("QEMU for amd64", &["qemu-system-x86_64"], &["qemu-system-x86"]);
-const QEMU_ARM64: Part = packaged("QEMU for arm64", &["qemu-system-aarch64"], &["qemu-system-arm"]);
 pub const QEMU: Part = if cfg!(target_arch = "aarch64") { QEMU_ARM64 } else { QEMU_AMD64 };
-const BUSYBOX: Part = packaged("busybox", &["busybox"], &["busybox-static"]);
-/// These programs make the VM's disks.
-const MKFS: Part = packaged("mkfs.ext4, mkfs.xfs", &["mkfs.ext4", "mkfs.xfs"], &["e2fsprogs", "xfsprogs"]);
-/// xz decompresses kernel modules.
-const XZ: Part = packaged("xz", &["xz"], &["xz-utils"]);
-/// libFuzzer is written in C++.
-const CXX_COMPILER: Part = packaged("C++ compiler", &["g++"], &["g++"]);
-
-/// Shows the status page to its tests.
-const CHROMIUM: Part = packaged("Chromium", &["chromium"], &["chromium"]);
 
 /// Programs that tests look at the agent with. Tests whose program is missing are skipped.
 pub const VIEWERS: &[Part] = &[Part::Unpacked(PROMETHEUS), CHROMIUM];
@@ -88,19 +76,11 @@ pub const VIEWERS: &[Part] = &[Part::Unpacked(PROMETHEUS), CHROMIUM];
 /// The parts that the agent needs to be built and run.
 pub const BUILD: &[Part] = &[C_LINKER, Part::BpfToolchain];
 
-/// The C compilers for the other architecture, with its C library.
-const GCC_FOR_ARM64: Part =
-    packaged("gcc for arm64", &["aarch64-linux-gnu-gcc"], &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]);
-const GCC_FOR_AMD64: Part =
-    packaged("gcc for amd64", &["x86_64-linux-gnu-gcc"], &["gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"]);
-/// The standard library of another architecture is that of this compiler.
-const DEBIAN_RUSTC: Part = packaged("Debian's rustc", &[bpf_toolchain::DEBIAN_RUSTC], &["rustc-web"]);
-
-/// Returns the parts that a build for this architecture needs.
+/// Returns the parts that a release build for this architecture needs.
 pub fn to_build(arch: Arch) -> Vec<Part> {
     let gcc = if arch == Arch::Arm64 { GCC_FOR_ARM64 } else { GCC_FOR_AMD64 };
-    let cross = [gcc, DEBIAN_RUSTC, Part::CrossStd(arch)];
-    [BUILD, if arch.is_host() { &[] } else { &cross }].concat()
+    let further = if arch.is_host() { vec![STATIC_C_LIBRARY] } else { vec![gcc, DEBIANS_RUSTC, Part::CrossStd(arch)] };
+    [BUILD, &further].concat()
 }
 
 /// Returns the parts that a boot of the VM needs on this architecture, besides a kernel and the binaries.
@@ -110,7 +90,7 @@ pub fn to_boot(arch: Arch) -> Vec<Part> {
 }
 
 /// The parts that a boot of the VM needs, besides a kernel and the binaries.
-pub const VM: &[Part] = &[QEMU, BUSYBOX, MKFS, XZ, Part::Unpacked(EARLYOOM)];
+pub const VM: &[Part] = &[QEMU, Part::Busybox(Arch::host()), MKFS, XZ, Part::Unpacked(EARLYOOM)];
 
 /// The parts for fuzzing. The fuzz targets link the agent's whole library.
 pub const FUZZ: &[Part] = &[C_LINKER, Part::BpfToolchain, CXX_COMPILER, Part::CargoFuzz];
@@ -118,7 +98,7 @@ pub const FUZZ: &[Part] = &[C_LINKER, Part::BpfToolchain, CXX_COMPILER, Part::Ca
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
-    let mut parts = BUILD.to_vec();
+    let mut parts = to_build(Arch::host());
     parts.push(Part::RustComponents);
     parts.extend_from_slice(VIEWERS);
     parts.extend_from_slice(VM);
@@ -128,7 +108,9 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let console = Console::alone();
     let setup = Setup { workspace, console: &console, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
-    println!("Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`.");
+    println!(
+        "Everything is in place. Next: `cargo xtask run` (the agent on this machine), `cargo xtask test` (the whole suite)."
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -154,46 +136,49 @@ impl Setup<'_> {
         let cache = self.workspace.cache();
         let mut missing = Vec::new();
         for &part in parts {
-            match part.find(&cache) {
-                Some(found) if self.verbose => println!("{:<22} {found}", part.name()),
-                Some(_) => {}
-                None => {
-                    if self.verbose {
-                        println!("{:<22} missing", part.name());
-                    }
-                    missing.push(part);
-                }
+            let found = part.find(&cache);
+            if self.verbose {
+                let line = found.as_ref().map_or_else(Lack::to_string, String::clone);
+                println!("{:<22} {line}", part.name());
             }
+            missing.extend(found.err().map(|lack| (part, lack)));
         }
         if missing.is_empty() {
             return Ok(());
         }
         let apt = Apt::find();
-        let possible = |part: &Part| apt.is_some() && (is_root() || !part.needs_root());
+        let possible = |(part, _): &(Part, Lack)| apt.is_some() && (is_root() || !part.needs_root());
         if self.check_only || !missing.iter().all(possible) {
             bail!("{}", advice(&missing, apt.is_some(), is_root()));
         }
         let mut apt = apt.context("apt-get is not there")?;
         let mut steps = Steps::new(self.console, missing.len());
-        for &part in &missing {
+        for (part, lack) in &missing {
+            if let (Lack::Refused(reason), false) = (lack, self.verbose) {
+                self.console.say(format_args!("{}: {reason}", part.name()));
+            }
             steps.step(&part.name(), || part.install(&mut apt, &cache)).with_context(|| {
                 format!("setting up {}; by hand it is: {}", part.name(), part.by_hand().join(" && "))
             })?;
         }
-        if let Some(part) = missing.iter().find(|part| part.find(&cache).is_none()) {
-            bail!("{} was installed and is still not found. {}", part.name(), part.why_missing());
+        for (part, _) in &missing {
+            if let Err(lack) = part.find(&cache) {
+                bail!(
+                    "{} was installed and is still not usable: {lack}. The first program of its name in PATH counts",
+                    part.name()
+                );
+            }
         }
         Ok(())
     }
 }
 
 /// Returns the commands that install the missing parts.
-fn advice(missing: &[Part], debian: bool, root: bool) -> String {
-    let names: Vec<String> = missing.iter().map(Part::name).collect();
+fn advice(missing: &[(Part, Lack)], debian: bool, root: bool) -> String {
+    let names: Vec<String> = missing.iter().map(|(part, _)| part.name()).collect();
     let mut text = format!("missing: {}.\n", names.join(", "));
-    let reasons: Vec<String> = missing.iter().map(Part::why_missing).filter(|why| !why.is_empty()).collect();
-    for why in reasons {
-        text.push_str(&format!("  {why}\n"));
+    for details in missing.iter().filter_map(|(_, lack)| lack.details()) {
+        text.push_str(&format!("  {details}\n"));
     }
     if !debian {
         text.push_str("This system has no apt-get. On Debian 12 it would be, as root:\n");
@@ -203,7 +188,7 @@ fn advice(missing: &[Part], debian: bool, root: bool) -> String {
         text.push_str("Installing needs root. Run `cargo xtask setup` as root, or type as root:\n");
     }
     let mut commands = vec!["apt-get update".to_owned()];
-    for part in missing {
+    for (part, _) in missing {
         for command in part.by_hand() {
             if !commands.contains(&command) {
                 commands.push(command);
@@ -234,28 +219,44 @@ impl Part {
     }
 
     /// Returns the place of the part if it is usable.
-    fn find(&self, cache: &Path) -> Option<String> {
-        let existing = |path: PathBuf| path.is_file().then(|| path.display().to_string());
+    fn find(&self, cache: &Path) -> Result<String, Lack> {
+        if let Some(tree) = self.tree(cache) {
+            completeness::check(&tree)?;
+        }
         match self {
-            Self::Packaged(part) => {
-                let found = part.programs.iter().map(|name| Some(find_program(name)?.display().to_string()));
-                Some(found.collect::<Option<Vec<_>>>()?.join(", "))
-            }
+            Self::Packaged(part) => part.find(),
             Self::BpfToolchain => bpf_toolchain::find(),
             Self::RustComponents => {
-                let rustfmt = cmd::output(cmd::cargo().args(["fmt", "--version"])).ok()?;
-                let clippy = cmd::output(cmd::cargo().args(["clippy", "--version"])).ok()?;
-                Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
+                let found = format!("{}, {}", subcommand("fmt")?, subcommand("clippy")?);
+                CLIPPY_DRIVER.find().map(|_| found)
             }
             Self::Unpacked(part) => part.find(cache),
-            // Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in PATH.
-            Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
-            Self::Kernel(series, arch) => {
-                kernel::find(cache, *series, *arch).map(|kernel| kernel.image.display().to_string())
+            Self::CargoFuzz => {
+                let found = subcommand("fuzz")?;
+                CARGO_FUZZ.find().map(|_| found)
             }
-            Self::CrossStd(arch) => cross::find(cache, *arch).map(|root| root.display().to_string()),
-            Self::Busybox(arch) => existing(busybox(cache, *arch)),
-            Self::GuestRoot(root) => existing(root.path(cache)),
+            Self::Kernel(series, arch) => {
+                let kernel = kernel::find(cache, *series, *arch).ok_or(Lack::Absent)?;
+                Ok(kernel.image.display().to_string())
+            }
+            Self::CrossStd(arch) => Ok(cross::find(cache, *arch).ok_or(Lack::Absent)?.display().to_string()),
+            Self::Busybox(arch) => busybox::find(cache, *arch),
+            Self::GuestRoot(root) => guest_root::find(*root, cache),
+        }
+    }
+
+    /// Returns the directory of the cache into which the part is unpacked, whose files must be complete.
+    fn tree(&self, cache: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Kernel(series, arch) => Some(kernel::directory(cache, *series, *arch)),
+            Self::CrossStd(arch) => Some(cross::tree(cache, *arch)),
+            Self::Busybox(arch) => Some(busybox::tree(cache, *arch)),
+            Self::Packaged(_)
+            | Self::BpfToolchain
+            | Self::RustComponents
+            | Self::Unpacked(_)
+            | Self::CargoFuzz
+            | Self::GuestRoot(_) => None,
         }
     }
 
@@ -284,19 +285,16 @@ impl Part {
             Self::Kernel(series, arch) if !Series::IN_SUITE.contains(series) || !arch.is_host() => {
                 vec![format!("cargo xtask vm --kernel {series} --arch {arch} probes")]
             }
-            Self::CrossStd(arch) | Self::Busybox(arch) => vec![format!("cargo xtask vm --arch {arch} probes")],
+            Self::CrossStd(arch) | Self::Busybox(arch) if !arch.is_host() => {
+                vec![format!("cargo xtask vm --arch {arch} probes")]
+            }
             Self::Unpacked(part) => vec![part.chore.to_owned()],
-            Self::Kernel(..) | Self::GuestRoot(_) => vec!["cargo xtask setup".to_owned()],
+            Self::Kernel(..) | Self::GuestRoot(_) | Self::CrossStd(_) | Self::Busybox(_) => {
+                vec!["cargo xtask setup".to_owned()]
+            }
             Self::Packaged(part) => {
                 vec![format!("apt-get install -y --no-install-recommends {}", part.packages.join(" "))]
             }
-        }
-    }
-
-    fn why_missing(&self) -> String {
-        match self {
-            Self::BpfToolchain => bpf::find().err().map(|missing| missing.to_string()).unwrap_or_default(),
-            _ => String::new(),
         }
     }
 
@@ -304,7 +302,7 @@ impl Part {
         match self {
             Self::BpfToolchain => bpf_toolchain::install(apt),
             Self::RustComponents => {
-                cmd::output(std::process::Command::new("rustup").args(["component", "add", "rustfmt", "clippy"]))?;
+                cmd::output(Command::new("rustup").args(["component", "add", "rustfmt", "clippy"]))?;
                 Ok("added with rustup".to_owned())
             }
             Self::Unpacked(part) => part.install(apt, cache),
@@ -313,11 +311,7 @@ impl Part {
                 Ok(format!("downloaded {}", kernel.release))
             }
             Self::CrossStd(arch) => cross::install(apt, cache, arch),
-            Self::Busybox(arch) => {
-                let dir = cache.join(format!("busybox-{arch}"));
-                apt.elsewhere(cache, arch, None)?.unpack(&["busybox-static"], &dir)?;
-                Ok("downloaded".to_owned())
-            }
+            Self::Busybox(arch) => busybox::install(apt, cache, arch),
             Self::GuestRoot(root) => guest_root::make(root, apt, cache),
             Self::CargoFuzz => {
                 let mut install = cmd::cargo();
@@ -334,13 +328,15 @@ impl Part {
     }
 }
 
-pub fn busybox(cache: &Path, arch: Arch) -> PathBuf {
-    cache.join(format!("busybox-{arch}/bin/busybox"))
+/// Returns the version of a subcommand of cargo.
+fn subcommand(name: &str) -> Result<String, Lack> {
+    let version = cmd::output(cmd::cargo().args([name, "--version"])).map_err(|_| Lack::Absent)?;
+    Ok(version.trim().to_owned())
 }
 
 /// Returns the browser that the tests of the status page use.
-pub fn browser() -> Option<PathBuf> {
-    find_program("chromium")
+pub fn browser() -> Result<PathBuf, Lack> {
+    CHROMIUM_PROGRAM.find()
 }
 
 #[cfg(test)]
@@ -349,14 +345,21 @@ mod tests {
 
     #[test]
     fn advice_has_each_command_once_and_names_root() {
-        let text = advice(&[QEMU, BUSYBOX, QEMU], true, false);
+        let text = advice(&[QEMU, XZ, QEMU].map(|part| (part, Lack::Absent)), true, false);
         assert_eq!(text.matches("install -y --no-install-recommends qemu-system-x86").count(), 1, "{text}");
         assert!(text.contains("as root"), "{text}");
         assert!(text.starts_with("missing: QEMU for "), "{text}");
     }
 
     #[test]
+    fn advice_says_why_a_tool_is_refused() {
+        let refused = Lack::Refused("`/bin/xz -dc` fails: no".to_owned());
+        let text = advice(&[(XZ, refused), (QEMU, Lack::Absent)], true, true);
+        assert!(text.contains("missing: xz, QEMU for ") && text.contains("\n  `/bin/xz -dc` fails: no\n"), "{text}");
+    }
+
+    #[test]
     fn advice_mentions_a_missing_apt_get() {
-        assert!(advice(&[XZ], false, true).contains("no apt-get"));
+        assert!(advice(&[(XZ, Lack::Absent)], false, true).contains("no apt-get"));
     }
 }

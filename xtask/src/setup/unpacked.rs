@@ -1,12 +1,14 @@
-//! Programs of Debian's packages that are only unpacked to the cache: installed, they would run as services of this machine.
+//! Programs of Debian's packages that are only unpacked to the cache: installed, they would run as services of this machine. Programs of the same
+//! names that are installed are not used.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::apt::Apt;
+use super::completeness;
+use super::need::{Lack, Need, Program};
 use crate::arch::Arch;
-use crate::paths::find_program;
 
 /// Programs, and the packages that have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,26 +16,32 @@ pub struct Unpacked {
     /// The name, also of the directory in the cache.
     name: &'static str,
     packages: &'static [&'static str],
-    programs: &'static [&'static str],
-    /// The line of a `sources.list` with the packages, if they are not this machine's. Then an installed program is not used either.
+    pub programs: &'static [Program],
+    /// The line of a `sources.list` with the packages, if they are not this machine's.
     source: Option<&'static str>,
     /// The command that unpacks the packages.
     pub chore: &'static str,
 }
 
-/// Runs in the guest.
+/// Runs in the guest, with the libraries that it finds here.
 pub const EARLYOOM: Unpacked = Unpacked {
     name: "earlyoom",
     packages: &["earlyoom"],
-    programs: &["earlyoom"],
+    programs: &[Program { name: "earlyoom", needs: &[Need::runs(&["-v"])] }],
     source: None,
     chore: "cargo xtask setup",
 };
+/// Debian 12's, with which the rules are tested.
+const OLDEST_PROMETHEUS: &[u32] = &[2, 42];
 /// Looks at the agent, together with its promtool and the node exporter.
 pub const PROMETHEUS: Unpacked = Unpacked {
     name: "prometheus",
     packages: &["prometheus", "prometheus-node-exporter"],
-    programs: &["prometheus", "promtool", "prometheus-node-exporter"],
+    programs: &[
+        Program { name: "prometheus", needs: &[Need::version(&["--version"], "version ", &[OLDEST_PROMETHEUS])] },
+        Program { name: "promtool", needs: &[Need::version(&["--version"], "version ", &[OLDEST_PROMETHEUS])] },
+        Program { name: "prometheus-node-exporter", needs: &[Need::runs(&["--version"])] },
+    ],
     source: None,
     chore: "cargo xtask setup",
 };
@@ -42,7 +50,10 @@ pub const PROMETHEUS: Unpacked = Unpacked {
 pub const ETCD: Unpacked = Unpacked {
     name: "etcd",
     packages: &["etcd-server"],
-    programs: &["etcd"],
+    programs: &[Program {
+        name: "etcd",
+        needs: &[Need::version(&["--version"], "etcd Version: ", &[&[3, 4, 31], &[3, 5, 13]])],
+    }],
     source: Some("deb http://deb.debian.org/debian trixie main"),
     chore: "cargo xtask contract",
 };
@@ -52,26 +63,34 @@ impl Unpacked {
         format!("{} (unpacked)", self.name)
     }
 
-    /// Returns the directory of the unpacked programs, which may not exist.
+    fn tree(self, cache: &Path) -> PathBuf {
+        cache.join(self.name)
+    }
+
+    /// Returns the directory of the programs, which may not exist.
     pub fn directory(self, cache: &Path) -> PathBuf {
-        cache.join(self.name).join("usr/bin")
+        self.tree(cache).join("usr/bin")
     }
 
-    /// Returns a program.
-    pub fn program(self, cache: &Path, name: &str) -> Option<PathBuf> {
-        let unpacked = self.directory(cache).join(name);
-        let installed = if self.source.is_none() { find_program(name) } else { None };
-        installed.or_else(|| unpacked.is_file().then_some(unpacked))
+    /// Returns the path of a program if it is usable.
+    pub fn program(self, cache: &Path, name: &str) -> Result<PathBuf, Lack> {
+        completeness::check(&self.tree(cache))?;
+        let program = self.programs.iter().find(|program| program.name == name).ok_or(Lack::Absent)?;
+        let path = self.directory(cache).join(name);
+        if !path.is_file() {
+            return Err(Lack::Absent);
+        }
+        program.examine(&path).map(|()| path)
     }
 
-    /// Returns the places of all programs.
-    pub fn find(self, cache: &Path) -> Option<String> {
-        let found = self.programs.iter().map(|name| Some(self.program(cache, name)?.display().to_string()));
-        Some(found.collect::<Option<Vec<_>>>()?.join(", "))
+    /// Returns the paths of all programs.
+    pub fn find(self, cache: &Path) -> Result<String, Lack> {
+        let found = self.programs.iter().map(|program| Ok(self.program(cache, program.name)?.display().to_string()));
+        Ok(found.collect::<Result<Vec<_>, Lack>>()?.join(", "))
     }
 
     pub fn install(self, apt: &mut Apt, cache: &Path) -> Result<String> {
-        let directory = cache.join(self.name);
+        let directory = self.tree(cache);
         match self.source {
             None => apt.unpack(self.packages, &directory)?,
             source => apt.elsewhere(cache, Arch::host(), source)?.unpack(self.packages, &directory)?,

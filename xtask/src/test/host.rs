@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Tally, begin, end};
+use crate::arch::Arch;
 use crate::cmd;
 use crate::dist::package::note_compiled_tests;
 use crate::outcome::Counts;
@@ -30,7 +31,7 @@ const QUICK_SUITES: [&str; 4] = ["decision_properties", "fuzz_seeds", "rooms", "
 
 /// Installs what later steps need. Without root or without Debian, only the lints of the eBPF programs are skipped.
 pub fn set_up(workspace: &Workspace) -> Result<Option<Result<()>>> {
-    let parts: Vec<Part> = setup::BUILD.iter().copied().chain([Part::RustComponents]).collect();
+    let parts: Vec<Part> = setup::to_build(Arch::host()).into_iter().chain([Part::RustComponents]).collect();
     setup::ensure(workspace, &parts)?;
     Ok(Path::new(DEBIAN_RUSTC).exists().then(|| setup::ensure(workspace, &[setup::BPF_CLIPPY])))
 }
@@ -154,10 +155,10 @@ fn cargo_test(
     Ok(())
 }
 
-/// Returns `PATH` with one more directory at its end, in which tests find programs that are only unpacked.
+/// Returns `PATH` with one more directory at its start, in which tests find programs that are only unpacked. They are the ones that were checked.
 fn path_with(directory: &Path) -> Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let directories = env::split_paths(&path).chain([directory.to_owned()]);
+    let directories = [directory.to_owned()].into_iter().chain(env::split_paths(&path));
     env::join_paths(directories).context("adding a directory to PATH")
 }
 

@@ -18,7 +18,7 @@ use super::{Cgroup, Plan, check_command_line, disks, images, kubernetes, modules
 use crate::console::Console;
 use crate::dist;
 use crate::image;
-use crate::paths::{Workspace, find_program};
+use crate::paths::Workspace;
 use crate::setup;
 use crate::setup::guest_root::Root;
 use crate::setup::kernel::Kernel;
@@ -173,14 +173,12 @@ impl Boot<'_> {
         {
             root.files.own_program(path, (program, arch), scratch)?;
         }
+        let busybox = setup::busybox(&self.workspace.cache(), arch);
+        root.files.program("/bin/busybox", &busybox)?;
         if arch.is_host() {
-            let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
-            root.files.program("/bin/busybox", &busybox)?;
             let earlyoom = EARLYOOM.program(&self.workspace.cache(), "earlyoom");
             let earlyoom = earlyoom.context("earlyoom is not there: run `cargo xtask setup`")?;
             root.files.program("/bin/earlyoom", &earlyoom)?;
-        } else {
-            root.files.program("/bin/busybox", &setup::busybox(&self.workspace.cache(), arch))?;
         }
         let modules = match &self.kernel.modules {
             Some(dir) => modules::load(dir, self.plan.guest == Guest::Cluster, with_viewers)?,
@@ -190,7 +188,7 @@ impl Boot<'_> {
         if self.plan.guest != Guest::Plain {
             let own = scratch.join(OWN_IMAGE);
             image::write(self.workspace, &[(arch, agent.clone())], image::DEFAULT_REFERENCE, &own)?;
-            for archive in images::make(scratch)?.into_iter().chain([own]) {
+            for archive in images::make(&busybox, scratch)?.into_iter().chain([own]) {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.files.file(&format!("/archives/{name}"), &archive)?;
             }

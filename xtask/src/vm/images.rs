@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result};
 use crate::arch::Arch;
 use crate::image::layout::{self, Description};
 use crate::image::tar::Archive;
-use crate::paths::find_program;
 
 /// Programs that the containers' shell scripts call.
 const APPLETS: [&str; 15] =
@@ -18,10 +17,10 @@ const APPLETS: [&str; 15] =
 const JUNK: u8 = 3;
 const JUNK_MIB: usize = 32;
 
-/// Writes every archive below `scratch`: the image of sandboxes, the image of the pods, and the unused images.
-pub fn make(scratch: &Path) -> Result<Vec<PathBuf>> {
-    let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
-    let busybox = fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
+/// Writes every archive below `scratch`: the image of sandboxes, the image of the pods, and the unused images. Containers have no libraries, so
+/// busybox is static.
+pub fn make(busybox: &Path, scratch: &Path) -> Result<Vec<PathBuf>> {
+    let busybox = fs::read(busybox).with_context(|| format!("reading {}", busybox.display()))?;
     let dir = scratch.join("archives");
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let programs = programs(&busybox).context("writing the layer of busybox")?;

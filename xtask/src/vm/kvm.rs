@@ -14,13 +14,12 @@ use super::qemu::{self, Machine, Output};
 use crate::arch::Arch;
 use crate::cmd;
 use crate::console::Console;
-use crate::paths::find_program;
 
 const ALIVE: &str = "node-pressure-monitor: the guest is alive";
 const TRIAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns the result of the last trial of KVM during this uptime with this QEMU, or of a new trial.
-pub fn choose(kernel: &Path, dir: &Path, console: &Console) -> Result<Accel> {
+pub fn choose(kernel: &Path, busybox: &Path, dir: &Path, console: &Console) -> Result<Accel> {
     let key = key()?;
     let cached = dir.join("accel");
     if let Ok(text) = fs::read_to_string(&cached)
@@ -30,7 +29,7 @@ pub fn choose(kernel: &Path, dir: &Path, console: &Console) -> Result<Accel> {
     }
     let (accel, why) = if Path::new("/dev/kvm").exists() {
         console.say("/dev/kvm is there; trying whether it works");
-        match try_kvm(kernel, dir) {
+        match try_kvm(kernel, busybox, dir) {
             Ok(()) => (Accel::Kvm, "it does".to_owned()),
             Err(error) => (Accel::Tcg, format!("it does not ({error:#})")),
         }
@@ -63,10 +62,9 @@ fn parse_cached(text: &str, key: &str) -> Option<Accel> {
     }
 }
 
-fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
-    let busybox = find_program("busybox").context("busybox is not there")?;
+fn try_kvm(kernel: &Path, busybox: &Path, dir: &Path) -> Result<()> {
     let mut root = Initramfs::default();
-    root.files.program("/bin/busybox", &busybox)?;
+    root.files.program("/bin/busybox", busybox)?;
     root.script("/init", &format!("#!/bin/busybox sh\necho '{ALIVE}'\n/bin/busybox reboot -f\n"));
     let initramfs = dir.join("kvm-trial.cpio");
     root.write(&initramfs)?;

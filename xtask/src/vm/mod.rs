@@ -1,6 +1,6 @@
 //! `cargo xtask vm`: boots a virtual machine with the agent inside, runs scenarios there, and judges their outcomes.
 
-mod accel;
+pub mod accel;
 mod boot;
 mod cpio;
 mod disks;
@@ -407,7 +407,8 @@ impl<'a> Lab<'a> {
     fn accel(&self, kernel: &Kernel, console: &Console) -> Result<Accel> {
         // A trial that panicked leaves no incomplete state that the next trial would read.
         let _one = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
-        kvm::choose(&kernel.image, &self.dir, console)
+        let busybox = setup::busybox(&self.workspace.cache(), Arch::host());
+        kvm::choose(&kernel.image, &busybox, &self.dir, console)
     }
 }
 

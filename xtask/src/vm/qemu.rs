@@ -15,7 +15,7 @@ use super::accel::Accel;
 use super::scenario::{GUEST, HOST, VIEWED_PORT};
 use crate::arch::Arch;
 use crate::cmd;
-use crate::paths::find_program;
+use crate::setup::SETPRIV;
 
 /// The nice value of a machine that yields: the other machine gets three quarters of the CPUs while both are busy. With 19 the
 /// other machine gets everything, and the yielding one exceeds its own time limits: its containerd does not answer within a
@@ -59,7 +59,7 @@ impl Machine {
         let qemu = format!("qemu-system-{}", self.arch.machine());
         // The flag makes the kernel kill QEMU when this program ends for any reason.
         let mut words = Vec::new();
-        if find_program("setpriv").is_some() {
+        if SETPRIV.find().is_ok() {
             words.extend(["setpriv", "--pdeathsig", "KILL"]);
         }
         if self.yields {

@@ -44,14 +44,14 @@ impl Viewers {
         let mut viewers = Self { forwarded: free_port()?, ports: Vec::new(), prometheus: None };
         if wanted(Viewer::Prometheus) {
             match PROMETHEUS.program(&workspace.cache(), "prometheus") {
-                Some(program) => viewers.prometheus(workspace, &program, scratch)?,
-                None => console.say("there is no Prometheus: the scenarios that need it are skipped"),
+                Ok(program) => viewers.prometheus(workspace, &program, scratch)?,
+                Err(lack) => console.say(format_args!("Prometheus: {lack}; the scenarios that need it are skipped")),
             }
         }
         if wanted(Viewer::Browser) {
             match setup::browser() {
-                Some(program) => viewers.browser(program, scratch.parent().unwrap_or(scratch))?,
-                None => console.say("there is no Chromium: the scenarios that need it are skipped"),
+                Ok(program) => viewers.browser(program, scratch.parent().unwrap_or(scratch))?,
+                Err(lack) => console.say(format_args!("Chromium: {lack}; the scenarios that need it are skipped")),
             }
         }
         Ok(Some(viewers))
