@@ -1,12 +1,15 @@
 //! The lock that allows one agent a machine: two agents would evict twice.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+
+use crate::config::LOCK_DIRECTORY;
 
 const ASKED_WITHIN: Duration = Duration::from_millis(100);
 
@@ -35,6 +38,7 @@ impl InstanceLock {
     /// Takes the lock at `path`, creating the file.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
+        make_default_directory(path).map_err(unusable)?;
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.map_err(unusable)?;
         let mut locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -67,6 +71,15 @@ impl InstanceLock {
         let Ok(file) = File::open(path) else { return false };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
+}
+
+/// Makes the directory of the default path, which systemd makes for the unit. A directory that the operator has chosen must exist.
+fn make_default_directory(path: &Path) -> std::io::Result<()> {
+    let directory = Path::new(LOCK_DIRECTORY);
+    if path.parent() != Some(directory) || directory.exists() {
+        return Ok(());
+    }
+    DirBuilder::new().mode(0o755).create(directory)
 }
 
 #[cfg(test)]
