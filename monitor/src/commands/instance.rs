@@ -38,7 +38,7 @@ impl InstanceLock {
     /// Takes the lock at `path`, creating the file.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
-        make_default_directory(path).map_err(unusable)?;
+        make_parent(path, Path::new(LOCK_DIRECTORY)).map_err(unusable)?;
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.map_err(unusable)?;
         let mut locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -73,13 +73,13 @@ impl InstanceLock {
     }
 }
 
-/// Makes the directory of the default path, which systemd makes for the unit. A directory that the operator has chosen must exist.
-fn make_default_directory(path: &Path) -> std::io::Result<()> {
-    let directory = Path::new(LOCK_DIRECTORY);
-    if path.parent() != Some(directory) || directory.exists() {
+/// Makes the directory of the path if it is the default one, which systemd makes for the unit. A directory that the operator has chosen must
+/// exist.
+fn make_parent(path: &Path, default: &Path) -> std::io::Result<()> {
+    if path.parent() != Some(default) || default.exists() {
         return Ok(());
     }
-    DirBuilder::new().mode(0o755).create(directory)
+    DirBuilder::new().mode(0o755).create(default)
 }
 
 #[cfg(test)]
@@ -97,6 +97,17 @@ mod tests {
         drop(first);
         assert!(!InstanceLock::is_held(&path) && !InstanceLock::is_held(Path::new("/nonexistent/lock")));
         InstanceLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn only_the_default_directory_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let (default, chosen) = (directory.path().join("default"), directory.path().join("chosen"));
+        for made in [&default, &chosen] {
+            make_parent(&made.join("lock"), &default).unwrap();
+            make_parent(&made.join("lock"), &default).unwrap();
+        }
+        assert!(default.is_dir() && !chosen.exists());
     }
 
     #[test]
