@@ -81,7 +81,7 @@ fn by_default_the_class_decides_before_the_request() {
         ]
     );
     assert_eq!(answer["first"], "batch/report-29453760-tz5rk");
-    assert_eq!(answer["gracePeriodSeconds"], 1);
+    assert_eq!(answer["gracePeriodSeconds"], 0, "the agent kills at once");
     assert_eq!(
         answer["message"],
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 420Mi. \
@@ -133,9 +133,20 @@ fn the_table_marks_the_victim() {
     has("5  kube-system/", &["2000001000", "exempt: mirror pod"]);
     assert_eq!(text(&output.stdout).matches("would be evicted first").count(), 1);
     assert!(
-        rows.iter().any(|row| row.starts_with("for memory.available<100Mi: once that is met: grace period 1 s")),
+        rows.iter()
+            .any(|row| row.starts_with("for memory.available<100Mi: once that is met: killed at once, message:")),
         "{rows:?}"
     );
+}
+
+#[test]
+fn a_kubelet_gives_a_hard_threshold_its_second() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = policy(&directory, &format!("{KUBELET}evictionHard: {{memory.available: 100Mi}}\n"));
+    let of_kubelet = |more: &[&str]| of_kubectl(&[&["--config", &config], more].concat());
+    assert_eq!(answer(&of_kubelet(&["--output", "json"]))["gracePeriodSeconds"], 1);
+    let table = of_kubelet(&[]);
+    assert!(text(&table.stdout).contains("once that is met: grace period 1 s, message:"), "{}", text(&table.stdout));
 }
 
 #[test]

@@ -64,7 +64,27 @@ fn a_killed_agents_scores_are_restored_by_the_command() {
     assert!(told.starts_with("2 processes have their oom_score_adj"), "{told}");
     assert!(told.contains(&format!("1 have got another value since and are left alone (process {} has 500)", pids[2])));
     let (status, told) = restore(&lock);
-    assert_eq!(status, Some(0));
-    assert!(told.contains("there is nothing to restore"), "{told}");
+    assert_eq!(status, Some(1), "the record is gone: {told}");
     assert_eq!(values()[2], "500");
+}
+
+#[test]
+fn without_a_record_the_command_says_where_it_looked() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("lock");
+    let (status, told) = restore(&lock);
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains(&format!("there is no record {}.oom-scores", lock.display())), "{told}");
+    assert!(told.contains("--lock-file"), "{told}");
+    assert!(!lock.exists(), "no file is left");
+}
+
+#[test]
+fn a_record_without_processes_is_nothing_to_restore() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("lock");
+    fs::write(directory.path().join("lock.oom-scores"), "an earlier boot\n1 1 0 5\n").unwrap();
+    let (status, told) = restore(&lock);
+    assert_eq!(status, Some(0), "{told}");
+    assert!(told.contains("lock.oom-scores has no process of this boot"), "{told}");
 }

@@ -48,6 +48,21 @@ fn without_an_agent_or_a_terminal_it_says_so() {
     assert!(code == Some(2) && why.contains("--once"), "{why}");
 }
 
+#[test]
+fn a_link_needs_an_agent_that_answers() {
+    let open = |url: &str| {
+        let out = Command::new(PROGRAM).args(["open", "--url", url]).stdin(Stdio::null()).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let nobody = format!("http://{}", agent::free_address());
+    let (code, link, why) = open(&nobody);
+    assert!(code == Some(1) && link.is_empty() && why.contains("Connection refused"), "{code:?} {link} {why}");
+    let agent = Agent::start(CONFIGURATION, "json");
+    let url = format!("http://{}", agent.address);
+    let (code, link, why) = open(&url);
+    assert_eq!((code, link), (Some(0), format!("{url}/\n")), "{why}");
+}
+
 /// The live view in a pseudo terminal, which an emulator shows.
 struct Live {
     /// The program `script`, which has the pseudo terminal.
@@ -162,7 +177,7 @@ fn own_directory(temporary: &Path) -> Option<PathBuf> {
 
 /// The times of the files that an agent with the default configuration would create or change.
 fn traces() -> Vec<Option<SystemTime>> {
-    let default = ["/run/node-pressure-monitor.lock", "/var/lib/node-pressure-monitor/incidents"];
+    let default = ["/run/node-pressure-monitor/lock", "/var/lib/node-pressure-monitor/incidents"];
     default.iter().map(|path| std::fs::metadata(path).and_then(|it| it.modified()).ok()).collect()
 }
 

@@ -19,7 +19,7 @@ use crate::processes::{self, Ended, Reaper, Start};
 /// The program under test.
 pub const PROGRAM: &str = "/bin/node-pressure-monitor";
 /// The files that the agent needs after a restart are beside this one.
-pub const LOCK: &str = "/run/node-pressure-monitor.lock";
+pub const LOCK: &str = "/run/node-pressure-monitor/lock";
 
 /// A running agent, with its log file.
 #[derive(Debug, Clone)]

@@ -40,6 +40,8 @@ pub struct Audits {
     drifted: usize,
     /// Workloads whose drift was reported.
     reported: HashSet<CgroupId>,
+    /// The drift of a host without pods was reported.
+    is_summed_up: bool,
     /// The agent does not set its own score.
     leaves_own_score: bool,
 }
@@ -159,6 +161,14 @@ impl Audits {
         self.reported.insert(id);
     }
 
+    pub fn is_summed_up(&self) -> bool {
+        self.is_summed_up
+    }
+
+    pub fn note_summed_up(&mut self) {
+        self.is_summed_up = true;
+    }
+
     pub fn forget(&mut self, removed: &HashSet<CgroupId>) {
         self.reported.retain(|id| !removed.contains(id));
     }
@@ -166,5 +176,6 @@ impl Audits {
     /// Forgets every report: the rules have changed.
     pub fn forget_reports(&mut self) {
         self.reported.clear();
+        self.is_summed_up = false;
     }
 }

@@ -80,10 +80,15 @@ enum Outcome {
 }
 
 impl ScoreRecord {
+    /// Returns the path of the record beside this lock file.
+    pub fn path(lock_file: &Path) -> PathBuf {
+        lock_file.with_added_extension("oom-scores")
+    }
+
     /// Opens the record beside this lock file, with what an earlier agent of this boot has written. A file that cannot be read counts as
     /// empty: it names no process for certain.
     pub fn beside(lock_file: &Path) -> Self {
-        let (path, boot) = (lock_file.with_added_extension("oom-scores"), boot_id());
+        let (path, boot) = (Self::path(lock_file), boot_id());
         let (values, order, of_workload) = (HashMap::new(), VecDeque::new(), HashMap::new());
         let mut record = Self { path, boot, values, order, of_workload, file: None, lines: 0 };
         let mut text = String::new();

@@ -77,7 +77,8 @@ impl Agent {
             reporter.report_own_score(own_score, now);
         }
         if let Some(audit) = audit {
-            reporter.report_audit(&audit, &mut actions.audits, config.mode, now);
+            let reach = sensors.workloads.tree().reach();
+            reporter.report_audit(&audit, &mut actions.audits, reach, config.mode, now);
         }
     }
 }

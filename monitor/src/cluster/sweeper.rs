@@ -78,6 +78,8 @@ pub enum SweepError {
              --namespace, or remove everything by --remove"
     )]
     NoLeases(String, usize),
+    #[error("there is neither a node {0} nor a Lease of its agent: nothing is swept")]
+    NoNode(String),
 }
 
 #[derive(Deserialize)]
@@ -184,7 +186,7 @@ impl Sweeper {
         let meant = leases.into_iter().filter(|lease| self.is_meant(lease)).collect();
         self.lives.observe(meant, Instant::now());
         if self.nodes_listed.is_none_or(|at| at.elapsed() >= LIST_NODES_EVERY) {
-            let ours = self.list_ours().await?;
+            let (ours, _) = self.list_ours().await?;
             self.suspect_namespace(is_alone, ours.len())?;
             for node in ours {
                 let is_swept =
@@ -251,7 +253,10 @@ impl Sweeper {
         round: &mut Round,
         report: &mut impl FnMut(&Swept),
     ) -> Result<(), SweepError> {
-        let ours = self.list_ours().await?;
+        let (ours, listed) = self.list_ours().await?;
+        if let Some(only) = self.only.as_ref().filter(|_| listed == 0 && !leases.iter().any(|it| self.is_meant(it))) {
+            return Err(SweepError::NoNode(only.clone()));
+        }
         self.suspect_namespace(leases.is_empty(), ours.len())?;
         round.watched = ours.len();
         for node in ours {
@@ -288,17 +293,18 @@ impl Sweeper {
         }
     }
 
-    /// Lists the nodes with conditions or taints of ours. A single round has no later one that would find what a cache lacks.
-    async fn list_ours(&self) -> Result<Vec<NodeObject>, SweepError> {
+    /// Lists the nodes with conditions or taints of ours, and counts all. A single round has no later one that would find what a cache lacks.
+    async fn list_ours(&self) -> Result<(Vec<NodeObject>, usize), SweepError> {
         let from = if self.rules.remove || self.rules.by_clock { Source::Store } else { Source::Cache };
-        let mut ours = Vec::new();
+        let (mut ours, mut listed) = (Vec::new(), 0);
         let keep = |node| {
+            listed += 1;
             if has_ours(&node) {
                 ours.push(node);
             }
         };
         node_list::read(&self.client, self.only.as_deref(), from, keep).await.map_err(SweepError::Nodes)?;
-        Ok(ours)
+        Ok((ours, listed))
     }
 
     async fn read(&self, node: &str) -> Result<NodeObject, Failure> {

@@ -1,12 +1,15 @@
 //! The lock that allows one agent a machine: two agents would evict twice.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+
+use crate::config::LOCK_DIRECTORY;
 
 const ASKED_WITHIN: Duration = Duration::from_millis(100);
 
@@ -35,6 +38,7 @@ impl InstanceLock {
     /// Takes the lock at `path`, creating the file.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
+        make_parent(path, Path::new(LOCK_DIRECTORY)).map_err(unusable)?;
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.map_err(unusable)?;
         let mut locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -69,6 +73,15 @@ impl InstanceLock {
     }
 }
 
+/// Makes the directory of the path if it is the default one, which systemd makes for the unit. A directory that the operator has chosen must
+/// exist.
+fn make_parent(path: &Path, default: &Path) -> std::io::Result<()> {
+    if path.parent() != Some(default) || default.exists() {
+        return Ok(());
+    }
+    DirBuilder::new().mode(0o755).create(default)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +97,17 @@ mod tests {
         drop(first);
         assert!(!InstanceLock::is_held(&path) && !InstanceLock::is_held(Path::new("/nonexistent/lock")));
         InstanceLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn only_the_default_directory_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let (default, chosen) = (directory.path().join("default"), directory.path().join("chosen"));
+        for made in [&default, &chosen] {
+            make_parent(&made.join("lock"), &default).unwrap();
+            make_parent(&made.join("lock"), &default).unwrap();
+        }
+        assert!(default.is_dir() && !chosen.exists());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 const HELP: &str = "The command prints a link for a browser. Where metrics.bearerToken is set the link works once, within a minute, and sets a cookie (HttpOnly, \
-SameSite=Strict) that lets this browser read for twelve hours. Otherwise the link is the address of the page.
+SameSite=Strict) that lets this browser read for twelve hours. Otherwise the link is the address of the page. Without an agent that answers there is no link.
 
 In a cluster, forward the port, and make the link in the pod:
 
@@ -65,6 +65,8 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         let path = answer.map_err(|refusal| CommandError::Wrong(format!("open: {refusal}")))?;
         String::from_utf8_lossy(&path).trim().to_owned()
     } else {
+        let answer = input::event_loop()?.block_on(agent.get("/"));
+        answer.map_err(|refusal| CommandError::Wrong(format!("open: {refusal}")))?;
         "/".to_owned()
     };
     output::answer(|out| writeln!(out, "{at}{path}")).map_err(CommandError::Output)

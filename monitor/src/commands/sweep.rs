@@ -61,7 +61,8 @@ While agents renew Leases in another namespace only, it waits and names that nam
 The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace. With \
 --after-agents it needs get on namespaces, and of the leases only list, in all namespaces.
 
-Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
+Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, a node could not be swept, or there is no node of this name \
+(with --once, --remove or --dry-run); 2 wrong usage.";
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let single = options.once || options.remove || options.dry_run;

@@ -35,8 +35,8 @@ pub use kubernetes_options::KubernetesOptions;
 pub use notification_options::NotificationOptions;
 pub use patterns::{NamePattern, built_in_patterns};
 pub use policy::{
-    EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Pool, Ranking, RankingKey, Reservations,
-    Sampling,
+    EvictionLimits, KernelOptions, LOCK_DIRECTORY, Mode, MonitorConfig, OomScores, Policy, Pool, Ranking, RankingKey,
+    Reservations, Sampling,
 };
 pub use pressure_conditions::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quirks::{Quirk, Quirks, Semantics};

@@ -171,6 +171,9 @@ pub struct Pool {
     pub config: MonitorConfig,
 }
 
+/// The directory of the default lock file, which systemd makes for the unit.
+pub const LOCK_DIRECTORY: &str = "/run/node-pressure-monitor";
+
 impl Default for MonitorConfig {
     fn default() -> Self {
         Self {
@@ -195,7 +198,7 @@ impl Default for MonitorConfig {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             workload_memory: false,
             serving: ServingOptions::default(),
-            lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
+            lock_file: PathBuf::from(LOCK_DIRECTORY).join("lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             proc_root: PathBuf::from("/proc"),
         }

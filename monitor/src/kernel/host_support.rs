@@ -9,6 +9,7 @@ use std::{
 use monitor_ebpf::KernelOffsets;
 
 use super::btf;
+use crate::units::NOTHING_TO_DO;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEFS_OF_OLD: &str = "/sys/kernel/debug/tracing";
@@ -103,7 +104,7 @@ pub(super) fn format_file(tracefs: &Path, category: &str, event: &str) -> Result
         io::ErrorKind::NotFound if !events.join(category).is_dir() => {
             format!("no {category} in this kernel, or its module is not loaded (modprobe {category}, then restart the agent)")
         }
-        io::ErrorKind::NotFound => "this kernel does not have it; nothing to do".to_owned(),
+        io::ErrorKind::NotFound => format!("this kernel does not have it; {NOTHING_TO_DO}"),
         _ => format!("cannot read {}: {error}", path.display()),
     })
 }
@@ -118,7 +119,7 @@ pub(super) fn kernel_offsets() -> Result<KernelOffsets, String> {
 /// Checks that a kprobe can be attached to a function of the kernel. An error says why not.
 pub(super) fn can_probe(function: &str) -> Result<(), String> {
     if !Path::new(KPROBES).exists() {
-        return Err("this kernel has no kprobes (CONFIG_KPROBES); nothing to do".to_owned());
+        return Err(format!("this kernel has no kprobes (CONFIG_KPROBES); {NOTHING_TO_DO}"));
     }
     let symbols = fs::read_to_string(KALLSYMS).map_err(|error| format!("cannot read {KALLSYMS}: {error}"))?;
     // Each line is `address type name [module]`. A name with a suffix is a compiler's partial copy of the function.

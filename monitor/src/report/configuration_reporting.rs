@@ -1,5 +1,7 @@
 //! Reports the reload of the configuration, and the pool of the node.
 
+use node_pressure_state::Degradation;
+
 use crate::config::MonitorConfig;
 use crate::node::pool_choice::{self, PoolChoice};
 use crate::units::Monotonic;
@@ -7,9 +9,6 @@ use crate::units::Monotonic;
 use super::Reporter;
 use super::configuration_state::{ConfigState, ReloadOutcome};
 use super::record::Record;
-
-/// Name in the list of degraded capabilities.
-const CAPABILITY: &str = "configuration";
 
 impl Reporter {
     pub fn report_configuration_warning(&mut self, warning: &str, now: Monotonic) {
@@ -23,7 +22,12 @@ impl Reporter {
         }
         let (reason, message) = state.words();
         let trouble = (reason != "InForce").then_some(message);
-        self.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
+        self.set_capability(
+            Degradation::CONFIGURATION,
+            trouble.as_deref(),
+            "the configuration file is not in force",
+            now,
+        );
         self.outlets.metrics.configuration.observe(state, Some(outcome));
     }
 

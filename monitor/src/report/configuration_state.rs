@@ -9,6 +9,9 @@ use super::register::{metrics, replace};
 use crate::config::{Fingerprint, Mode};
 use crate::units::named_enum;
 
+/// Begin of the message while the file has fields that need a restart.
+pub(super) const RESTART_NEEDED: &str = "in force, but for what needs a restart of the agent";
+
 named_enum! {
     pub enum ReloadOutcome {
         /// The file is in force, except for fields that need a restart.
@@ -52,7 +55,7 @@ impl ConfigState {
             None if self.needs_restart.is_empty() => ("InForce", "the configuration is in force".to_owned()),
             None => {
                 let fields = self.needs_restart.join(", ");
-                ("RestartNeeded", format!("in force, but for what needs a restart of the agent: {fields}"))
+                ("RestartNeeded", format!("{RESTART_NEEDED}: {fields}"))
             }
         }
     }

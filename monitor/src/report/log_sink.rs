@@ -131,6 +131,9 @@ pub(super) fn write(record: &Record<'_>, names: &Names, incident: Option<&str>, 
             tracing::warn!(event = "source_changed", signal, from, to, reason, "the source of {signal} is now {to}");
         }
         Record::OomScoreDrift { drift, mode } => workload_log::oom_score_drift(drift, mode, names, suppressed),
+        Record::OomScoreDriftWithoutPods { workloads, processes, mode } => {
+            workload_log::oom_score_drift_without_pods(workloads, processes, mode);
+        }
         Record::OwnOomScore { found } => tracing::warn!(
             event = "own_oom_score_adj",
             found,

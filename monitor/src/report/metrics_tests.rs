@@ -37,6 +37,7 @@ fn report() -> NodeReport {
             bytes: Some(Bytes::from_mib(100)),
             met: true,
             unarmed: None,
+            reported_only: None,
         }],
         conditions: vec![("MemoryPressure".into(), true)],
         classes: vec![ClassReport {

@@ -137,6 +137,8 @@ pub struct ThresholdReport {
     pub met: bool,
     /// Why it does not evict yet, if it does not.
     pub unarmed: Option<Unarmed>,
+    /// Why it can evict nothing on this host, if it cannot.
+    pub reported_only: Option<&'static str>,
 }
 
 /// The workloads of one QoS class.

@@ -143,6 +143,7 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
     let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
     let crossed = &state.decision.assessment().crossed;
     let unarmed = state.decision.unarmed();
+    let (reach, runtime) = (state.sensors.workloads.tree().reach(), state.sensors.platform.runtime.view());
     let thresholds = state.decision.armed().iter().map(|armed| &armed.threshold).enumerate();
     thresholds
         .map(|(index, threshold)| ThresholdReport {
@@ -151,6 +152,7 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
                 .map(|value| threshold.value.resolve(value.capacity, state.config.policy.quirks).bytes()),
             met: crossed.get(index).copied().unwrap_or(false),
             unarmed: unarmed.iter().find(|(place, ..)| *place == index).map(|(.., why)| *why),
+            reported_only: reach.reported_only(threshold.signal, runtime.state.is_there()),
         })
         .collect()
 }

@@ -107,6 +107,8 @@ pub enum Record<'r> {
     Restored { capability: &'r str },
     SourceChanged { signal: &'static str, from: &'static str, to: &'static str, reason: &'r str },
     OomScoreDrift { drift: &'r Drift, mode: Mode },
+    // All drift of a host without pods, where no class was chosen for the workloads.
+    OomScoreDriftWithoutPods { workloads: usize, processes: usize, mode: Mode },
     // Another process changed the agent's own `oom_score_adj`; the agent set it again.
     OwnOomScore { found: i16 },
     OomScoresAudited(&'r Audit),

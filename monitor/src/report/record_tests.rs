@@ -366,6 +366,37 @@ fn a_capability_is_logged_once_when_lost_and_once_when_restored() {
 }
 
 #[test]
+fn drift_on_a_host_without_pods_is_one_line() {
+    let mut fixture = fixture();
+    let captured = fixture.captured.clone();
+    let drift = |id| crate::actions::oom_score::Drift {
+        id: crate::units::CgroupId(id),
+        workload: format!("{id}.service"),
+        expected: 1000,
+        example: (crate::units::Pid(7), 0),
+        processes: 3,
+    };
+    let audit = crate::actions::oom_score::Audit {
+        workloads: vec![drift(1), drift(2)],
+        newly_drifted: 6,
+        ..crate::actions::oom_score::Audit::default()
+    };
+    let reach = |has_pods| crate::workloads::Reach { is_pods_only: false, has_pods };
+    let mut audits = crate::actions::Audits::default();
+    tracing::subscriber::with_default(captured, || {
+        for has_pods in [false, false, true, true] {
+            let now = Monotonic(1);
+            fixture.reporter.report_audit(&audit, &mut audits, reach(has_pods), crate::config::Mode::Observe, now);
+        }
+    });
+    let lines = fixture.captured.0.lock().unwrap();
+    let workloads: Vec<Option<&str>> = lines.iter().map(|line| line.get("workload").map(String::as_str)).collect();
+    assert_eq!(workloads, [None, Some("1.service"), Some("2.service")]);
+    assert_eq!((&*lines[0]["workloads"], &*lines[0]["processes"]), ("2", "6"));
+    assert!(fixture.counted("oom_score_adj_drifted_total 24"), "each is counted");
+}
+
+#[test]
 fn daemons_above_their_reservation_are_named_in_an_event() {
     let mut fixture = fixture();
     let largest = vec![("system.slice/a.service".to_owned(), Bytes(9 << 20))];

@@ -103,6 +103,7 @@ mod tests {
                     bytes: Some(Bytes(7)),
                     met: false,
                     unarmed: None,
+                    reported_only: None,
                 })
                 .into(),
             figures: FiguresReport {

@@ -123,6 +123,9 @@ fn thresholds(page: &mut Page, summary: &StartSummary<'_>) {
             .or_else(|| other.map(|report| Bytes(u64::try_from(report.available).unwrap_or(0))));
         let name = threshold.to_string();
         page.row("thresholds", &format!("{} {name:<width$}  {}", threshold.kind(), standing(report, available)));
+        if let Some(why) = report.reported_only {
+            page.wrapped("thresholds", &format!("reported only: {why}"), 2, 4);
+        }
     }
 }
 
@@ -148,7 +151,10 @@ fn standing(report: &ThresholdReport, available: Option<Bytes>) -> String {
         (None, _) => "not observed: can not be met".to_owned(),
     };
     let unarmed = report.unarmed.map_or(String::new(), |why| format!("; evicts nothing: {}", why.reason()));
-    distance + &grace(&report.threshold) + &unarmed
+    match report.reported_only {
+        Some(_) => distance,
+        None => distance + &grace(&report.threshold) + &unarmed,
+    }
 }
 
 fn workloads(page: &mut Page, node: &NodeReport) {

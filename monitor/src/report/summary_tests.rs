@@ -30,6 +30,7 @@ fn node() -> NodeReport {
                 bytes: Some(mib(100)),
                 met: false,
                 unarmed: None,
+                reported_only: None,
             },
             ThresholdReport {
                 threshold: Threshold {
@@ -41,6 +42,7 @@ fn node() -> NodeReport {
                 bytes: Some(mib(700)),
                 met: true,
                 unarmed: None,
+                reported_only: None,
             },
             ThresholdReport {
                 threshold: Threshold {
@@ -52,6 +54,7 @@ fn node() -> NodeReport {
                 bytes: None,
                 met: false,
                 unarmed: None,
+                reported_only: None,
             },
         ],
         classes: vec![
@@ -295,6 +298,14 @@ fn a_signal_that_hardly_falls_has_no_exhaustion() {
 }
 
 #[test]
+fn a_threshold_that_can_evict_nothing_is_reported_only() {
+    let mut node = node();
+    node.thresholds[1].reported_only = Some("no pods on this host");
+    let text = render(Mode::Observe, &node);
+    assert!(text.contains(" below 700.0 MiB\n              reported only: no pods on this host\n"), "{text}");
+}
+
+#[test]
 fn disks_and_process_ids_in_their_own_units() {
     let threshold = |signal, met| ThresholdReport {
         threshold: Threshold {
@@ -306,6 +317,7 @@ fn disks_and_process_ids_in_their_own_units() {
         bytes: Some(Bytes(1000)),
         met,
         unarmed: None,
+        reported_only: None,
     };
     let signal = |signal, available| SignalValue { signal, available, capacity: 4096, at: None };
     let role = |role, device: &str| RoleReport {

@@ -144,6 +144,16 @@ pub(super) fn oom_score_drift(drift: &Drift, mode: Mode, names: &Names, suppress
     );
 }
 
+pub(super) fn oom_score_drift_without_pods(workloads: usize, processes: usize, mode: Mode) {
+    tracing::info!(
+        event = "oom_score_adj_drift",
+        workloads,
+        processes,
+        enforcing = mode == Mode::Enforce,
+        "oom_score_adj differs from the values of the workloads' QoS classes; this host has no pods, so that later differences are only counted"
+    );
+}
+
 pub(super) fn pod_stopped(stopped: &Stopped, names: &Names) {
     let uid = stopped.uid.0.as_str();
     let took_ms = stopped.took.as_secs_f64() * 1e3;

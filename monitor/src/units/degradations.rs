@@ -1,5 +1,8 @@
 //! Capabilities that are missing, each with its reason.
 
+/// Part of the reason of a capability that this machine cannot have.
+pub const NOTHING_TO_DO: &str = "nothing to do";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapabilityChange {
     /// It was there before.

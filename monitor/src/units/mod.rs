@@ -14,7 +14,7 @@ pub mod signal;
 
 pub use amount::{Amount, Bytes, CgroupId, Moment, Pid, float, page_size, signed, signed_float};
 pub use clock::{Monotonic, boot_id};
-pub use degradations::{CapabilityChange, Degradations, split_degradation};
+pub use degradations::{CapabilityChange, Degradations, NOTHING_TO_DO, split_degradation};
 pub use duration::{format_go_duration, parse_go_duration};
 pub(crate) use named_enum::named_enum;
 pub use quantity::{Quantity, QuantityError};

@@ -62,6 +62,13 @@ impl Signal {
     }
 }
 
+impl Signal {
+    /// Returns whether only pods are evicted for the signal.
+    pub const fn is_of_pods(self) -> bool {
+        self.resource().is_on_disk() || matches!(self, Self::AllocatableMemoryAvailable)
+    }
+}
+
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())

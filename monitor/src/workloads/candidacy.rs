@@ -3,6 +3,7 @@
 use crate::config::{CandidateOptions, Candidates};
 
 use super::workload::{Kind, Workload};
+use crate::units::Signal;
 
 /// The configured rule, and what this node is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,6 +27,27 @@ impl Candidacy {
     pub fn is_only_as_leaker(&self, kind: &Kind, name: &str) -> bool {
         let is_of_system = *kind == Kind::Service && name.starts_with("system.slice/");
         is_of_system && !self.options.services.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+/// The workloads of this host that can be evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    pub is_pods_only: bool,
+    pub has_pods: bool,
+}
+
+impl Reach {
+    pub fn candidates(self) -> Candidates {
+        if self.is_pods_only { Candidates::Pods } else { Candidates::Everything }
+    }
+
+    /// Returns why a threshold on the signal can evict nothing here. Where a container runtime removes garbage, a threshold on a disk frees
+    /// space without an eviction.
+    pub fn reported_only(self, signal: Signal, removes_garbage: bool) -> Option<&'static str> {
+        let is_of_pods = self.is_pods_only || signal.is_of_pods();
+        let frees = removes_garbage && signal.resource().is_on_disk();
+        (is_of_pods && !self.has_pods && !frees).then_some("no pods on this host")
     }
 }
 
@@ -120,6 +142,24 @@ mod tests {
         assert!(!is_of_sessions("lxc/web/user.slice/user-0.slice/session-3.scope"));
         assert!(is_user_manager(&format!("{user}/user@1000.service")));
         assert!(!is_user_manager(&format!("{user}/session-3.scope")));
+    }
+
+    #[test]
+    fn a_threshold_for_pods_alone_is_reported_only_without_pods() {
+        let reach = |is_pods_only, has_pods| Reach { is_pods_only, has_pods };
+        let is_reported_only = |reach: Reach, signal, removes| reach.reported_only(signal, removes).is_some();
+        for (signal, plain_host, with_runtime) in [
+            (Signal::MemoryAvailable, false, false),
+            (Signal::PidAvailable, false, false),
+            (Signal::AllocatableMemoryAvailable, true, true),
+            (Signal::NodeFsAvailable, true, false),
+            (Signal::ImageFsInodesFree, true, false),
+        ] {
+            assert_eq!(is_reported_only(reach(false, false), signal, false), plain_host, "{signal}");
+            assert_eq!(is_reported_only(reach(false, false), signal, true), with_runtime, "{signal}");
+            assert!(!is_reported_only(reach(true, true), signal, false), "{signal}");
+        }
+        assert!(is_reported_only(reach(true, false), Signal::MemoryAvailable, true));
     }
 
     #[test]

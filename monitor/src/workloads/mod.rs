@@ -25,7 +25,7 @@ mod tracked_workload;
 mod workload;
 pub mod workload_tree;
 
-pub use candidacy::Candidacy;
+pub use candidacy::{Candidacy, Reach};
 pub use cgroup_path::{PodUid, QosClass};
 pub use essential::{Essential, Essentials};
 pub use kubelet_summary::Summary;

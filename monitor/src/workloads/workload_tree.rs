@@ -11,7 +11,7 @@ use crate::node::Hierarchy;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
-use super::candidacy::{Candidacy, is_of_sessions, is_outside_pods};
+use super::candidacy::{Candidacy, Reach, is_of_sessions, is_outside_pods};
 use super::cgroup_path::PodUid;
 use super::cgroup_processes::{self, Monitors};
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
@@ -130,6 +130,11 @@ impl WorkloadTree {
     /// Replaces the rules about candidates. The next scan applies them.
     pub fn set_candidates(&mut self, options: CandidateOptions) {
         self.candidacy.options = options;
+    }
+
+    pub fn reach(&self) -> Reach {
+        let has_pods = self.workloads().any(|workload| workload.kind.pod_uid().is_some());
+        Reach { is_pods_only: self.candidacy.is_pods_only(), has_pods }
     }
 
     pub fn candidacy(&self) -> &Candidacy {

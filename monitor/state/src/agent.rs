@@ -73,6 +73,11 @@ pub struct Degradation {
     pub capability: String,
     /// The missing capability and the consequence.
     pub sentence: String,
-    /// The remedy.
+    /// The remedy. Absent where nothing can be done: the headline then ignores the degradation.
     pub mend: Option<String>,
+}
+
+impl Degradation {
+    /// The capability that is missing while the configuration file is refused, or needs a restart.
+    pub const CONFIGURATION: &str = "configuration";
 }

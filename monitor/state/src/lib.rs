@@ -21,7 +21,7 @@ pub use agent::{Agent, Configuration, Degradation, Probe, Source};
 pub use eviction::{Evictions, UnderWay};
 pub use incident::IncidentLine;
 pub use ranking::{Key, Place, Ranking};
-pub use signal::{Condition, History, Memory, Pressure, SignalState, ThresholdState};
+pub use signal::{Condition, History, Memory, Nearness, Pressure, SignalState, ThresholdState};
 pub use workload::{Identity, Name, WorkloadState};
 
 /// The version of the document. It changes when a reader of the version before would misunderstand the document, not when fields are
@@ -95,10 +95,12 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
-    /// No threshold is near.
+    /// No threshold is near. Capabilities that cannot be mended may be missing.
     #[default]
     Green,
-    /// A threshold would be crossed within ten minutes at the present rate, a soft threshold is met, or the agent is degraded.
+    /// A threshold is near, a soft threshold is met, the configuration file was refused, or a missing capability can be mended. A threshold is near
+    /// while less than twice its value is left, or while the signal is below a quarter of its capacity, has fallen for ten seconds, and crosses
+    /// the threshold within ten minutes at the present rate.
     Yellow,
     /// A hard threshold is met, or an eviction is under way.
     Red,

@@ -4,6 +4,13 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// A threshold that is further away at the present rate is not near.
+const NEAR_SECONDS: f64 = 600.0;
+/// A shorter fall foretells nothing.
+const FALL_SECONDS: f64 = 10.0;
+/// A signal is full enough to fall for a while above this part of its capacity.
+const AMPLE_PART: u64 = 4;
+
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -33,6 +40,46 @@ impl SignalState {
             .filter(|threshold| threshold.crossed_in_seconds.is_some())
             .min_by(|a, b| a.crossed_in_seconds.partial_cmp(&b.crossed_in_seconds).unwrap_or(std::cmp::Ordering::Equal))
     }
+
+    /// Returns how near one of the signal's thresholds is, or `None` for a threshold that is met or not near.
+    #[must_use]
+    pub fn nearness(&self, threshold: &ThresholdState) -> Option<Nearness> {
+        let available = self.available.filter(|_| !threshold.met)?;
+        let is_scarce = self.capacity.is_some_and(|capacity| available < capacity / AMPLE_PART);
+        let seconds = threshold.crossed_in_seconds.filter(|seconds| *seconds <= NEAR_SECONDS);
+        if let Some(seconds) = seconds.filter(|_| is_scarce && self.falling_seconds() >= FALL_SECONDS) {
+            return Some(Nearness::In(seconds));
+        }
+        threshold.value.is_some_and(|value| available < value.saturating_mul(2)).then_some(Nearness::LessThanTwice)
+    }
+
+    /// Returns whether a threshold is met or near.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        self.thresholds.iter().any(|it| it.met || self.nearness(it).is_some())
+    }
+
+    /// Returns how long the fall from the highest value of the last minute has lasted. The first tenth of the fall is not counted: it may be
+    /// noise before the fall.
+    fn falling_seconds(&self) -> f64 {
+        let samples = &self.history.samples;
+        let (Some(available), Some(highest)) = (self.available, samples.iter().map(|(_, value)| *value).max()) else {
+            return 0.0;
+        };
+        let begun = highest.saturating_sub(highest.saturating_sub(available) / 10);
+        let before = samples.iter().rposition(|(_, value)| *value >= begun);
+        // A value holds until the next sample.
+        before.and_then(|index| samples.get(index + 1)).map_or(0.0, |(milliseconds, _)| milliseconds / 1000.0)
+    }
+}
+
+/// How near a threshold is that is not met.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Nearness {
+    /// The signal is below a quarter of its capacity, has fallen for ten seconds, and crosses the threshold in so many seconds.
+    In(f64),
+    /// Less than twice the threshold is left.
+    LessThanTwice,
 }
 
 #[serde_with::skip_serializing_none]
@@ -54,6 +101,8 @@ pub struct ThresholdState {
     pub grace_period_seconds: Option<f64>,
     /// Why the threshold evicts nothing yet. Absent for a threshold that does.
     pub unarmed: Option<String>,
+    /// Why the threshold can evict nothing on this host, so that it is only reported. Absent for a threshold that can.
+    pub reported_only: Option<String>,
 }
 
 /// The last minute of a signal.
@@ -105,4 +154,48 @@ pub struct Condition {
     pub holds: Option<bool>,
     /// When it has changed last. Absent if it is as it was at the agent's start.
     pub since: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Returns a signal of 1000 MiB that has had these values, each some seconds ago, and crosses 50 MiB in 40 s.
+    fn signal(values: &[(f64, u64)]) -> SignalState {
+        let samples = values.iter().map(|(ago, mib)| (ago * 1000.0, mib * MIB)).collect();
+        let threshold =
+            ThresholdState { value: Some(50 * MIB), crossed_in_seconds: Some(40.0), ..ThresholdState::default() };
+        SignalState {
+            available: values.last().map(|(_, mib)| mib * MIB),
+            capacity: Some(1000 * MIB),
+            thresholds: vec![threshold],
+            history: History { samples },
+            ..SignalState::default()
+        }
+    }
+
+    #[test]
+    fn a_threshold_is_near_in_a_fall_that_lasts_or_below_twice_its_size() {
+        let (soon, twice) = (Some(Nearness::In(40.0)), Some(Nearness::LessThanTwice));
+        for (name, values, nearness) in [
+            ("a fall that lasts", &[(20.0, 300), (15.0, 280), (10.0, 250), (5.0, 220), (0.0, 200)][..], soon),
+            ("a fall after a still time", &[(50.0, 300), (12.0, 299), (11.0, 289), (5.0, 220), (0.0, 200)], soon),
+            ("an allocation of a moment", &[(50.0, 300), (20.0, 298), (10.0, 300), (2.0, 220), (0.0, 200)], None),
+            ("a fall from much to much", &[(20.0, 900), (15.0, 880), (10.0, 850), (0.0, 800)], None),
+            ("no history", &[(0.0, 200)], None),
+            ("less than twice the threshold", &[(0.0, 99)], twice),
+            ("twice the threshold", &[(0.0, 100)], None),
+        ] {
+            let signal = signal(values);
+            assert_eq!(signal.nearness(&signal.thresholds[0]), nearness, "{name}");
+            assert_eq!(signal.is_tight(), nearness.is_some(), "{name}");
+        }
+        let mut far = signal(&[(20.0, 240), (15.0, 235), (0.0, 200)]);
+        far.thresholds[0].crossed_in_seconds = Some(601.0);
+        assert!(!far.is_tight());
+        far.thresholds[0].met = true;
+        assert!(far.is_tight() && far.nearness(&far.thresholds[0]).is_none());
+    }
 }

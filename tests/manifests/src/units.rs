@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use node_pressure_monitor::config::MonitorConfig;
 
 use crate::program;
 
@@ -27,6 +28,7 @@ pub fn check(path: &Path, capabilities: &BTreeSet<String>) -> Result<Vec<String>
         match words.split_first() {
             Some((&PROGRAM, arguments)) => {
                 problems.extend(program::check_arguments(arguments).map(|problem| format!("ExecStart: {problem}")));
+                problems.extend(other_lock(arguments));
             }
             _ => problems.push(format!("ExecStart does not begin with {PROGRAM}")),
         }
@@ -39,6 +41,14 @@ pub fn check(path: &Path, capabilities: &BTreeSet<String>) -> Result<Vec<String>
             .push(format!("CapabilityBoundingSet differs from the DaemonSet's capabilities in {}", other.join(", ")));
     }
     Ok(problems)
+}
+
+/// Commands find the lock by the configuration, so that the unit's must be the default.
+fn other_lock(arguments: &[&str]) -> Option<String> {
+    let default = MonitorConfig::default().lock_file;
+    let given = arguments.iter().skip_while(|it| **it != "--lock-file").nth(1)?;
+    (Path::new(given) != default)
+        .then(|| format!("ExecStart: --lock-file is {given}, and the default is {}", default.display()))
 }
 
 fn values<'a>(text: &'a str, setting: &'a str) -> impl Iterator<Item = &'a str> {

@@ -88,7 +88,13 @@ const FAULTS: &[Faults] = &[
         &[["[tokenreviews]", "[reviews]", "create tokenreviews.authentication.k8s.io is not"]],
     ),
     ("openshift/changes/security-context-constraints.yaml", &[["  - SYSLOG\n", "", "CAP_SYSLOG is not both"]]),
-    ("systemd/node-pressure-monitor.service", &[["CAP_KILL ", "", "CapabilityBoundingSet differs"]]),
+    (
+        "systemd/node-pressure-monitor.service",
+        &[
+            ["CAP_KILL ", "", "CapabilityBoundingSet differs"],
+            ["--lock-file /run/node-", "--lock-file /run/x-node-", "and the default is /run/node-"],
+        ],
+    ),
 ];
 
 #[test]

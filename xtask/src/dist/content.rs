@@ -19,9 +19,6 @@ const CONFIGURATION: (&str, u32) = ("/etc/node-pressure-monitor/monitor.yaml", 0
 /// The schema that an editor checks the configuration with. Beside the configuration it would be one more file of the administrator's.
 const SCHEMA: &str = "/usr/share/node-pressure-monitor/monitor.schema.json";
 const SCHEMA_LINE: &str = "$schema=monitor.schema.json";
-/// The unit's directory holds the lock, where commands on the same machine find it by the configuration.
-const LOCK_LINES: [&str; 2] =
-    ["\nlockFile: /run/node-pressure-monitor.lock\n", "\nlockFile: /run/node-pressure-monitor/lock\n"];
 pub const DOCUMENTS: &str = "/usr/share/doc/node-pressure-monitor";
 
 /// Where a family of distributions keeps files whose places differ.
@@ -82,7 +79,7 @@ impl Content {
     pub fn files(&self, places: Places) -> Result<Files> {
         let mut files = Files::default();
         for (path, permissions, content) in self.common.iter() {
-            let content = if path == CONFIGURATION.0 { with_places(content)? } else { content.to_vec() };
+            let content = if path == CONFIGURATION.0 { with_schema(content)? } else { content.to_vec() };
             files.put(path, permissions, content);
         }
         for (name, page) in &self.pages {
@@ -115,13 +112,11 @@ impl Content {
     }
 }
 
-/// Returns the configuration with the places of its schema and its lock in a package.
-fn with_places(configuration: &[u8]) -> Result<Vec<u8>> {
+/// Returns the configuration with the place of its schema in a package.
+fn with_schema(configuration: &[u8]) -> Result<Vec<u8>> {
     let text = std::str::from_utf8(configuration).context("config/monitor.yaml is no text")?;
     ensure!(text.contains(SCHEMA_LINE), "config/monitor.yaml has no line with {SCHEMA_LINE}");
-    let [lock, own_lock] = LOCK_LINES;
-    ensure!(text.contains(lock), "config/monitor.yaml has no line {lock:?}");
-    Ok(text.replacen(SCHEMA_LINE, &format!("$schema={SCHEMA}"), 1).replacen(lock, own_lock, 1).into_bytes())
+    Ok(text.replacen(SCHEMA_LINE, &format!("$schema={SCHEMA}"), 1).into_bytes())
 }
 
 /// Writes the files of a package, and its links, below a directory of this machine. Removes what was there.

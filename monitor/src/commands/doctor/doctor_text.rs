@@ -33,17 +33,28 @@ pub fn render(report: &Report<'_>) -> String {
         of_kind().for_each(|finding| add_finding(&mut page, finding));
     }
     page.section("VERDICT");
-    let degraded = report.findings.iter().filter(|finding| finding.severity == Severity::Degraded).count();
-    item(
-        &mut page,
-        "",
-        &match (report.enforcing, degraded) {
-            ("safe", 0) => "everything works; enforcing would be safe".to_owned(),
-            ("safe", degraded) => format!("enforcing would be safe; {degraded} degradations"),
-            _ => "enforcing would be unsafe: fix the findings above first; mode observe changes nothing".to_owned(),
-        },
-    );
+    item(&mut page, "", &verdict(report));
     page.finish()
+}
+
+fn verdict(report: &Report<'_>) -> String {
+    if report.enforcing != "safe" {
+        return "enforcing would be unsafe: fix the findings above first; mode observe changes nothing".to_owned();
+    }
+    let degraded = report.findings.iter().filter(|finding| finding.severity == Severity::Degraded).count();
+    let works = match degraded {
+        0 => "everything works".to_owned(),
+        1 => "1 degradation".to_owned(),
+        degraded => format!("{degraded} degradations"),
+    };
+    let thresholds = &report.facts.thresholds;
+    match (thresholds.iter().filter(|it| it.reported_only.is_some()).count(), thresholds.len()) {
+        (0, _) => format!("{works}; enforcing would be safe"),
+        (only, all) if only == all => {
+            format!("{works}; enforcing would evict nothing: each threshold is reported only")
+        }
+        (only, all) => format!("{works}; enforcing would be safe; {only} of {all} thresholds are reported only"),
+    }
 }
 
 fn found(page: &mut Page, facts: &Facts) {
@@ -92,12 +103,14 @@ fn found(page: &mut Page, facts: &Facts) {
     item(page, "namespaces", &namespaces);
     facts.filesystems.iter().for_each(|filesystem| item(page, filesystem.role, &describe(filesystem)));
     item(page, "layout", layout(facts));
-    for NodeThreshold { threshold, kind, is_bytes, available, capacity, .. } in &facts.thresholds {
+    for NodeThreshold { threshold, kind, is_bytes, available, capacity, reported_only, .. } in &facts.thresholds {
         let amount = |units: i64| match (*is_bytes, u64::try_from(units)) {
             (true, Ok(bytes)) => Bytes(bytes).to_string(),
             _ => units.to_string(),
         };
-        item(page, "threshold", &format!("{kind} {threshold}: {} of {} left", amount(*available), amount(*capacity)));
+        let left = format!("{} of {} left", amount(*available), amount(*capacity));
+        let only = reported_only.map_or_else(String::new, |why| format!("; reported only: {why}"));
+        item(page, "threshold", &format!("{kind} {threshold}: {left}{only}"));
     }
     if let Some(decisions) = facts.decisions.as_ref().filter(|decisions| decisions.unused.is_none()) {
         add_decisions(page, decisions);
@@ -246,6 +259,19 @@ mod tests {
         assert!(place("WILL NOT WORK") < place("- swap is on") && place("- swap is on") < place("> switch swap off"));
         assert!(place("swap          1.0 GiB") < place("WILL NOT WORK"));
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+    }
+
+    #[test]
+    fn a_threshold_that_can_evict_nothing_is_reported_only() {
+        let threshold = |reported_only| NodeThreshold { reported_only, ..findings::tests::threshold(None, false) };
+        let only = threshold(Some("no pods on this host"));
+        let page = rendered(&Facts { thresholds: vec![only.clone()], ..capable() });
+        let unwrapped = |page: &str| page.replace("\n              ", " ");
+        assert!(unwrapped(&page).contains("2000000 of 3000000 left; reported only: no pods on this host\n"), "{page}");
+        let nothing = "everything works; enforcing would evict nothing: each threshold is reported only\n";
+        assert!(unwrapped(&page).ends_with(nothing), "{page}");
+        let page = rendered(&Facts { thresholds: vec![only, threshold(None)], ..capable() });
+        assert!(unwrapped(&page).ends_with("enforcing would be safe; 1 of 2 thresholds are reported only\n"), "{page}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::{Bytes, Signal, signed};
+use crate::workloads::Reach;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
 use super::{candidate_facts, decision_facts, filesystem_facts, host_facts, runtime_facts, threshold_facts};
@@ -43,7 +44,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     problems.extend(left_out.map(|reason| Problem::fatal(NESTED_ACCOUNTING, reason)));
     let scanned = hierarchy.as_ref().map(|hierarchy| candidate_facts::find(config, hierarchy)).transpose();
     let scanned = scanned.map_err(|error| problems.push(Problem::fatal("cgroup", error))).ok().flatten();
-    let (candidates, needed, workloads) = scanned.unwrap_or((Candidates::Everything.as_str(), Vec::new(), 0));
+    let (reach, needed, workloads) =
+        scanned.map_or((None, Vec::new(), 0), |it| (Some(it.reach), it.needed, it.workloads));
     let (decisions, kept) = decision_facts::find(config, workloads);
     let report = Kernel::check_probes(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
@@ -87,8 +89,11 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let text = |name: &str| std::fs::read_to_string(proc_root.join(name)).unwrap_or_default();
     let (status, meminfo) = (text("self/status"), text("meminfo"));
     let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
-    let thresholds =
-        threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods_memory.and_then(Result::ok), &kept);
+    let removes_garbage = runtimes.iter().any(|runtime| runtime.trouble.is_none());
+    let pods = pods_memory.and_then(Result::ok);
+    let thresholds = threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods, &kept, |signal| {
+        reach?.reported_only(signal, removes_garbage)
+    });
     let capacities = |signal| match signal {
         Signal::MemoryAvailable => memory.map(|memory| signed(memory.0)),
         _ => thresholds.iter().find(|it| it.signal == signal).map(|it| it.capacity),
@@ -120,7 +125,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         filesystems,
         kubelet,
         runtimes,
-        candidates,
+        candidates: reach.map_or(Candidates::Everything, Reach::candidates).as_str(),
         needed,
         other_instance: host_facts::lock_holder(proc_root, &config.lock_file),
         unread_configuration: unread.map(Path::to_owned),

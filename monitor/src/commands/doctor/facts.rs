@@ -83,6 +83,8 @@ pub struct NodeThreshold {
     /// Whether the configuration has `evictions.actOnPresentPressure`.
     #[serde(skip)]
     pub is_waived: bool,
+    /// Why it can evict nothing on this machine, if it cannot.
+    pub reported_only: Option<&'static str>,
     /// Why an agent that starts now would not evict for it, if it would not.
     #[serde(skip)]
     pub unarmed: Option<Unarmed>,

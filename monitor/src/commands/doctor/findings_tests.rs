@@ -62,7 +62,7 @@ pub(in super::super) fn capable() -> Facts {
 }
 
 /// A threshold that an agent would not act on at its start, if `unarmed` has a reason.
-fn threshold(unarmed: Option<Unarmed>, is_waived: bool) -> NodeThreshold {
+pub fn threshold(unarmed: Option<Unarmed>, is_waived: bool) -> NodeThreshold {
     NodeThreshold {
         threshold: "nodefs.inodesFree<100Mi".to_owned(),
         signal: Signal::NodeFsInodesFree,
@@ -73,6 +73,7 @@ fn threshold(unarmed: Option<Unarmed>, is_waived: bool) -> NodeThreshold {
         capacity: 3_000_000,
         met: true,
         is_plausible: false,
+        reported_only: None,
         is_waived,
         unarmed,
     }

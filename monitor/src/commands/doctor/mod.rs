@@ -49,7 +49,7 @@ nothing.
    "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
    "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],
    "setUp": {"name": "first"|"instead"|"watch"|"none of the three"|"unknown", "because"}|null,
-   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible"}],
+   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible", "reportedOnly": TEXT|null}],
    "decisions": {"file", "unused": TEXT|null, "armed": [TEXT], "waiting": [{"threshold", "sinceSeconds"}],
                  "budgets": [{"cause", "spent", "allowed"}]}|null}
 

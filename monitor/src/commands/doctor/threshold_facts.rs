@@ -17,6 +17,7 @@ pub fn thresholds(
     filesystems: &[Filesystem],
     pods: Option<PodsMemorySample>,
     kept: &Kept,
+    reported_only: impl Fn(Signal) -> Option<&'static str>,
 ) -> Vec<NodeThreshold> {
     let memory = hierarchy.and_then(|hierarchy| memory(config, hierarchy));
     let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
@@ -48,6 +49,7 @@ pub fn thresholds(
             met: is_below(policy, threshold, &observation, false),
             is_plausible: !matches!(unarmed, Some(Unarmed::Implausible { .. })),
             is_waived: config.evictions.act_on_present_pressure,
+            reported_only: reported_only(threshold.signal),
             unarmed,
         })
     };

@@ -52,7 +52,7 @@ const NOT_ROOT: &str = "this node is measured by root alone: others see neither 
 pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> Result<Live, CommandError> {
     require_root()?;
     let mut tree = scan(config)?;
-    let is_of_disk = matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes);
+    let is_of_disk = signal.resource().is_on_disk();
     let view = look_at_runtime(config, is_of_disk);
     let hints = FilesystemHints { image: view.stores.image.clone(), container: view.stores.container.clone() };
     let (samples, missing) = node::filesystems(config, &hints);
@@ -65,8 +65,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
     let snapshot = view.snapshot.as_deref();
     let mut summary = Summary { node: stats, pods: Vec::new() };
     let (mut pods, mut marks) = (Vec::new(), Marks::default());
-    let is_of_pods = is_of_disk || signal == Signal::AllocatableMemoryAvailable;
-    let usages = ranked(&mut tree, is_of_pods);
+    let usages = ranked(&mut tree, signal.is_of_pods());
     let measured = if is_of_disk { Some(measure(config, &tree, &usages, &specs, snapshot)?) } else { None };
     let roles = Roles::at(|role| samples.iter().find(|sample| sample.role == role).map(|sample| &*sample.place));
     let on_disk = |usage: &WorkloadUsage| {

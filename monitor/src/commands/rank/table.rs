@@ -132,11 +132,11 @@ fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> 
     writeln!(writer, "first: {}", printable(&row.explanation))?;
     if let Some(ExpectedEviction { threshold, met, grace_period_seconds, message }) = &verdict.eviction {
         let once = if *met { "" } else { "once that is met: " };
-        writeln!(
-            writer,
-            "for {threshold}: {once}grace period {grace_period_seconds} s, message: {}",
-            printable(message.trim_end())
-        )?;
+        let grace = match grace_period_seconds {
+            0 => "killed at once".to_owned(),
+            seconds => format!("grace period {seconds} s"),
+        };
+        writeln!(writer, "for {threshold}: {once}{grace}, message: {}", printable(message.trim_end()))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The ranking, the first victim, and the reasons for both.
 
-use crate::config::{Policy, Ranking, RankingKey, Threshold};
+use crate::config::{Policy, Ranking, RankingKey, Semantics, Threshold};
 use crate::eviction::decider::{
     Answer, Attempt, Choice, Decider, Measure, Next, Pace, PassedOver, Place, Rules, Snapshot,
 };
@@ -44,6 +44,7 @@ pub struct ExpectedEviction {
     pub threshold: String,
     /// Whether the threshold is met now.
     pub met: bool,
+    /// Zero where the agent kills at once. Under `semantics: kubelet` it is the kubelet's.
     pub grace_period_seconds: i64,
     pub message: String,
 }
@@ -132,6 +133,11 @@ fn thresholds<C>(policy: &Policy, decider: &Decider<C>, signal: Signal, observat
     decider.armed().iter().filter(counts).map(judged).collect()
 }
 
+/// Returns whether the agent ends a victim by SIGKILL alone. The kubelet gives it a second.
+fn is_killed_at_once(policy: &Policy, threshold: &Threshold) -> bool {
+    policy.semantics == Semantics::Corrected && threshold.is_hard() && !threshold.signal.resource().is_on_disk()
+}
+
 /// Returns the eviction of the first pod; `None` if no threshold causes it.
 fn eviction(
     policy: &Policy,
@@ -145,7 +151,7 @@ fn eviction(
     Some(ExpectedEviction {
         threshold: met.threshold.to_string(),
         met: is_below(policy, &met.threshold, observation, false),
-        grace_period_seconds: choice?.grace_period_seconds,
+        grace_period_seconds: if is_killed_at_once(policy, &met.threshold) { 0 } else { choice?.grace_period_seconds },
         message,
     })
 }

@@ -48,7 +48,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     walk.set(&mut config.protected, fields.get("protected"), read_protected);
     config.pods = fields.get("pods").and_then(|field| walk.path(&field, "/run/node-pressure-monitor/pods.json"));
     for (name, target, example) in [
-        ("lockFile", &mut config.lock_file, "/run/node-pressure-monitor.lock"),
+        ("lockFile", &mut config.lock_file, "/run/node-pressure-monitor/lock"),
         ("cgroupRoot", &mut config.cgroup_root, "/sys/fs/cgroup"),
         ("procRoot", &mut config.proc_root, "/proc"),
     ] {

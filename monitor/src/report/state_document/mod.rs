@@ -218,7 +218,7 @@ fn degradations(health: &Health) -> Vec<Degradation> {
     let each = |(capability, reason): (&str, &str)| Degradation {
         capability: capability.to_owned(),
         sentence: reason.to_owned(),
-        mend: mends::mend(capability).map(str::to_owned),
+        mend: mends::mend(capability, reason).map(str::to_owned),
     };
     health.degradations().iter().map(each).collect()
 }

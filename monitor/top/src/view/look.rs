@@ -1,13 +1,10 @@
 //! The styles of the view. Without colour they are bold, dim and reversed letters.
 
-use node_pressure_state::{Level, SignalState, ThresholdState};
+use node_pressure_state::{Level, SignalState};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use crate::text::{fit, width, wrap};
-
-/// A threshold that is further away at the present rate is not near.
-pub const NEAR_SECONDS: f64 = 600.0;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
@@ -58,12 +55,11 @@ impl Look {
 
 /// Returns how near a signal is to its thresholds.
 pub fn level_of(signal: &SignalState) -> Level {
-    let any = |holds: &dyn Fn(&ThresholdState) -> bool| signal.thresholds.iter().any(holds);
     if signal.available.is_none() {
         Level::Unknown
-    } else if any(&|it| it.met && it.kind == "hard") {
+    } else if signal.thresholds.iter().any(|it| it.met && it.kind == "hard") {
         Level::Red
-    } else if any(&|it| it.met || it.crossed_in_seconds.is_some_and(|seconds| seconds <= NEAR_SECONDS)) {
+    } else if signal.is_tight() {
         Level::Yellow
     } else {
         Level::Green

@@ -117,8 +117,9 @@ pub fn thresholds(signal: &SignalState) -> String {
     thresholds.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(Ordering::Equal));
     let words = thresholds.into_iter().map(|it| {
         let name = it.threshold.strip_prefix(&signal.signal).unwrap_or(&it.threshold);
-        match (foreseen(it), it.met, &it.unarmed) {
+        match (foreseen(it), it.met, it.reported_only.as_ref().or(it.unarmed.as_ref())) {
             (Some(seconds), ..) => format!("{name} in {}", wait(seconds)),
+            (None, true, Some(_)) if it.reported_only.is_some() => format!("{name} is met, reported only"),
             (None, true, None) => format!("{name} is met"),
             (None, true, Some(_)) => format!("{name} is met, not armed"),
             (None, false, _) => name.to_owned(),

@@ -109,6 +109,17 @@ async fn rounds_list_from_the_cache_unless_there_is_only_one() {
 }
 
 #[tokio::test]
+async fn a_node_that_does_not_exist_is_an_error() {
+    let stage = Stage::new().await.unwrap();
+    for rules in [Rules { by_clock: true, ..RULES }, Rules { remove: true, by_clock: true, ..RULES }] {
+        let mut sweeper = Sweeper::connect(&access(&stage), rules, Some("no-such-node".to_owned())).await.unwrap();
+        let error = sweeper.round(&mut |_| ()).await.unwrap_err().to_string();
+        assert!(error.contains("there is neither a node no-such-node"), "{rules:?}: {error}");
+    }
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_long_heartbeat_interval_of_the_agent_counts() {
     let stage = Stage::new().await.unwrap();
     silent(&stage).await;
