@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 const NEAR_SECONDS: f64 = 600.0;
 /// A shorter fall foretells nothing.
 const FALL_SECONDS: f64 = 10.0;
-/// A signal is full enough to fall for a while above this part of its capacity.
+/// A signal with this part of its capacity left is near no threshold. A disk that is three quarters full is an ordinary one, whatever its
+/// threshold.
 const AMPLE_PART: u64 = 4;
 
 #[serde_with::skip_serializing_none]
@@ -45,9 +46,11 @@ impl SignalState {
     #[must_use]
     pub fn nearness(&self, threshold: &ThresholdState) -> Option<Nearness> {
         let available = self.available.filter(|_| !threshold.met)?;
-        let is_scarce = self.capacity.is_some_and(|capacity| available < capacity / AMPLE_PART);
+        if self.capacity.is_some_and(|capacity| available >= capacity / AMPLE_PART) {
+            return None;
+        }
         let seconds = threshold.crossed_in_seconds.filter(|seconds| *seconds <= NEAR_SECONDS);
-        if let Some(seconds) = seconds.filter(|_| is_scarce && self.falling_seconds() >= FALL_SECONDS) {
+        if let Some(seconds) = seconds.filter(|_| self.falling_seconds() >= FALL_SECONDS) {
             return Some(Nearness::In(seconds));
         }
         threshold.value.is_some_and(|value| available < value.saturating_mul(2)).then_some(Nearness::LessThanTwice)
@@ -76,9 +79,9 @@ impl SignalState {
 /// How near a threshold is that is not met.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Nearness {
-    /// The signal is below a quarter of its capacity, has fallen for ten seconds, and crosses the threshold in so many seconds.
+    /// Less than a quarter of the capacity is left, the signal has fallen for ten seconds, and it crosses the threshold in so many seconds.
     In(f64),
-    /// Less than twice the threshold is left.
+    /// Less than a quarter of the capacity and less than twice the threshold is left.
     LessThanTwice,
 }
 

@@ -201,6 +201,13 @@ mod tests {
         state.signals[0].capacity = Some(350);
         assert_eq!(state.judge().level, Level::Green);
         assert!(state.is_calm());
+        // A disk with 28 % left, whose threshold is 15 %, may stay so for years.
+        let mut disk = state.clone();
+        disk.signals[0].thresholds[0].crossed_in_seconds = None;
+        (disk.signals[0].available, disk.signals[0].capacity) = (Some(190), Some(680));
+        assert!(disk.is_calm());
+        disk.signals[0].capacity = Some(1000);
+        assert!(!disk.is_calm());
     }
 
     #[test]
