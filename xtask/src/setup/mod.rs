@@ -6,6 +6,7 @@ mod apt;
 mod bpf_toolchain;
 pub mod cross;
 pub mod guest_root;
+pub mod helm;
 pub mod kernel;
 pub mod unpacked;
 
@@ -128,6 +129,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let console = Console::alone();
     let setup = Setup { workspace, console: &console, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
+    helm::set_up(workspace, options.check);
     println!("Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`.");
     Ok(ExitCode::SUCCESS)
 }
