@@ -115,6 +115,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     if let Err(error) = setup::ensure(workspace, setup::VIEWERS) {
         println!("{error:#}; the tests that need it are skipped");
     }
+    setup::helm::set_up(workspace, false);
     end("setup", start);
     let supplies = (!options.no_vm).then(|| Pending::begin(workspace, boots::parts(options.long)));
 

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::documents::{name, text};
-use crate::{kustomize, yaml};
+use crate::{chart_values, kustomize, yaml};
 
 /// The chart's directory below the root of the repository.
 pub const CHART: &str = "config/helm/node-pressure-monitor";
@@ -206,8 +206,10 @@ fn source(object: &Value) -> String {
     let mut object = object.clone();
     let is_configuration = text(&object, &["kind"]) == "ConfigMap";
     replace_image(&mut object);
+    chart_values::mark(&mut object);
     let text = yaml::write(&object).replace("{{", "{{ \"{{\" }}");
     let text = text.replace(IMAGE_MARK, IMAGE).replace(PULL_MARK, "{{ .Values.image.pullPolicy }}");
+    let text = chart_values::expand(&text);
     if is_configuration { with_configuration(&text) } else { text }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod capabilities;
 pub mod chart;
+mod chart_values;
 pub mod documents;
 mod foreign;
 pub mod kustomize;

@@ -3,28 +3,23 @@
 #![expect(clippy::unwrap_used, reason = "a chart or a directory that cannot be read fails its test")]
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use node_pressure_manifests::chart::{ADDITIONS, Addition, CHART, REMOVALS, VARIANTS};
 use node_pressure_manifests::{capabilities, chart, documents, kustomizations, kustomize, program, rbac, root, schema};
 use serde_json::Value;
 
+#[path = "support/helm_program.rs"]
+mod helm_program;
+
+use helm_program::skip;
+
 /// Directories that are parts of others, or that the chart leaves to kustomize.
 const NO_VARIANT: [&str; 2] = ["kubernetes/own-node", "openshift/journal-hook"];
 
-/// Returns what Helm renders with these values, sorted; `None` without Helm. The variable HELM names a program outside of PATH.
+/// Returns what Helm renders with these values, sorted; `None` without Helm.
 fn rendered(values: &str) -> Option<Vec<Value>> {
-    let helm = std::env::var_os("HELM").unwrap_or_else(|| "helm".into());
-    let mut command = Command::new(helm);
-    command.args(["template", "node-pressure-monitor"]).arg(root().join(CHART));
-    if !values.is_empty() {
-        command.args(["--set", values]);
-    }
-    let output = command.output().ok()?;
-    assert!(output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stderr));
-    Some(sorted(documents::parse(&String::from_utf8(output.stdout).unwrap()).unwrap()))
+    helm_program::rendered(&["--set", values])
 }
 
 fn sorted(mut objects: Vec<Value>) -> Vec<Value> {
@@ -49,12 +44,6 @@ fn pairs() -> Vec<(Vec<&'static str>, String)> {
     }
     pairs.extend(REMOVALS.iter().map(|(directory, _, values)| (vec![*directory], (*values).to_owned())));
     pairs
-}
-
-/// Only a direct write reaches the summary of the suite: the output of a passing test is not shown.
-fn skip(test: &str) {
-    let line = format!("\nSKIPPED {test}: helm is neither in PATH nor named by HELM\n");
-    std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
 #[test]

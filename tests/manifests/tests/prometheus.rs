@@ -48,8 +48,7 @@ fn every_alert_has_a_severity_a_text_and_a_runbook() {
         assert!(!text(&alert, &["annotations", "summary"]).is_empty(), "{name}: no summary");
         let description = text(&alert, &["annotations", "description"]);
         assert!(description.contains("kubectl "), "{name}: the description has no command: {description}");
-        let page = format!("/config/runbooks/{name}.md");
-        assert!(text(&alert, &["annotations", "runbook_url"]).ends_with(&page), "{name}: runbook_url");
+        assert_eq!(text(&alert, &["annotations", "runbook"]), format!("config/runbooks/{name}.md"));
         assert!(names.insert(name.to_owned()), "{name} is there twice");
     }
     let pages = fs::read_dir(root().join("config/runbooks")).unwrap();
@@ -58,12 +57,38 @@ fn every_alert_has_a_severity_a_text_and_a_runbook() {
     assert_eq!(names, pages);
 }
 
-/// Returns the commands of an alert's description, for a node named NODE.
+/// Values of the labels, as the runbooks name them.
+const FILLED: [(&str, &str); 4] = [
+    ("{{ $labels.node }}", "NODE"),
+    ("{{ $labels.namespace }}", "NAMESPACE"),
+    ("{{ $labels.pod }}", "POD"),
+    (" and then the budget: ", "{{ end }}See the budget: "),
+];
+
+/// Returns the commands of an alert's description. A command ends a sentence, or a branch of the template.
 fn commands(description: &str) -> Vec<String> {
-    let filled = description.replace("{{ $labels.node }}", "NODE").replace("{{ $labels.signal }}", "SIGNAL");
-    let filled = filled.replace(" and then the budget: ", " && ");
-    let (_, commands) = filled.split_once(": kubectl ").unwrap();
-    commands.split(" && ").map(|command| format!("kubectl {}", command.trim_start_matches("kubectl "))).collect()
+    let filled = FILLED.iter().fold(description.to_owned(), |text, (from, to)| text.replace(from, to));
+    let sentences = filled.split("{{ else }}").flat_map(|branch| branch.split("{{ end }}"));
+    let command = |sentence: &str| {
+        let start = ["kubectl ", "node-pressure-monitor "].map(|program| sentence.find(&format!(": {program}")));
+        let start = start.into_iter().flatten().min()?;
+        Some(sentence[start + 2..].to_owned())
+    };
+    sentences.filter_map(command).collect()
+}
+
+/// A command that an operator can copy has no other command inside, and fits a line of a message.
+#[test]
+fn every_alert_has_commands_of_one_line() {
+    for alert in alerts() {
+        let name = text(&alert, &["alert"]);
+        let commands = commands(text(&alert, &["annotations", "description"]));
+        assert!(!commands.is_empty(), "{name}: no command");
+        for command in commands {
+            let is_simple = command.len() <= 120 && !command.contains(['$', '{', '&', ';']);
+            assert!(is_simple, "{name}: not a single short command: {command}");
+        }
+    }
 }
 
 #[test]
@@ -79,8 +104,10 @@ fn the_runbook_has_the_commands_of_its_alert() {
 }
 
 /// The events that an operator has to hear of, with their alerts.
-const NEEDED: [(&str, &str); 9] = [
+const NEEDED: [(&str, &str); 11] = [
     ("an OOM kill, also of an unknown constraint", "NodeOOMKill"),
+    ("an OOM kill at the limit of a pod", "PodOOMKilledAtLimit"),
+    ("a pod that stalls at its limit", "PodStallsAtLimit"),
     ("refused evictions", "NodePressureEvictionRefused"),
     ("put-off evictions", "NodePressureEvictionPutOff"),
     ("lost probes", "NodePressureProbesLost"),

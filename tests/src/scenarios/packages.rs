@@ -25,7 +25,7 @@ const KEEPER: &str = "keeper";
 const HOG: &str = "hog";
 
 /// Files of the package for Debian. RPM's has the completions for zsh elsewhere.
-const FILES: [&str; 10] = [
+const FILES: [&str; 12] = [
     PROGRAM,
     "/usr/bin/kubectl-node_pressure",
     CONFIG,
@@ -35,6 +35,8 @@ const FILES: [&str; 10] = [
     "/usr/share/bash-completion/completions/node-pressure-monitor",
     "/usr/share/fish/vendor_completions.d/node-pressure-monitor.fish",
     "/usr/share/doc/node-pressure-monitor/LICENSE-MIT",
+    "/usr/share/doc/node-pressure-monitor/prometheus/rules.yaml",
+    "/usr/share/doc/node-pressure-monitor/runbooks/NodeOOMKill.md",
     "/usr/share/node-pressure-monitor/monitor.schema.json",
 ];
 

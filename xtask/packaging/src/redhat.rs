@@ -15,10 +15,12 @@ it only observes; mode: enforce in /etc/node-pressure-monitor/monitor.yaml lets 
 /// Files below this directory are configuration, which an upgrade does not replace.
 const CONFIGURATION: &str = "/etc/";
 /// Directories that belong to this package alone.
-const OWN_DIRECTORIES: [&str; 4] = [
+const OWN_DIRECTORIES: [&str; 6] = [
     "/etc/node-pressure-monitor",
     "/usr/share/doc/node-pressure-monitor",
     "/usr/share/doc/node-pressure-monitor/examples",
+    "/usr/share/doc/node-pressure-monitor/prometheus",
+    "/usr/share/doc/node-pressure-monitor/runbooks",
     "/usr/share/node-pressure-monitor",
 ];
 

@@ -21,6 +21,12 @@ const SCHEMA: &str = "/usr/share/node-pressure-monitor/monitor.schema.json";
 const SCHEMA_LINE: &str = "$schema=monitor.schema.json";
 pub const DOCUMENTS: &str = "/usr/share/doc/node-pressure-monitor";
 
+/// The rules of the alerts and their pages, which link to each other.
+const ALERTS: [(&str, &str); 2] = [
+    ("/usr/share/doc/node-pressure-monitor/prometheus", "config/prometheus"),
+    ("/usr/share/doc/node-pressure-monitor/runbooks", "config/runbooks"),
+];
+
 /// Where a family of distributions keeps files whose places differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
@@ -56,6 +62,9 @@ impl Content {
         )?;
         for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
             common.file(&format!("{DOCUMENTS}/{license}"), &root.join(license))?;
+        }
+        for (directory, from) in ALERTS {
+            common.tree(directory, &root.join(from))?;
         }
         let pages = scratch.join("pages");
         packaging.pages(&pages)?;
@@ -96,7 +105,9 @@ impl Content {
     pub fn archive(&self, directory: &str) -> Files {
         let mut files = Files::default();
         for (path, permissions, content) in self.common.iter() {
-            let name = path.rsplit('/').next().unwrap_or_default();
+            let is_of_alerts = ALERTS.iter().any(|(directory, _)| path.starts_with(directory));
+            let place = if is_of_alerts { path.strip_prefix(DOCUMENTS) } else { path.rsplit('/').next() };
+            let name = place.unwrap_or_default().trim_start_matches('/');
             // In an archive the configuration belongs to the user who unpacks it.
             let permissions = if permissions == CONFIGURATION.1 { 0o644 } else { permissions };
             files.put(&format!("{directory}/{name}"), permissions, content.to_vec());

@@ -9,6 +9,7 @@ mod busybox;
 mod completeness;
 pub mod cross;
 pub mod guest_root;
+pub mod helm;
 pub mod kernel;
 mod need;
 mod packaged;
@@ -108,6 +109,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let console = Console::alone();
     let setup = Setup { workspace, console: &console, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
+    helm::set_up(workspace, options.check);
     println!(
         "Everything is in place. Next: `cargo xtask run` (the agent on this machine), `cargo xtask test` (the whole suite)."
     );

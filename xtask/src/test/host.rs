@@ -113,6 +113,7 @@ fn cargo_test(
     command.args(["test", "--no-fail-fast"]).args(selection).stdout(Stdio::piped());
     command.envs(environment.iter().copied());
     command.env("PATH", path_with(&PROMETHEUS.directory(&workspace.cache()))?);
+    command.envs(setup::helm::find(&workspace.cache()).map(|helm| ("HELM", helm)));
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let stdout = child.stdout.take().context("standard output of cargo test")?;
