@@ -19,9 +19,10 @@ mod scripted_page;
 
 use agent::Agent;
 use browser::Browser;
-use scripted_page::{Script, evicting, near, quiet};
+use scripted_page::{Script, crowded, evicting, near, quiet};
 
-const WIDE: (u32, u32) = (1120, 780);
+const WIDE: (u32, u32) = (1400, 900);
+const MIDDLE: (u32, u32) = (1120, 780);
 const PHONE: (u32, u32) = (390, 844);
 
 /// Returns the browser's program, or says that the test is skipped.
@@ -92,6 +93,105 @@ fn quiet_near_and_evicting_are_told_at_a_glance() {
     browser.evaluate("document.querySelectorAll('#tabs button')[1].click()");
     browser.until("document.querySelector('#tabs [aria-selected=true]').textContent === 'nodefs.inodesFree'");
     assert_clean(&browser, script.address);
+}
+
+/// The elements whose text is wider than they are. Elements in a line have no width of their own.
+const CUT: &str = "[...document.querySelectorAll('body *')].filter(it => it.clientWidth && it.scrollWidth > it.clientWidth) \
+    .map(it => it.outerHTML.slice(0, 200))";
+
+/// The elements that would hide what is wider than they are.
+const HIDING: &str = "[...document.querySelectorAll('body *')].filter(it => it instanceof HTMLElement && \
+    (getComputedStyle(it).textOverflow !== 'clip' || getComputedStyle(it).overflowX !== 'visible')).map(it => it.outerHTML.slice(0, 200))";
+
+#[test]
+fn no_text_is_cut_at_any_width() {
+    let Some(program) = program() else { return };
+    let script = Script::start(crowded(40));
+    for size in [WIDE, MIDDLE, PHONE] {
+        let mut browser = Browser::start(program, size, "light");
+        browser.go(&script.page());
+        browser.until("document.getElementById('light').className === 'yellow'");
+        for id in ["ranking", "workloads"] {
+            browser.evaluate(&format!("document.getElementById('{id}-all').click()"));
+            browser.until(&format!("document.querySelectorAll('#{id} tbody tr:not(.details)').length === 43"));
+        }
+        browser.evaluate("document.querySelectorAll('#ranking button, #workloads button, details summary').forEach(it => it.click())");
+        browser.until("document.querySelector('details pre').textContent.includes('THE POST-MORTEM')");
+        assert_eq!(browser.evaluate("document.querySelectorAll('tr.details[hidden]').length"), 0);
+        assert_eq!(browser.evaluate(CUT), serde_json::json!([]), "cut at {size:?}");
+        let is_fitting = "document.documentElement.scrollWidth <= window.innerWidth && \
+            ![...document.querySelectorAll('body *')].some(it => it.getBoundingClientRect().right > window.innerWidth + 1)";
+        assert_eq!(browser.evaluate(is_fitting), true, "it scrolls sideways at {size:?}");
+        assert_eq!(browser.evaluate(HIDING), serde_json::json!([]), "at {size:?}");
+        picture(&mut browser, &format!("crowded-{}", size.0));
+    }
+}
+
+#[test]
+fn a_row_opens_by_a_key_and_stays_open() {
+    let Some(program) = program() else { return };
+    let script = Script::start(near());
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go(&script.page());
+    browser.until("document.getElementById('light').className === 'yellow'");
+    let details = "document.querySelector('#ranking tr.details').innerText";
+    assert_eq!(browser.evaluate("document.querySelector('#ranking tr.details').checkVisibility()"), false);
+    browser.evaluate("document.querySelector('#ranking button').focus()");
+    browser.press_enter();
+    browser.until("document.querySelector('#ranking button').getAttribute('aria-expanded') === 'true'");
+    let text = browser.evaluate(details);
+    for shown in [
+        "qosClass: BestEffort",
+        "exceedsRequests: exceeds its request",
+        "/kubepods/besteffort/pod1",
+        "ReplicaSet/report-7k4qd",
+    ] {
+        assert!(text.as_str().unwrap().contains(shown), "{shown:?} is not in {text}");
+    }
+    // The next document has other figures: the row is drawn again, and is open, with the focus on its button.
+    script.set(Some(evicting()));
+    browser.until("document.getElementById('light').className === 'red'");
+    assert_eq!(browser.evaluate("document.activeElement.getAttribute('aria-expanded')"), "true");
+    assert!(browser.evaluate(details).as_str().unwrap().contains("/kubepods/besteffort/pod1"));
+}
+
+#[test]
+fn incidents_come_before_tables_and_have_the_full_width() {
+    let Some(program) = program() else { return };
+    let script = Script::start(near());
+    let mut browser = Browser::start(program, WIDE, "light");
+    browser.go(&script.page());
+    browser.until("document.getElementById('light').className === 'yellow'");
+    let top = |id: &str| format!("document.getElementById('{id}').getBoundingClientRect().top");
+    let is_before = format!("{} < {} && {0} < {}", top("incidents"), top("ranking"), top("workloads"));
+    assert_eq!(browser.evaluate(&is_before), true);
+    browser.evaluate("document.querySelector('details summary').click()");
+    browser.until("document.querySelector('details pre').textContent.includes('THE POST-MORTEM')");
+    let width = browser.evaluate("document.querySelector('details pre').getBoundingClientRect().width");
+    assert!(width.as_f64().unwrap() > 0.9 * f64::from(WIDE.0), "{width}");
+}
+
+#[test]
+fn the_scripted_documents_are_consistent() {
+    for state in [quiet(), near(), evicting(), crowded(40)] {
+        let memory = state.signal("memory.available").unwrap();
+        let used: u64 = state.workloads.iter().filter_map(|it| it.memory_bytes).sum();
+        assert!(used <= memory.capacity.unwrap() - memory.available.unwrap(), "the workloads use more than is used");
+        for place in state.rankings.iter().flat_map(|ranking| &ranking.places) {
+            let (usage, workload) = (place.usage.unwrap(), state.workload(&place.workload).unwrap());
+            let is_memory = workload.memory_bytes == Some(usage);
+            assert!(is_memory || workload.disk_inodes == Some(usage), "{place:?} has another usage than {workload:?}");
+            assert!(place.request.is_none() || place.request == workload.memory_request_bytes, "{place:?}");
+            for text in place.why.iter().chain(place.keys.iter().map(|key| &key.value)) {
+                let mib = text.split(" above it").next().filter(|before| before.len() < text.len());
+                let Some(mib) = mib.and_then(|before| before.rsplit(", ").next()?.strip_suffix(" MiB")) else {
+                    continue;
+                };
+                let above = (usage - place.request.unwrap()) as f64 / 1_048_576.0;
+                assert_eq!(mib, format!("{above:.1}"), "{place:?}");
+            }
+        }
+    }
 }
 
 #[test]

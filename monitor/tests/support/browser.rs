@@ -93,6 +93,15 @@ impl Browser {
         }
     }
 
+    /// Presses the Enter key.
+    pub fn press_enter(&mut self) {
+        for (kind, text) in [("keyDown", "\r"), ("keyUp", "")] {
+            let event =
+                json!({"type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": text});
+            self.call("Input.dispatchKeyEvent", &event);
+        }
+    }
+
     /// Returns the text that a reader sees.
     pub fn text(&mut self) -> String {
         self.evaluate("document.body.innerText").as_str().unwrap_or_default().to_owned()
