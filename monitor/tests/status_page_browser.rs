@@ -1,6 +1,6 @@
 //! The status page in a headless Chromium: what is to be seen of scripted documents, and of a running agent.
 //!
-//! `SCREENS=DIRECTORY cargo test -p node-pressure-monitor --test status_page_browser` writes the pictures in config/screens.
+//! The pictures in config/screens are of a virtual machine: `SCREENS=$PWD/config/screens cargo xtask vm status-page` takes them anew.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::io::Write as _;
@@ -8,17 +8,21 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use node_pressure_state::Degradation;
+use serde_json::Value;
 
 #[path = "support/agent.rs"]
 #[expect(dead_code, reason = "other tests ask the agent themselves")]
 mod agent;
 #[path = "support/browser.rs"]
 mod browser;
+#[path = "support/page_source.rs"]
+mod page_source;
 #[path = "support/scripted_page.rs"]
 mod scripted_page;
 
 use agent::Agent;
 use browser::Browser;
+use page_source::{Shown, expected};
 use scripted_page::{Script, crowded, evicting, near, quiet};
 
 const WIDE: (u32, u32) = (1400, 900);
@@ -191,6 +195,65 @@ fn the_scripted_documents_are_consistent() {
                 assert_eq!(mib, format!("{above:.1}"), "{place:?}");
             }
         }
+    }
+}
+
+/// The headings and the columns of what a reader sees.
+const SHOWN: &str = "(() => { const texts = list => [...list].filter(it => it.closest('section').checkVisibility()).map(it => it.textContent); \
+    return [texts(document.querySelectorAll('h2')), [...document.querySelectorAll('table')].map(it => [it.id, texts(it.querySelectorAll('th'))])]; })()";
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn source() -> String {
+    std::fs::read_to_string(root().join("monitor/src/report/http/status_page.html")).unwrap()
+}
+
+#[test]
+fn the_committed_pictures_show_this_page() {
+    let again = "take the pictures anew: SCREENS=$PWD/config/screens cargo xtask vm status-page";
+    let documents = ["README.md", "config/README.md", "config/METRICS.md", "monitor/README.md", "tests/README.md"];
+    let documents = documents.map(|document| std::fs::read_to_string(root().join(document)).unwrap()).join("");
+    let mut pictures = 0;
+    for entry in std::fs::read_dir(root().join("config/screens")).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(".png")) else {
+            assert!(path.with_extension("png").exists(), "{} is of no picture", path.display());
+            continue;
+        };
+        pictures += 1;
+        assert!(documents.contains(&format!("screens/{name}")), "no document shows {name}");
+        let text = std::fs::read(path.with_extension("json"));
+        let text: Value =
+            serde_json::from_slice(&text.unwrap_or_else(|_| panic!("{name} has no text; {again}"))).unwrap();
+        let sum = format!("{:08x}", crc32fast::hash(&std::fs::read(&path).unwrap()));
+        assert_eq!(text["crc32"], sum, "the text is of another picture than {name}; {again}");
+        let headings: Vec<String> = serde_json::from_value(text["headings"].clone()).unwrap();
+        let columns = serde_json::from_value(text["columns"].clone()).unwrap();
+        let expected = expected(&source(), &headings);
+        assert_eq!(Shown { headings, columns }, expected, "{name} shows another page than the source; {again}");
+    }
+    assert!(pictures > 0, "there is no picture");
+}
+
+#[test]
+fn the_source_has_the_headings_that_a_reader_sees() {
+    let Some(program) = program() else { return };
+    let mut all = near();
+    all.evictions = evicting().evictions;
+    all.verdict = all.judge();
+    for state in [all, quiet()] {
+        let level = format!("{:?}", state.verdict.level).to_lowercase();
+        let script = Script::start(state);
+        let mut browser = Browser::start(program, WIDE, "light");
+        browser.go(&script.page());
+        browser.until(&format!("document.getElementById('light').className === '{level}'"));
+        let (headings, columns): (Vec<String>, Vec<(String, Vec<String>)>) =
+            serde_json::from_value(browser.evaluate(SHOWN)).unwrap();
+        let expected = expected(&source(), &headings);
+        assert_eq!(headings.len(), if level == "red" { 7 } else { 5 });
+        assert_eq!(Shown { headings, columns: columns.into_iter().collect() }, expected);
     }
 }
 
