@@ -38,12 +38,6 @@ fn program() -> Option<&'static str> {
     found
 }
 
-fn picture(browser: &mut Browser, name: &str) {
-    if let Some(directory) = std::env::var_os("SCREENS") {
-        browser.screenshot(&Path::new(&directory).join(format!("{name}.png")));
-    }
-}
-
 /// Asserts that the page has asked only its agent, without an error or a violation of its policy.
 fn assert_clean(browser: &Browser, address: SocketAddr) {
     assert_eq!(browser.complaints(), Vec::<&serde_json::Value>::new());
@@ -74,7 +68,6 @@ fn quiet_near_and_evicting_are_told_at_a_glance() {
         assert!(text.contains(shown), "{shown:?} is not on the page:\n{text}");
     }
     assert!(!text.contains("EVICTIONS\n") && !text.contains("TO MEND"), "{text}");
-    picture(&mut browser, "quiet");
 
     script.set(Some(near()));
     browser.until("document.getElementById('light').className === 'yellow'");
@@ -82,12 +75,10 @@ fn quiet_near_and_evicting_are_told_at_a_glance() {
     let sentence = "41 s to the threshold memory.available<100Mi; batch/report-7k4qd would be evicted";
     assert!(text.contains(sentence) && text.contains("What to do: start the runtime"), "{text}");
     assert_eq!(browser.evaluate("document.title"), format!("▲ worker-1: {sentence}"));
-    picture(&mut browser, "near");
 
     script.set(Some(evicting()));
     browser.until("document.getElementById('light').className === 'red'");
     assert!(browser.text().contains("batch/report-7k4qd: it was killed, and processes are left, for memory.available"));
-    picture(&mut browser, "evicting");
     // An incident opens, and stays open while documents come.
     browser.evaluate("document.querySelector('details summary').click()");
     browser.until("document.querySelector('details pre').textContent.includes('<b>of</b> batch/report')");
@@ -127,7 +118,6 @@ fn no_text_is_cut_at_any_width() {
             ![...document.querySelectorAll('body *')].some(it => it.getBoundingClientRect().right > window.innerWidth + 1)";
         assert_eq!(browser.evaluate(is_fitting), true, "it scrolls sideways at {size:?}");
         assert_eq!(browser.evaluate(HIDING), serde_json::json!([]), "at {size:?}");
-        picture(&mut browser, &format!("crowded-{}", size.0));
     }
 }
 
@@ -265,7 +255,6 @@ fn the_page_is_dark_where_the_reader_wants_it_and_fits_a_phone() {
     dark.go(&script.page());
     dark.until("document.getElementById('light').className === 'yellow'");
     assert_eq!(dark.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(15, 18, 22)");
-    picture(&mut dark, "dark");
     assert_clean(&dark, script.address);
     drop(dark);
     let mut phone = Browser::start(program, PHONE, "light");
@@ -276,7 +265,6 @@ fn the_page_is_dark_where_the_reader_wants_it_and_fits_a_phone() {
         true,
         "it scrolls sideways"
     );
-    picture(&mut phone, "phone");
 }
 
 #[test]
@@ -319,7 +307,6 @@ fn a_lost_connection_is_told_and_mended() {
     script.set(None);
     browser.until("document.body.classList.contains('lost')");
     browser.until("document.getElementById('lost').textContent.includes('old')");
-    picture(&mut browser, "lost");
     script.set(Some(near()));
     browser
         .until("!document.body.classList.contains('lost') && document.getElementById('light').className === 'yellow'");
