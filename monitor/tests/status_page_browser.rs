@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use node_pressure_monitor::units::Bytes;
 use node_pressure_state::Degradation;
 use serde_json::Value;
 
@@ -176,13 +177,10 @@ fn the_scripted_documents_are_consistent() {
             let is_memory = workload.memory_bytes == Some(usage);
             assert!(is_memory || workload.disk_inodes == Some(usage), "{place:?} has another usage than {workload:?}");
             assert!(place.request.is_none() || place.request == workload.memory_request_bytes, "{place:?}");
+            let Some(request) = place.request else { continue };
             for text in place.why.iter().chain(place.keys.iter().map(|key| &key.value)) {
-                let mib = text.split(" above it").next().filter(|before| before.len() < text.len());
-                let Some(mib) = mib.and_then(|before| before.rsplit(", ").next()?.strip_suffix(" MiB")) else {
-                    continue;
-                };
-                let above = (usage - place.request.unwrap()) as f64 / 1_048_576.0;
-                assert_eq!(mib, format!("{above:.1}"), "{place:?}");
+                let above = text.split_once(" above ").and_then(|(before, _)| before.rsplit(", ").next());
+                assert!(above.is_none_or(|above| above == Bytes(usage - request).to_string()), "{place:?}");
             }
         }
     }

@@ -41,11 +41,13 @@ fn key_words(value: KeyValue, facts: &Facts, resource: Resource) -> Option<Strin
 
 fn with_unit(amount: Amount, resource: Resource) -> String {
     let quantity = quantity_words(amount, resource);
-    match resource {
-        Resource::Memory | Resource::EphemeralStorage => quantity,
-        Resource::Inodes => quantity + " inodes",
-        Resource::Pids => quantity + " process ids",
-    }
+    let unit = match resource {
+        Resource::Memory | Resource::EphemeralStorage => return quantity,
+        Resource::Inodes => "inode",
+        Resource::Pids => "process id",
+    };
+    let plural = if amount.units() == 1 { "" } else { "s" };
+    format!("{quantity} {unit}{plural}")
 }
 
 #[cfg(test)]
@@ -88,10 +90,12 @@ mod tests {
     fn a_resource_without_requests_has_usages() {
         let counted =
             |usage| Facts { usage: Some(Amount::from_units(usage)), ..facts(QosClass::Burstable, 0, None, None) };
-        for (resource, expected) in
-            [(Resource::Pids, "Burstable, uses 17 process ids"), (Resource::Inodes, "Burstable, uses 17 inodes")]
-        {
-            assert_eq!(place_words(&counted(17), Order::of(&Policy::default(), resource)), expected);
+        for (usage, resource, expected) in [
+            (17, Resource::Pids, "Burstable, uses 17 process ids"),
+            (1, Resource::Pids, "Burstable, uses 1 process id"),
+            (17, Resource::Inodes, "Burstable, uses 17 inodes"),
+        ] {
+            assert_eq!(place_words(&counted(usage), Order::of(&Policy::default(), resource)), expected);
         }
     }
 

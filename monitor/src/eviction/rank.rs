@@ -231,6 +231,7 @@ impl<'a> Order<'a> {
         self.keys
     }
 
+    /// Returns the resource that runs out.
     pub const fn resource(&self) -> Resource {
         self.resource
     }

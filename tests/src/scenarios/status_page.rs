@@ -14,7 +14,7 @@ use crate::viewers::pictures::{self, Screen};
 const IS_GREEN: &str = "document.getElementById('light').className === 'green'";
 /// The agent foresees the crossing. A victim that was faster is being evicted.
 const IS_NEAR: &str = "document.getElementById('light').className !== 'green'";
-const WIDE: Screen = Screen { width: 1400, most_height: 1400, scheme: "light" };
+const WIDE: Screen = Screen { width: 1400, most_height: 1200, scheme: "light" };
 const PHONE: Screen = Screen { width: 390, most_height: 1700, scheme: "light" };
 /// Notes each colour of the traffic light from now on.
 const WATCH_LIGHT: &str = "window.lights = []; new MutationObserver(() => \
@@ -61,7 +61,7 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     for shown in [format!("default/{VICTIM}"), "memory.available<100Mi".to_owned()] {
         stage.check(text.contains(&shown), || format!("{shown:?} is not in the opened incident: {text}"));
     }
-    pictures::take(&mut browser, "incident", WIDE)?;
+    pictures::take(&mut browser, "incident", Screen { most_height: 2100, ..WIDE })?;
     // Documents of a calm node come every five seconds, and leave the incident open.
     stage.pause(Duration::from_secs(11));
     let open = browser.evaluate("document.querySelectorAll('#incidents details[open]').length")?;
@@ -70,6 +70,7 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(after.contains(&bystander), || format!("{bystander:?} is not on the page after the ramp: {after}"));
     stage.page(&after);
     browser.evaluate("document.querySelector('#incidents details summary').click()")?;
+    browser.evaluate("document.getElementById('tab:memory.available').click()")?;
     pictures::take(&mut browser, "phone", PHONE)?;
     browser.evaluate("document.querySelector('#ranking tbody button').click()")?;
     pictures::take(&mut browser, "dark", Screen { scheme: "dark", ..WIDE })?;

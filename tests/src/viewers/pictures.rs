@@ -20,11 +20,14 @@ const SHOWN: &str = "(() => { const texts = list => [...list].filter(it => it.cl
     return { agent: document.getElementById('agent').textContent, title: document.title, headings: texts(document.querySelectorAll('h2')), \
     columns: Object.fromEntries([...document.querySelectorAll('table')].map(it => [it.id, texts(it.querySelectorAll('th'))])) }; })()";
 
+/// Where the parts of the page end, with the gap after each.
+const ENDS: &str = "[...document.querySelectorAll('section')].filter(it => it.checkVisibility()).map(it => Math.ceil(it.getBoundingClientRect().bottom) + 14)";
+
 /// The screen of a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     pub width: u32,
-    /// A longer page is cut.
+    /// A longer page is cut, at the end of the last part that fits.
     pub most_height: u64,
     /// `light` or `dark`.
     pub scheme: &'static str,
@@ -43,9 +46,10 @@ pub fn take(browser: &mut Browser, name: &str, screen: Screen) -> Result<()> {
     let Screen { width, most_height, scheme } = screen;
     let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
     browser.call("Emulation.setEmulatedMedia", &media)?;
-    browser.call("Emulation.setDeviceMetricsOverride", &metrics(width, 400))?;
-    let whole = browser.evaluate("document.documentElement.scrollHeight")?;
-    let height = whole.as_u64().unwrap_or(most_height).min(most_height);
+    browser.call("Emulation.setScrollbarsHidden", &json!({"hidden": true}))?;
+    browser.call("Emulation.setDeviceMetricsOverride", &metrics(width, most_height))?;
+    let ends: Vec<u64> = serde_json::from_value(browser.evaluate(ENDS)?).context("the ends of the page's parts")?;
+    let height = ends.into_iter().filter(|end| *end <= most_height).max().unwrap_or(most_height);
     browser.call("Emulation.setDeviceMetricsOverride", &metrics(width, height))?;
     let shown = browser.evaluate(SHOWN)?;
     let answer = browser.call("Page.captureScreenshot", &json!({"format": "png"}))?;
