@@ -47,6 +47,8 @@ pub const GUEST: [u8; 4] = [10, 0, 2, 15];
 pub const VIEWED_PORT: u16 = 9946;
 /// The word of the kernel command line with the port of the host's loopback address that leads to that agent.
 pub const FORWARDED: &str = "npm.forwarded";
+/// The word with the port at [`HOST`] that keeps pictures of the status page. Present only if the developer asked for pictures.
+pub const PICTURES: &str = "npm.pictures";
 
 /// The parts of a guest besides the kernel and the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Programs of the host that look at the agent: clients of a Prometheus and of a browser. The kernel command line has their ports.
 
 pub mod browser;
+pub mod pictures;
 pub mod prometheus;
 
 use std::net::SocketAddr;

@@ -28,6 +28,7 @@ pub mod message;
 mod names;
 pub mod no_execute;
 pub mod oom_score;
+pub mod place_words;
 pub mod pressure;
 pub mod proactive_reclaim;
 pub mod rank;

@@ -179,7 +179,7 @@ impl KeyValue {
     }
 }
 
-fn quantity_words(amount: Amount, resource: Resource) -> String {
+pub(super) fn quantity_words(amount: Amount, resource: Resource) -> String {
     if resource.is_bytes() { amount.bytes().to_string() } else { amount.units().to_string() }
 }
 
@@ -229,6 +229,11 @@ impl<'a> Order<'a> {
     /// Returns the keys, most important first.
     pub fn keys(&self) -> &'a [RankingKey] {
         self.keys
+    }
+
+    /// Returns the resource that runs out.
+    pub const fn resource(&self) -> Resource {
+        self.resource
     }
 
     /// Orders candidates, first to be evicted first. The order is total: between equal candidates the name decides, and between equal names

@@ -28,6 +28,12 @@ pub struct Place {
     pub display: String,
     /// Why the workload is not evicted, or not now.
     pub exempt: Option<String>,
+    /// Why the workload has its place or none, in one phrase. For example `BestEffort, 812.0 MiB above its request`.
+    pub why: Option<String>,
+    /// The usage that decides, in the signal's unit.
+    pub usage: Option<u64>,
+    /// The request, in the signal's unit. Absent for a resource that cannot be requested.
+    pub request: Option<u64>,
     /// The usage is an upper bound.
     #[serde(skip_serializing_if = "super::is_false")]
     pub at_most: bool,

@@ -1,11 +1,9 @@
 //! A headless Chromium, driven over its DevTools protocol through two pipes.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
 use serde_json::{Value, json};
 
 /// A time limit longer than any step takes.
@@ -93,16 +91,18 @@ impl Browser {
         }
     }
 
+    /// Presses the Enter key.
+    pub fn press_enter(&mut self) {
+        for (kind, text) in [("keyDown", "\r"), ("keyUp", "")] {
+            let event =
+                json!({"type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": text});
+            self.call("Input.dispatchKeyEvent", &event);
+        }
+    }
+
     /// Returns the text that a reader sees.
     pub fn text(&mut self) -> String {
         self.evaluate("document.body.innerText").as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Writes what is to be seen of the page as a PNG file.
-    pub fn screenshot(&mut self, file: &Path) {
-        let picture = self.call("Page.captureScreenshot", &json!({"format": "png"}));
-        let data = base64::engine::general_purpose::STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
-        std::fs::write(file, data).unwrap();
     }
 
     /// Returns errors, exceptions and violations of the page's policy.

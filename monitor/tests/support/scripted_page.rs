@@ -10,7 +10,12 @@ use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
+use node_pressure_monitor::config::Policy;
+use node_pressure_monitor::eviction::place_words::place_words;
+use node_pressure_monitor::eviction::rank::{Facts, KeyValue, Order};
 use node_pressure_monitor::report::http::status_page;
+use node_pressure_monitor::units::{Amount, Resource};
+use node_pressure_monitor::workloads::{Preference, QosClass};
 use node_pressure_state::{
     API_VERSION, Agent, Condition, Degradation, Evictions, History, IncidentLine, Key, Memory, Name, Place, Probe,
     Ranking, SignalState, Source, State, ThresholdState, UnderWay, WorkloadState,
@@ -91,45 +96,101 @@ fn threshold(text: &str, value: u64, available: u64, seconds: Option<f64>) -> Th
     }
 }
 
-fn workload(path: &str, display: &str, qos: &str, memory: u64) -> WorkloadState {
+fn workload(path: &str, display: &str, qos: QosClass, memory: u64, request: u64) -> WorkloadState {
     let (namespace, pod) = display.split_once('/').unwrap();
     let name = Name {
         workload: path.to_owned(),
         display: display.to_owned(),
         namespace: Some(namespace.to_owned()),
         pod: Some(pod.to_owned()),
+        owner: Some(format!("ReplicaSet/{pod}")),
         ..Name::default()
     };
     WorkloadState {
         name,
-        qos_class: qos.to_owned(),
+        qos_class: qos.as_str().to_owned(),
+        priority: Some(0),
         memory_bytes: Some(memory),
-        memory_bytes_per_second: Some(3e6),
+        memory_request_bytes: Some(request),
         pids: Some(17),
         disk_bytes: Some(40 * MIB),
+        disk_inodes: Some(1204),
         ..WorkloadState::default()
     }
 }
 
-/// A node with this much available memory, which falls to it for a minute.
-fn state(available: u64, seconds: Option<f64>) -> State {
-    let place = |number, workload: &WorkloadState, exempt: Option<&str>| Place {
+/// Returns the candidate's place as the agent makes it: its keys and its phrase are of its own figures.
+fn place(number: usize, workload: &WorkloadState, resource: Resource, passed_over: Option<&str>) -> Place {
+    let (usage, request) = match resource {
+        Resource::Memory => (workload.memory_bytes, workload.memory_request_bytes),
+        _ => (workload.disk_inodes, None),
+    };
+    let amount = |value: u64| Amount::from_units(value.cast_signed());
+    let facts = Facts {
+        preference: Preference::None,
+        qos: *QosClass::ALL.iter().find(|class| class.as_str() == workload.qos_class).unwrap(),
+        priority: 0,
+        usage: usage.map(amount),
+        request: request.map(amount),
+        subtracted: request.map(amount).unwrap_or_default(),
+    };
+    let policy = Policy::default();
+    let order = Order::of(&policy, resource);
+    let key = |key: &_| Key { name: format!("{key}"), value: KeyValue::of(*key, &facts).words(resource) };
+    Place {
         place: Some(number),
         workload: workload.name.workload.clone(),
         display: workload.name.display.clone(),
-        exempt: exempt.map(str::to_owned),
-        keys: vec![
-            Key { name: "qosClass".to_owned(), value: workload.qos_class.clone() },
-            Key { name: "overRequest".to_owned(), value: "yes, by 812.0 MiB".to_owned() },
-            Key { name: "priority".to_owned(), value: "0".to_owned() },
-        ],
+        exempt: passed_over.map(str::to_owned),
+        why: Some(passed_over.map_or_else(|| place_words(&facts, order), |why| format!("passed over: {why}"))),
+        usage,
+        request,
+        keys: order.keys().iter().map(key).collect(),
         ..Place::default()
+    }
+}
+
+fn ranking(signal: &str, resource: Resource, [first, second, critical]: [&WorkloadState; 3]) -> Ranking {
+    let reason = "critical pod";
+    let critical = Place {
+        place: None,
+        exempt: Some(reason.to_owned()),
+        why: Some(format!("not a candidate: {reason}")),
+        keys: Vec::new(),
+        ..place(0, critical, resource, None)
     };
-    let workloads = vec![
-        workload("/kubepods/besteffort/pod1", "batch/report-7k4qd", "BestEffort", 812 * MIB),
-        workload("/kubepods/burstable/pod2", "shop/web-5d4f8c7b9-x2x9p", "Burstable", 240 * MIB),
-        workload("/kubepods/pod3", "kube-system/dns-2x7v", "Guaranteed", 60 * MIB),
+    Ranking {
+        signal: signal.to_owned(),
+        places: vec![
+            place(1, first, resource, None),
+            place(2, second, resource, Some("its end would buy less than 10 s")),
+            critical,
+        ],
+        next: Some(first.name.workload.clone()),
+        none_because: None,
+    }
+}
+
+/// The memory of the node, and the part of it that no workload uses.
+const CAPACITY: u64 = 2048 * MIB;
+const SYSTEM: u64 = 300 * MIB;
+
+/// A node with this much available memory, which falls to it for a minute.
+fn state(available: u64, seconds: Option<f64>) -> State {
+    let (web, dns) = (240 * MIB, 60 * MIB);
+    let report = CAPACITY - available - SYSTEM - web - dns;
+    let mut workloads = vec![
+        workload("/kubepods/besteffort/pod1", "batch/report-7k4qd", QosClass::BestEffort, report, 0),
+        workload("/kubepods/burstable/pod2", "shop/web-5d4f8c7b9-x2x9p", QosClass::Burstable, web, 128 * MIB),
+        workload("/kubepods/pod3", "kube-system/dns-2x7v", QosClass::Guaranteed, dns, 64 * MIB),
     ];
+    workloads[0].memory_bytes_per_second = seconds.map(|_| 4e6);
+    let of_rankings = [&workloads[0], &workloads[1], &workloads[2]];
+    let rankings = vec![
+        ranking("memory.available", Resource::Memory, of_rankings),
+        ranking("nodefs.inodesFree", Resource::Inodes, of_rankings),
+    ];
+    workloads.sort_by_key(|workload| std::cmp::Reverse(workload.memory_bytes));
     let samples = (0..60_u32).map(|second| {
         let ago = f64::from(60 - second) * 1000.0;
         (
@@ -138,16 +199,6 @@ fn state(available: u64, seconds: Option<f64>) -> State {
                 + u64::from(59 - second) * if seconds.is_some() { 4 * MIB } else { 40_000 * u64::from(second % 3) },
         )
     });
-    let ranking = Ranking {
-        signal: "memory.available".to_owned(),
-        places: vec![
-            place(1, &workloads[0], None),
-            place(2, &workloads[1], Some("its end would buy less than 10 s")),
-            Place { place: None, exempt: Some("critical pod".to_owned()), ..place(0, &workloads[2], None) },
-        ],
-        next: Some(workloads[0].name.workload.clone()),
-        none_because: None,
-    };
     let mut state = State {
         api_version: API_VERSION.to_owned(),
         agent: Agent {
@@ -164,7 +215,7 @@ fn state(available: u64, seconds: Option<f64>) -> State {
                 signal: "memory.available".to_owned(),
                 unit: "bytes".to_owned(),
                 available: Some(available),
-                capacity: Some(2048 * MIB),
+                capacity: Some(CAPACITY),
                 per_second: seconds.map(|_| -4e6),
                 exhausted_in_seconds: None,
                 thresholds: vec![threshold("memory.available<100Mi", 100 * MIB, available, seconds)],
@@ -181,7 +232,7 @@ fn state(available: u64, seconds: Option<f64>) -> State {
         ],
         memory: Some(Memory::default()),
         conditions: vec![Condition { condition: "MemoryPressure".to_owned(), holds: Some(false), since: None }],
-        rankings: vec![ranking.clone(), Ranking { signal: "nodefs.inodesFree".to_owned(), ..ranking }],
+        rankings,
         workloads,
         evictions: Evictions { budget_left: Some(10), budget_per_minute: Some(10), ..Evictions::default() },
         incidents: vec![IncidentLine {
@@ -225,4 +276,24 @@ pub fn evicting() -> State {
     });
     evicting.verdict = evicting.judge();
     evicting
+}
+
+/// A node with so many workloads, whose names are as long as names get.
+pub fn crowded(count: usize) -> State {
+    let mut crowded = near();
+    let slice = "/system.slice/".to_owned() + &"system-serial\\x2dgetty-of-the-console.slice/".repeat(3);
+    for number in 0..count {
+        let pod = format!("{number:03}-{}", "report-of-the-year-".repeat(4));
+        let (path, display) = match number % 3 {
+            0 => (format!("{slice}{number}.service"), format!("{slice}{number}.service")),
+            1 => (format!("/kubepods/burstable/pod1{number:03}"), format!("team-of-reports/{}", &pod[..63])),
+            _ => (format!("/kubepods/burstable/pod1{number:03}"), format!("batch/{number:03}{}", "x".repeat(60))),
+        };
+        let workload = workload(&path, &display, QosClass::Burstable, MIB, MIB / 2);
+        crowded.rankings[0].places.push(place(number + 3, &workload, Resource::Memory, None));
+        crowded.workloads.push(workload);
+    }
+    crowded.incidents[0].summary =
+        format!("pod {} was evicted for memory.available<100Mi", crowded.workloads[4].name.display);
+    crowded
 }

@@ -1,4 +1,6 @@
 //! The status page in a browser of the host, before, during and after a ramp.
+//!
+//! `SCREENS=$PWD/config/screens cargo xtask vm status-page` takes the pictures in config/screens anew.
 
 use std::time::Duration;
 
@@ -6,9 +8,14 @@ use anyhow::Result;
 
 use super::viewed::{BYSTANDER, VICTIM, Viewed};
 use crate::stage::Stage;
-use crate::viewers::{self, browser::Browser};
+use crate::viewers::browser::Browser;
+use crate::viewers::pictures::{self, Screen};
 
 const IS_GREEN: &str = "document.getElementById('light').className === 'green'";
+/// The agent foresees the crossing. A victim that was faster is being evicted.
+const IS_NEAR: &str = "document.getElementById('light').className !== 'green'";
+const WIDE: Screen = Screen { width: 1400, most_height: 1200, scheme: "light" };
+const PHONE: Screen = Screen { width: 390, most_height: 1700, scheme: "light" };
 /// Notes each colour of the traffic light from now on.
 const WATCH_LIGHT: &str = "window.lights = []; new MutationObserver(() => \
     lights.push(document.getElementById('light').className)).observe(document.getElementById('light'), {attributes: true})";
@@ -16,7 +23,7 @@ const WATCH_LIGHT: &str = "window.lights = []; new MutationObserver(() => \
 pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     let viewed = Viewed::start(stage)?;
     let mut browser = Browser::start()?;
-    browser.go(&viewers::page()?)?;
+    browser.go(&crate::viewers::page()?)?;
     browser.until(IS_GREEN)?;
     let before = browser.text()?;
     let bystander = format!("default/{BYSTANDER}");
@@ -25,7 +32,12 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     }
     browser.evaluate(WATCH_LIGHT)?;
 
-    viewed.ramp(stage)?;
+    let ramp = viewed.start_ramp(stage)?;
+    if pictures::are_wanted() {
+        browser.until(IS_NEAR)?;
+        pictures::take(&mut browser, "near", WIDE)?;
+    }
+    viewed.end_ramp(stage, &ramp)?;
     let incidents = "document.getElementById('incidents').innerText";
     for shown in
         [format!("pod default/{VICTIM}, "), "evicted for memory.available<100Mi".to_owned(), "(gone)".to_owned()]
@@ -49,6 +61,7 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     for shown in [format!("default/{VICTIM}"), "memory.available<100Mi".to_owned()] {
         stage.check(text.contains(&shown), || format!("{shown:?} is not in the opened incident: {text}"));
     }
+    pictures::take(&mut browser, "incident", Screen { most_height: 2100, ..WIDE })?;
     // Documents of a calm node come every five seconds, and leave the incident open.
     stage.pause(Duration::from_secs(11));
     let open = browser.evaluate("document.querySelectorAll('#incidents details[open]').length")?;
@@ -56,6 +69,11 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     let after = browser.text()?;
     stage.check(after.contains(&bystander), || format!("{bystander:?} is not on the page after the ramp: {after}"));
     stage.page(&after);
+    browser.evaluate("document.querySelector('#incidents details summary').click()")?;
+    browser.evaluate("document.getElementById('tab:memory.available').click()")?;
+    pictures::take(&mut browser, "phone", PHONE)?;
+    browser.evaluate("document.querySelector('#ranking tbody button').click()")?;
+    pictures::take(&mut browser, "dark", Screen { scheme: "dark", ..WIDE })?;
     stage.check_equal("the browser's complaints", &browser.complaints, &Vec::new());
     viewed.stop(stage)
 }

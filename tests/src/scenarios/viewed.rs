@@ -11,7 +11,7 @@ use super::judge;
 use super::pressure::EVERYTHING_MIB;
 use crate::agent::Agent;
 use crate::catalogue::{GUEST, VIEWED_PORT};
-use crate::cgroups::PodSpec;
+use crate::cgroups::{Pod, PodSpec};
 use crate::config::AgentConfig;
 use crate::control_plane::{ControlPlane, NODE};
 use crate::incidents;
@@ -33,6 +33,13 @@ pub struct Viewed {
     plane: ControlPlane,
     pub agent: Agent,
     bystander: Worker,
+}
+
+/// The victim on its way to the threshold.
+#[derive(Debug)]
+pub struct Ramp {
+    pod: Pod,
+    worker: Worker,
 }
 
 impl Viewed {
@@ -71,12 +78,23 @@ impl Viewed {
 
     /// Lets the victim ramp slowly through the threshold, and asserts that it dies and the bystander lives.
     pub fn ramp(&self, stage: &mut Stage<'_>) -> Result<()> {
+        let ramp = self.start_ramp(stage)?;
+        self.end_ramp(stage, &ramp)
+    }
+
+    /// Starts the victim, which ramps slowly towards the threshold.
+    pub fn start_ramp(&self, stage: &mut Stage<'_>) -> Result<Ramp> {
         let pod = listed_pod(&self.plane, stage, VICTIM, PodSpec::best_effort(), "ReplicaSet")?;
         Seen { plane: &self.plane, agent: &self.agent }.pods(stage, 2);
         let ramp = format!("ramp --name {VICTIM} --rate 30 --to {EVERYTHING_MIB} --fast-until 300");
-        let hog = stage.work(&pod, &ramp)?;
-        judge::wait_gone(stage, &pod, LIMIT);
-        stage.check_killed(&hog);
+        let worker = stage.work(&pod, &ramp)?;
+        Ok(Ramp { pod, worker })
+    }
+
+    /// Waits for the end of the victim, and asserts that it was killed and the bystander lives.
+    pub fn end_ramp(&self, stage: &mut Stage<'_>, ramp: &Ramp) -> Result<()> {
+        judge::wait_gone(stage, &ramp.pod, LIMIT);
+        stage.check_killed(&ramp.worker);
         stage.check_alive(&[&self.bystander]);
         stage.check_no_oom_kill()
     }

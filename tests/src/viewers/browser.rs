@@ -73,7 +73,7 @@ impl Browser {
         Ok(self.evaluate("document.body.innerText")?.as_str().unwrap_or_default().to_owned())
     }
 
-    fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
+    pub(super) fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
         if let Some(session) = &self.session {

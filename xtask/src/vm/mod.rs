@@ -10,6 +10,7 @@ pub mod kubernetes;
 mod kvm;
 mod modules;
 mod outcomes;
+mod pictures;
 mod protocol;
 mod qemu;
 mod record;

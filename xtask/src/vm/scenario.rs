@@ -10,7 +10,7 @@ use super::Cgroup;
 #[path = "../../../tests/src/catalogue.rs"]
 mod catalogue;
 
-pub use catalogue::{Boot, CATALOGUE, Entry, FORWARDED, GUEST, Guest, HOST, InTest, VIEWED_PORT, Viewer};
+pub use catalogue::{Boot, CATALOGUE, Entry, FORWARDED, GUEST, Guest, HOST, InTest, PICTURES, VIEWED_PORT, Viewer};
 
 /// One scenario with its number of runs.
 #[derive(Debug, Clone, Copy)]

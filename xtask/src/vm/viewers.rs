@@ -10,7 +10,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::scenario::{FORWARDED, Request, Viewer};
+use super::pictures;
+use super::scenario::{FORWARDED, PICTURES, Request, Viewer};
 use crate::background::{Background, bound_to_this_process, free_port};
 use crate::console::Console;
 use crate::paths::Workspace;
@@ -26,6 +27,8 @@ pub struct Viewers {
     /// The port of the loopback address that leads to the agent.
     pub forwarded: u16,
     ports: Vec<(Viewer, u16)>,
+    /// The port that keeps pictures.
+    pictures: Option<u16>,
     prometheus: Option<Background>,
 }
 
@@ -41,7 +44,7 @@ impl Viewers {
         if !wanted(Viewer::Prometheus) && !wanted(Viewer::Browser) {
             return Ok(None);
         }
-        let mut viewers = Self { forwarded: free_port()?, ports: Vec::new(), prometheus: None };
+        let mut viewers = Self { forwarded: free_port()?, ports: Vec::new(), pictures: None, prometheus: None };
         if wanted(Viewer::Prometheus) {
             match PROMETHEUS.program(&workspace.cache(), "prometheus") {
                 Ok(program) => viewers.prometheus(workspace, &program, scratch)?,
@@ -50,7 +53,10 @@ impl Viewers {
         }
         if wanted(Viewer::Browser) {
             match setup::browser() {
-                Ok(program) => viewers.browser(program, scratch.parent().unwrap_or(scratch))?,
+                Ok(program) => {
+                    viewers.browser(program, scratch.parent().unwrap_or(scratch))?;
+                    viewers.pictures = pictures::listen()?;
+                }
                 Err(lack) => console.say(format_args!("Chromium: {lack}; the scenarios that need it are skipped")),
             }
         }
@@ -60,7 +66,8 @@ impl Viewers {
     /// Returns the words of the kernel command line that name the ports.
     pub fn append(&self) -> String {
         let viewers = self.ports.iter().map(|(viewer, port)| format!(" {}={port}", viewer.key()));
-        format!(" {FORWARDED}={}{}", self.forwarded, viewers.collect::<String>())
+        let pictures = self.pictures.map(|port| format!(" {PICTURES}={port}")).unwrap_or_default();
+        format!(" {FORWARDED}={}{}{pictures}", self.forwarded, viewers.collect::<String>())
     }
 
     fn prometheus(&mut self, workspace: &Workspace, program: &Path, scratch: &Path) -> Result<()> {
@@ -141,8 +148,10 @@ mod tests {
     #[test]
     fn the_ports_are_words_of_the_command_line() {
         let ports = vec![(Viewer::Prometheus, 9090), (Viewer::Browser, 9222)];
-        let viewers = Viewers { forwarded: 40_000, ports, prometheus: None };
+        let viewers = Viewers { forwarded: 40_000, ports, pictures: None, prometheus: None };
         assert_eq!(viewers.append(), " npm.forwarded=40000 npm.prometheus=9090 npm.browser=9222");
+        let viewers = Viewers { pictures: Some(9333), ports: Vec::new(), ..viewers };
+        assert_eq!(viewers.append(), " npm.forwarded=40000 npm.pictures=9333");
     }
 
     #[test]

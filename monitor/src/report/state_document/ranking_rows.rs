@@ -1,14 +1,17 @@
 //! The order of eviction for each signal with a threshold.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
-use node_pressure_state::{Key, Place, Ranking};
+use node_pressure_state::{Key, Name, Place, Ranking};
 
+use crate::eviction::decider::PassedOver;
+use crate::eviction::place_words::place_words;
 use crate::eviction::rank::{Candidate as _, Order, Ranked};
 use crate::report::NodeReport;
 use crate::report::live::Live;
 use crate::sensors::live_ranking::LiveRanking;
-use crate::units::{CgroupId, Resource};
+use crate::units::{Amount, Bytes, CgroupId, Resource};
 use crate::workloads::WorkloadUsage;
 
 /// Places in one ranking.
@@ -32,19 +35,12 @@ fn of_signal(ranking: &LiveRanking, live: &Live, report: &NodeReport) -> Ranking
     let LiveRanking { signal, ranked, passed_over, first } = ranking;
     let order = Order::of(&live.policy, signal.resource());
     let candidates = ranked.iter().enumerate().map(|(index, ranked)| {
-        let exempt = passed_over.get(index).copied().flatten().map(|reason| reason.to_string());
-        Place { place: Some(index + 1), exempt, ..place(ranked, order, report, signal.resource()) }
+        let passed_over = passed_over.get(index).copied().flatten();
+        Place { place: Some(index + 1), ..candidate(ranked, passed_over, order, report) }
     });
     let ids: HashSet<CgroupId> = ranked.iter().map(|ranked| ranked.candidate.workload.id).collect();
-    let exempt = live.usages.iter().filter_map(|(usage, name)| {
-        let protection = usage.workload.protection.filter(|_| !ids.contains(&usage.workload.id))?;
-        Some(Place {
-            workload: name.workload.clone(),
-            display: name.display.clone(),
-            exempt: Some(protection.to_string()),
-            ..Place::default()
-        })
-    });
+    let exempt = live.usages.iter().filter(|(usage, _)| !ids.contains(&usage.workload.id));
+    let exempt = exempt.filter_map(|(usage, name)| protected(usage, name, signal.resource()));
     let next = first.and_then(|first| ranked.get(first)).map(|ranked| ranked.candidate.workload.name.clone());
     let reason =
         if ranked.is_empty() { "there is no candidate" } else { "each candidate is exempt or would help too little" };
@@ -57,14 +53,50 @@ fn of_signal(ranking: &LiveRanking, live: &Live, report: &NodeReport) -> Ranking
     }
 }
 
-fn place(ranked: &Ranked<WorkloadUsage>, order: Order<'_>, report: &NodeReport, resource: Resource) -> Place {
-    let name = report.names.of_workload(&ranked.candidate.workload);
+fn candidate(
+    ranked: &Ranked<WorkloadUsage>,
+    passed_over: Option<PassedOver>,
+    order: Order<'_>,
+    report: &NodeReport,
+) -> Place {
+    let (name, facts) = (report.names.of_workload(&ranked.candidate.workload), ranked.facts());
     let keys = order.keys().iter().zip(ranked.keys(order));
+    let why = match passed_over {
+        None => place_words(&facts, order),
+        Some(PassedOver::Exempt) => not_a_candidate(&PassedOver::Exempt),
+        Some(reason) => format!("passed over: {reason}"),
+    };
+    let number = |amount: Option<Amount>| amount.and_then(|amount| u64::try_from(amount.units()).ok());
     Place {
         workload: name.workload,
         display: name.display,
+        exempt: passed_over.map(|reason| reason.to_string()),
+        why: Some(why),
+        usage: number(facts.usage),
+        request: number(facts.request),
         at_most: !ranked.candidate.is_exact(),
-        keys: keys.map(|(key, value)| Key { name: key.as_str().to_owned(), value: value.words(resource) }).collect(),
+        keys: keys
+            .map(|(key, value)| Key { name: key.as_str().to_owned(), value: value.words(order.resource()) })
+            .collect(),
         ..Place::default()
     }
+}
+
+/// Returns the place of a workload that is never evicted; `None` for any other. Only its memory is measured.
+fn protected(usage: &WorkloadUsage, name: &Name, resource: Resource) -> Option<Place> {
+    let protection = usage.workload.protection?;
+    let memory = |bytes: Bytes| (resource == Resource::Memory).then_some(bytes.0);
+    Some(Place {
+        workload: name.workload.clone(),
+        display: name.display.clone(),
+        exempt: Some(protection.to_string()),
+        why: Some(not_a_candidate(&protection)),
+        usage: memory(usage.working_set),
+        request: memory(usage.workload.request),
+        ..Place::default()
+    })
+}
+
+fn not_a_candidate(reason: &dyn Display) -> String {
+    format!("not a candidate: {reason}")
 }

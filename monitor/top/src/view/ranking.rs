@@ -89,8 +89,11 @@ fn stalls(row: &Row<'_>) -> String {
     }
 }
 
-/// Returns why the row is exempt, or the keys of its place.
+/// Returns why the row has its place, or why it is exempt. The document of an older agent has only the keys of a place.
 pub fn reason(row: &Row<'_>) -> String {
+    let candidate = row.place.filter(|place| place.place.is_some());
+    let why = candidate.and_then(|place| place.why.clone());
+    let exempt = || row.exempt().map(|why| format!("exempt: {why}"));
     let keys = || row.place.map(|place| place.keys.iter().map(|key| &*key.value).collect::<Vec<_>>().join(", "));
-    row.exempt().map(|why| format!("exempt: {why}")).or_else(keys).unwrap_or_default()
+    why.or_else(exempt).or_else(keys).unwrap_or_default()
 }
