@@ -207,7 +207,9 @@ fn the_committed_pictures_show_this_page() {
     for entry in std::fs::read_dir(root().join("config/screens")).unwrap() {
         let path = entry.unwrap().path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(".png")) else {
-            assert!(path.with_extension("png").exists(), "{} is of no picture", path.display());
+            // The screen of `top` is compared by the tests of `top`.
+            let is_known = path.with_extension("png").exists() || path.ends_with("top.txt");
+            assert!(is_known, "{} is of no picture", path.display());
             continue;
         };
         pictures += 1;

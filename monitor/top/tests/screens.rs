@@ -48,6 +48,23 @@ fn the_document_shows_a_committed_screen() {
     }
 }
 
+/// The scenario `status-page` has printed this screen, and the README shows it.
+const OF_A_RUN: &str = "../../config/screens/top.txt";
+
+#[test]
+fn the_readme_shows_the_screen_of_a_run() {
+    let shown = std::fs::read_to_string(here(OF_A_RUN)).unwrap();
+    let readme = std::fs::read_to_string(here("../../README.md")).unwrap();
+    assert!(readme.contains(&format!("```\n{shown}```\n")), "README.md shows another screen than {OF_A_RUN}");
+    let heads = |screen: &str| {
+        let line = screen.lines().find(|line| line.contains("▼")).unwrap_or_default();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let now = screen(&scenes::shown(scenes::document("near")), 118, 18);
+    assert!(!heads(&now).is_empty());
+    assert_eq!(heads(&shown), heads(&now), "print it anew: SCREENS=$PWD/config/screens cargo xtask vm status-page");
+}
+
 /// Returns the model of `near` after these keys.
 fn after(keys: &str) -> Model {
     scenes::press(scenes::shown(scenes::document("near")), &scenes::typed(keys)).0

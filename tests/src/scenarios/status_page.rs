@@ -1,12 +1,16 @@
 //! The status page in a browser of the host, before, during and after a ramp.
 //!
-//! `SCREENS=$PWD/config/screens cargo xtask vm status-page` takes the pictures in config/screens anew.
+//! `SCREENS=$PWD/config/screens cargo xtask vm status-page` takes the pictures and the screen in config/screens anew.
 
+use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
-use super::viewed::{BYSTANDER, VICTIM, Viewed};
+use super::viewed::{BYSTANDER, RAMP_MIB, VICTIM, Viewed};
+use crate::agent::PROGRAM;
+use crate::catalogue::{GUEST, VIEWED_PORT};
 use crate::stage::Stage;
 use crate::viewers::browser::Browser;
 use crate::viewers::pictures::{self, Screen};
@@ -20,6 +24,18 @@ const PHONE: Screen = Screen { width: 390, most_height: 1700, scheme: "light" };
 const WATCH_LIGHT: &str = "window.lights = []; new MutationObserver(() => \
     lights.push(document.getElementById('light').className)).observe(document.getElementById('light'), {attributes: true})";
 
+/// MiB per second. Between the warning and the eviction is time for a picture.
+const LEISURELY_MIB: u32 = 12;
+
+/// Returns what `top` shows of the agent.
+fn top() -> Result<String> {
+    let url = format!("http://{}", SocketAddr::from((GUEST, VIEWED_PORT)));
+    let arguments = ["top", "--once", "--width", "118", "--height", "18", "--url", &url];
+    let output = Command::new(PROGRAM).args(arguments).output().context("start top")?;
+    ensure!(output.status.success(), "top: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     let viewed = Viewed::start(stage)?;
     let mut browser = Browser::start()?;
@@ -32,9 +48,11 @@ pub fn status_page(stage: &mut Stage<'_>) -> Result<()> {
     }
     browser.evaluate(WATCH_LIGHT)?;
 
-    let ramp = viewed.start_ramp(stage)?;
-    if pictures::are_wanted() {
+    let wanted = pictures::are_wanted();
+    let ramp = viewed.start_ramp(stage, if wanted { LEISURELY_MIB } else { RAMP_MIB })?;
+    if wanted {
         browser.until(IS_NEAR)?;
+        pictures::take_screen("top", &top()?)?;
         pictures::take(&mut browser, "near", WIDE)?;
     }
     viewed.end_ramp(stage, &ramp)?;

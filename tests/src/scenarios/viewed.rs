@@ -25,6 +25,8 @@ pub const BYSTANDER: &str = "web";
 const KUBELET: &str = "/var/lib/kubelet";
 /// The directory of the logs of pods.
 const LOGS: &str = "/var/log/pods";
+/// The ramp's MiB per second.
+pub const RAMP_MIB: u32 = 30;
 /// Time limit from the start of the ramp to the end of its pod.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -78,15 +80,15 @@ impl Viewed {
 
     /// Lets the victim ramp slowly through the threshold, and asserts that it dies and the bystander lives.
     pub fn ramp(&self, stage: &mut Stage<'_>) -> Result<()> {
-        let ramp = self.start_ramp(stage)?;
+        let ramp = self.start_ramp(stage, RAMP_MIB)?;
         self.end_ramp(stage, &ramp)
     }
 
-    /// Starts the victim, which ramps slowly towards the threshold.
-    pub fn start_ramp(&self, stage: &mut Stage<'_>) -> Result<Ramp> {
+    /// Starts the victim, which ramps slowly towards the threshold, by so many MiB per second.
+    pub fn start_ramp(&self, stage: &mut Stage<'_>, rate: u32) -> Result<Ramp> {
         let pod = listed_pod(&self.plane, stage, VICTIM, PodSpec::best_effort(), "ReplicaSet")?;
         Seen { plane: &self.plane, agent: &self.agent }.pods(stage, 2);
-        let ramp = format!("ramp --name {VICTIM} --rate 30 --to {EVERYTHING_MIB} --fast-until 300");
+        let ramp = format!("ramp --name {VICTIM} --rate {rate} --to {EVERYTHING_MIB} --fast-until 300");
         let worker = stage.work(&pod, &ramp)?;
         Ok(Ramp { pod, worker })
     }

@@ -1,4 +1,4 @@
-//! Pictures of the status page, each with a text of what it shows. The host keeps both.
+//! Pictures of the status page, each with a text of what it shows, and the screen of `top`. The host keeps them.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -57,6 +57,11 @@ pub fn take(browser: &mut Browser, name: &str, screen: Screen) -> Result<()> {
     let text = text(&shown, &png, screen, height)?;
     send(&format!("{name}.png"), &png)?;
     send(&format!("{name}.json"), text.as_bytes())
+}
+
+/// Sends the screen of a terminal to the host. Nothing happens if no pictures are wanted.
+pub fn take_screen(name: &str, screen: &str) -> Result<()> {
+    if are_wanted() { send(&format!("{name}.txt"), screen.as_bytes()) } else { Ok(()) }
 }
 
 fn metrics(width: u32, height: u64) -> Value {

@@ -1,4 +1,4 @@
-//! Keeps the pictures that a scenario takes of the status page. The guest sends each file over a connection of its own: a line with its
+//! Keeps the pictures that a scenario takes of the status page and of `top`. The guest sends each file over a connection of its own: a line with its
 //! name, then its content. The end of the connection tells the guest that the file is written.
 
 use std::fs;
@@ -45,7 +45,7 @@ fn keep(directory: &Path, connection: TcpStream) -> Result<()> {
 
 fn is_file_name(name: &str) -> bool {
     let (stem, kind) = name.split_once('.').unwrap_or_default();
-    !stem.is_empty() && stem.bytes().all(|letter| letter.is_ascii_lowercase()) && ["json", "png"].contains(&kind)
+    !stem.is_empty() && stem.bytes().all(|letter| letter.is_ascii_lowercase()) && ["json", "png", "txt"].contains(&kind)
 }
 
 #[cfg(test)]
