@@ -74,6 +74,8 @@ struct Usage {
 struct Gain {
     window: Window,
     bytes: Bytes,
+    /// The first and the last reading.
+    first: Option<Monotonic>,
     read: Option<Monotonic>,
     /// Bytes per second, once there are two readings.
     growth: Option<i64>,
@@ -81,11 +83,17 @@ struct Gain {
 
 impl Gain {
     fn unknown() -> Self {
-        Self { window: Window::of(SPAN, EVERY), bytes: Bytes::ZERO, read: None, growth: None }
+        Self { window: Window::of(SPAN, EVERY), bytes: Bytes::ZERO, first: None, read: None, growth: None }
     }
 }
 
 impl Gain {
+    /// Returns the growth, if the readings cover the whole span.
+    fn growth_over_span(&self) -> Option<i64> {
+        let covered = self.read?.since(self.first?);
+        self.growth.filter(|_| covered >= SPAN)
+    }
+
     /// Returns the growth since the reading before. Where many are read in turn that may be some seconds ago.
     fn growth_since_last(&self, bytes: Bytes, at: Monotonic) -> Option<i64> {
         let passed = at.since(self.read?);
@@ -145,8 +153,8 @@ impl Growth {
             let grown = before.get(&id).and_then(|before| per_second(bytes - before.bytes, now.since(before.at)));
             // One that was not there a moment ago may have grown by all that it uses.
             let most = grown.unwrap_or(if is_first { 0 } else { bytes });
-            // What only fills caches gives way.
-            let known = self.of(id).map_or(most, |growth| most.min(growth));
+            // What only fills caches gives way. A workload that grows by steps may seem to stand still over less than the span.
+            let known = self.gain.get(&id).and_then(Gain::growth_over_span).map_or(most, |growth| most.min(growth));
             let known = rule!(LargestAreWatched: 0, known);
             order.push((Reverse(known.max(0)), Reverse(bytes), id));
             self.usage.insert(id, Usage { bytes, at: now });
@@ -171,6 +179,7 @@ impl Growth {
             let grown = || reading.growth_since_last(bytes, at);
             reading.growth = reading.window.fall(bytes.signed(), at).map(|fall| rounded(-fall)).or_else(grown);
             (reading.bytes, reading.read) = (bytes, Some(at));
+            reading.first.get_or_insert(at);
             reading.window.observe(bytes.signed(), at);
         }
     }

@@ -183,8 +183,8 @@ impl<C: Candidate> Decider<C> {
         pick.map(|(place, _)| place)
     }
 
-    /// Returns why a candidate may not be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
-    /// named again and again.
+    /// Returns why a candidate may not be evicted at all, as far as that is known without its standing. In observe mode a candidate that lives
+    /// may be named again and again.
     fn refusal(
         &self,
         rules: Rules<'_>,
@@ -201,7 +201,9 @@ impl<C: Candidate> Decider<C> {
         } else if outlook.only_as_leaker && !Self::weighs_memory(rules, signal) && !self.is_fork_bomb(signal, candidate)
         {
             Some(PassedOver::NotALeaker)
-        } else if !is_observing && !self.is_candidate(snapshot, candidate.cgroup(), hard) {
+        } else if is_observing && Self::is_killed(snapshot, candidate.cgroup())
+            || !is_observing && !self.is_candidate(snapshot, candidate.cgroup(), hard)
+        {
             Some(PassedOver::Tried)
         } else {
             None
@@ -255,8 +257,11 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
         let mut of_it = snapshot.under_way.iter().filter(|under_way| under_way.id == id);
         let is_leaving = of_it.any(|under_way| !hard || under_way.stage == EvictionStage::Dying);
-        let is_killed = snapshot.dying.iter().any(|dying| dying.id == id && dying.is_whole);
-        !is_leaving && !is_killed && !self.memory.exclusions.holds(id, hard, snapshot.clock())
+        !is_leaving && !Self::is_killed(snapshot, id) && !self.memory.exclusions.holds(id, hard, snapshot.clock())
+    }
+
+    fn is_killed(snapshot: &Snapshot, id: CgroupId) -> bool {
+        snapshot.dying.iter().any(|dying| dying.id == id && dying.is_whole)
     }
 
     /// Takes in the standing of a candidate: evicts the candidate, or goes on to the next one.

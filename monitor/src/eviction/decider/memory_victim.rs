@@ -7,7 +7,7 @@ use crate::eviction::fall::FallNow;
 use crate::eviction::memory_benefit::{Culprits, MemoryBenefit, Need, Row, Worth, is_cliff};
 use crate::eviction::mutants::rule;
 use crate::eviction::rank::{Candidate, Facts};
-use crate::eviction::{MetThreshold, Observation};
+use crate::eviction::{MetThreshold, Observation, SignalValue};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::{DyingMemory, Level};
@@ -53,11 +53,11 @@ impl<C: Candidate> Decider<C> {
     }
 
     /// Returns whether the kernel's OOM killer is near. No rule of pace holds then.
-    pub(super) fn is_at_cliff(&self, rules: Rules<'_>, met: &MetThreshold, now: Monotonic) -> bool {
-        let fall = self.memory.fall(met.value, now).map(|fall| fall.measured.max(fall.present));
-        let usual = Policy::default_hard_threshold().value.resolve(met.value.capacity, rules.policy.quirks);
-        rule!(NoCliff: false, Self::weighs_memory(rules, met.threshold.signal))
-            && is_cliff(signed_float(met.value.available), met.quantity.as_f64(), usual.as_f64(), fall)
+    pub(super) fn is_at_cliff(&self, rules: Rules<'_>, value: SignalValue, quantity: Amount, now: Monotonic) -> bool {
+        let fall = self.memory.fall(value, now).map(|fall| fall.measured.max(fall.present));
+        let usual = Policy::default_hard_threshold().value.resolve(value.capacity, rules.policy.quirks);
+        rule!(NoCliff: false, Self::weighs_memory(rules, value.signal))
+            && is_cliff(signed_float(value.available), quantity.as_f64(), usual.as_f64(), fall)
     }
 
     /// Returns whether the first eviction for memory waits until the agent has seen what leaks.
@@ -68,7 +68,8 @@ impl<C: Candidate> Decider<C> {
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(met.value.available), met.quantity.as_f64());
         let fall = self.memory.fall(met.value, now).map_or(0.0, FallNow::assumed);
-        let waits = start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall }, now);
+        let waits =
+            start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall, is_cliff: false }, now);
         if waits {
             self.retry_at(now.after(POLL));
         }
@@ -86,9 +87,10 @@ impl<C: Candidate> Decider<C> {
         }
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(value.available), quantity.as_f64());
-        let is_scarce = Self::weighs_memory(rules, value.signal) && available < threshold / 4.0;
-        let level =
-            Level { available, threshold, fall: self.memory.fall_after(value, &snapshot.dying, is_scarce, now) };
+        let is_cliff = self.is_at_cliff(rules, value, quantity, now);
+        let is_scarce = is_cliff && available < threshold / 4.0;
+        let fall = self.memory.fall_after(value, &snapshot.dying, is_scarce, now);
+        let level = Level { available, threshold, fall, is_cliff };
         let on_cpu_lists = snapshot.on_cpu_lists.filter(|_| value.signal == Signal::MemoryAvailable);
         if let Some(left) = on_cpu_lists.filter(|free| level.is_over_with(*free)) {
             self.retry_at(now.after(POLL));
@@ -186,7 +188,7 @@ impl<C: Candidate> Decider<C> {
             protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
             threshold: met.quantity.as_f64(),
             minimum: agent.limits.minimum_gain,
-            is_cliff: self.is_at_cliff(rules, met, now),
+            is_cliff: self.is_at_cliff(rules, met.value, met.quantity, now),
             terminating_first: met.is_hard(),
             ..plain
         };
