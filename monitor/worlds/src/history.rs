@@ -89,7 +89,7 @@ impl Decision {
         let slowest = slowest.into_iter().filter(|slowest| slowest.is_finite()).fold(f64::INFINITY, f64::min);
         let slowest = if slowest.is_finite() { slowest } else { self.fall * 0.02 };
         let is_rising = self.slow_fall <= 0.0;
-        row.excess > 0.0 && row.fast > 0.0 && (is_rising || row.fast >= slowest * 0.5)
+        row.excess > 0.0 && row.fast > 0.0 && (is_rising || row.fast >= slowest * 0.33)
     }
 
     /// The culprits are the smallest set, in the order of their growth, that causes at least half of the fall.

@@ -411,9 +411,7 @@ impl<'p> Run<'p> {
             let growth = |span: f64| self.truth.growth(pod, span, now);
             let (slow, fast) = match excess > 0.0 && !plan.is_idle() {
                 false => (0.0, 0.0),
-                true => [0.3, 1.0, 2.0].map(growth).iter().fold((f64::INFINITY, 0.0), |(least, most), growth| {
-                    (f64::min(least, *growth), f64::max(most, *growth))
-                }),
+                true => extremes([0.3, 1.0, 2.0].map(growth), self.truth.growth(pod, 1.0, now - 1.0)),
             };
             Row {
                 pod,
@@ -427,6 +425,12 @@ impl<'p> Run<'p> {
         };
         living.map(row).collect()
     }
+}
+
+/// Returns the least of the present growths, and the most of them and of the growth a second ago: a reading may be that old.
+fn extremes(present: [f64; 3], before: f64) -> (f64, f64) {
+    let least = present.into_iter().fold(f64::INFINITY, f64::min);
+    (least, present.into_iter().fold(before.max(0.0), f64::max))
 }
 
 impl Dying {

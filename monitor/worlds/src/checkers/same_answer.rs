@@ -12,6 +12,10 @@ pub fn check(world: &World<'_>) -> Verdict {
     let Some(first) = world.history.decisions.first().filter(|_| is_fit) else { return verdict };
     let (history, _) = run(world.plan, Options { mode: Mode::Observe, until_first: true });
     let named = history.decisions.first().map(|decision| decision.victim);
+    // After a choice of nobody the two look again at other times.
+    if history.decisions.first().is_some_and(|other| (other.at - first.at).abs() > 0.05) {
+        return verdict;
+    }
     let name = |pod: Option<usize>| pod.map_or("nobody", |pod| world.plan.pods[pod].name.as_str());
     verdict.check((named != Some(first.victim)).then(|| Finding {
         at: first.at,
