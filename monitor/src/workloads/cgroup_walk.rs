@@ -104,8 +104,8 @@ pub(super) struct Walk<'t> {
     is_in_region: bool,
     /// The regions that are not yet visited.
     regions: Vec<Region>,
-    /// The paths of the known workloads, and of the cgroups above them.
-    known_paths: HashSet<String>,
+    /// The names of the cgroups that are known workloads or contain some, by the path of the cgroup above.
+    known_children: HashMap<String, HashSet<CString>>,
     /// The kubepods tree was found.
     pub(super) has_kubepods: bool,
     buffer: &'t mut Buffer,
@@ -128,7 +128,7 @@ impl<'t> Walk<'t> {
         }
         let (left, has_kubepods) = (MOST_IN_ALL, false);
         let allowance = Allowance { left: MOST_IN_ALL - KEPT_FOR_REGIONS, is_cut: false };
-        let known_paths = with_parents(before.known.values().map(|tracked| tracked.workload.name.as_str()));
+        let known_children = by_parent(before.known.values().map(|tracked| tracked.workload.name.as_str()));
         let mut walk = Self {
             version,
             root,
@@ -145,7 +145,7 @@ impl<'t> Walk<'t> {
             allowance,
             is_in_region: false,
             regions: Vec::new(),
-            known_paths,
+            known_children,
             buffer,
         };
         let children = walk.names(directory, "");
@@ -249,30 +249,21 @@ impl<'t> Walk<'t> {
             self.record(&FileError::Read { path: self.root.join(path), source: errno.into() });
             Vec::new()
         });
-        if names.len() > MOST_IN_ALL {
-            let known = self.known_children(path);
+        let known = self.known_children.get(path);
+        if let Some(known) = known.filter(|_| names.len() > MOST_IN_ALL) {
+            // The list is cut. A known cgroup that is gone cannot be opened.
             names.retain(|name| !known.contains(name));
-            names.extend(known);
+            names.extend(known.iter().cloned());
         }
-        names.sort_by_cached_key(|name| self.place(name, path));
+        // A limit cuts off the last: the kubelet's cgroups come first, then those of known workloads, then units, and then cgroups without
+        // a name of their own. Inside a region the owner chooses the names.
+        let may_be_kubelets = !self.is_in_region;
+        names.sort_by_cached_key(|name| {
+            let is_kubelets = may_be_kubelets && name.to_string_lossy().contains("kube");
+            let is_known = known.is_some_and(|known| known.contains(name));
+            (!is_kubelets, !is_known, !name.as_bytes().contains(&b'.'))
+        });
         names
-    }
-
-    /// Returns the names of the known cgroups in a directory whose list is cut. Some of them may have been removed.
-    fn known_children(&self, path: &str) -> HashSet<CString> {
-        let parent = joined(path, "");
-        let children = self.known_paths.iter().filter_map(|known| known.strip_prefix(&parent));
-        children.filter(|name| !name.contains('/')).filter_map(|name| CString::new(name).ok()).collect()
-    }
-
-    /// Returns the place of a cgroup among its siblings, so that a limit cuts off the last: the kubelet's cgroups come first, then those of
-    /// known workloads, then units, and then cgroups without a name of their own. Inside a region the owner chooses the names.
-    fn place(&self, name: &CString, path: &str) -> (bool, bool, bool) {
-        let shown = name.to_string_lossy();
-        let is_kubelets = !self.is_in_region && shown.contains("kube");
-        let is_unit = shown.contains('.');
-        let is_known = self.known_paths.contains(&joined(path, &shown));
-        (!is_kubelets, !is_known, !is_unit)
     }
 
     fn visit(&mut self, directory: OwnedFd, path: &str, within: Option<&Enclosing>) {
@@ -456,16 +447,20 @@ fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 
-/// Returns the paths, and those of the cgroups above them.
-fn with_parents<'p>(paths: impl Iterator<Item = &'p str>) -> HashSet<String> {
-    let mut all = HashSet::new();
+/// Returns the names of these cgroups and of the cgroups above them, by the path of the next one above.
+fn by_parent<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<String, HashSet<CString>> {
+    let mut children: HashMap<String, HashSet<CString>> = HashMap::new();
     for mut path in paths {
-        while all.insert(path.to_owned()) {
-            let Some((parent, _)) = path.rsplit_once('/') else { break };
+        while !path.is_empty() {
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let Ok(name) = CString::new(name) else { break };
+            if !children.entry(parent.to_owned()).or_default().insert(name) {
+                break;
+            }
             path = parent;
         }
     }
-    all
+    children
 }
 
 fn is_alive(directory: &OwnedFd) -> bool {
