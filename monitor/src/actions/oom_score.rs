@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::config::{Mode as AgentMode, OomScores};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
-use crate::node::process_facts::started;
+use crate::node::process_facts::{parent, started};
 use crate::sensors::standing::NODE_CRITICAL_SCORE;
 use crate::units::{Bytes, CgroupId, Monotonic, Pid};
 use crate::workloads::cgroup_processes::Monitors;
@@ -135,6 +135,28 @@ fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
     value == expected || value <= NODE_CRITICAL_SCORE || (is_the_kubelets && BURSTABLE.contains(&value))
 }
 
+/// Returns whether a process has chosen this value, which is above that of its class. Such a process offers itself to the OOM killer, as
+/// Ray's workers and Chromium's renderers do, and keeps its value. The kernel's default, 0, is chosen only if the agent has set the process
+/// before, or if its parent in the same workload had another value when it was forked. Otherwise nothing has set the value yet.
+fn is_offer(
+    (pid, value): (Pid, i16),
+    workload: &str,
+    version: CgroupVersion,
+    record: Option<&ScoreRecord>,
+    proc_root: &Path,
+) -> bool {
+    let before = |pid| record?.before((pid, started(proc_root, pid)?));
+    if value != 0 || before(pid).is_some() {
+        return true;
+    }
+    let is_set = |pid| {
+        let value = cgroup_processes::oom_score(proc_root, pid);
+        before(pid).or(value).is_some_and(|value| value != 0)
+    };
+    let parent = parent(proc_root, pid).filter(|parent| membership::is_in(proc_root, *parent, version, workload));
+    parent.is_some_and(is_set)
+}
+
 impl Auditor {
     /// Notes each value in this record before it is replaced.
     #[must_use]
@@ -195,8 +217,10 @@ impl Round {
             self.pids.clear();
             return true;
         };
-        let value = cgroup_processes::oom_score(rules.proc_root, pid);
-        if let Some(value) = value.filter(|value| !is_right(tracked.workload(), *value, expected)) {
+        let (workload, version) = (tracked.workload(), tree.hierarchy().version);
+        let is_offer = |value| is_offer((pid, value), &workload.name, version, record.as_deref(), rules.proc_root);
+        let is_wrong = |value: &i16| !is_right(workload, *value, expected) && (*value < expected || !is_offer(*value));
+        if let Some(value) = cgroup_processes::oom_score(rules.proc_root, pid).filter(is_wrong) {
             self.differs((before, record), tree, rules, (tracked.workload(), expected), (pid, value));
         }
         true
@@ -277,3 +301,7 @@ fn set(pid: Pid, proc_root: &Path, workload: &str, version: CgroupVersion, value
         Err(errno) => Err(errno.into()),
     }
 }
+
+#[cfg(test)]
+#[path = "oom_score_tests.rs"]
+mod tests;

@@ -102,6 +102,11 @@ impl ScoreRecord {
         record
     }
 
+    /// Returns the value from before the agent, of a process whose value the agent has replaced.
+    pub(super) fn before(&self, process: Process) -> Option<i16> {
+        self.values.get(&process).map(|values| values.before)
+    }
+
     pub fn len(&self) -> usize {
         self.values.len()
     }

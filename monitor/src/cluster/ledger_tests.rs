@@ -114,6 +114,26 @@ fn a_second_kill_replaces_the_first_unless_the_pod_has_ended() {
 }
 
 #[test]
+fn an_outage_of_the_api_server_does_not_fill_the_ledger() {
+    use crate::cluster::evictions::eviction_plan::OLDEST_REMOVAL;
+    use crate::config::EvictionLimits;
+    use crate::eviction::budget::{Budget, Class};
+    use crate::units::Monotonic;
+    let root = tempfile::tempdir().unwrap();
+    let lock = root.path().join("lock");
+    let (limits, budget) = (EvictionLimits::default(), Budget::default());
+    let classes = [Class::HardMemory, Class::OtherHard, Class::Soft, Class::Limit];
+    let per_minute: usize = classes.map(|class| budget.figures(&limits, (class, 1000), Monotonic(0)).1).iter().sum();
+    let minutes = usize::try_from(OLDEST_REMOVAL.as_secs() / 60).unwrap();
+    let ledger = Ledger::beside(&lock);
+    for index in 0..per_minute * minutes {
+        let intent = Intent { message: "m".repeat(1024), ..intent(&index.to_string()) };
+        assert_eq!(ledger.begin(&intent), Ok(Begun::New), "{index}");
+    }
+    assert_eq!(Ledger::beside(&lock).len(), per_minute * minutes, "the next agent reads them all");
+}
+
+#[test]
 fn the_ledger_is_bounded() {
     let ledger = Ledger::default();
     for index in 0..MOST {

@@ -17,6 +17,12 @@ pub fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
     start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
 }
 
+/// Returns the parent of a process: the fourth field of `stat`.
+pub fn parent(proc_root: &Path, pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().map(Pid)
+}
+
 /// Returns the 22nd field of `stat`. Fields are counted after the name, which may contain any character.
 pub fn start_time(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()

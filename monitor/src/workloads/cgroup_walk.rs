@@ -1,6 +1,6 @@
 //! Walks over the cgroup tree. Finds the workloads, and the cgroups that are part of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,13 +31,44 @@ pub(super) enum Extent {
     Workloads,
 }
 
-/// The outermost workload that is being walked, or the outermost cgroup that is not the root user's. Its owner may make any
-/// number of cgroups in it, so the number of those visited is limited.
+/// A cgroup whose contents are visited after root's cgroups outside workloads: the outermost workload, a pod, or the outermost cgroup that
+/// is not the root user's. Its owner may make any number of cgroups in it, so each region has a share of the scan.
 struct Region {
+    directory: OwnedFd,
+    children: Vec<CString>,
+    path: String,
+    enclosing: Option<Enclosing>,
+    precedence: Precedence,
+    /// A smaller share than [`MOST_IN_WORKLOAD`] was not enough.
+    is_repeated: bool,
+}
+
+/// The order in which regions are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Precedence {
+    /// A workload of root's that may contain other workloads.
+    MayHoldWorkloads,
+    /// A pod or a container. Its contents are no workloads.
+    Whole,
+    OfUser,
+}
+
+/// The number of cgroups that may still be visited in the present region.
+struct Allowance {
     left: usize,
     is_cut: bool,
 }
 
+/// The lengths of a walk's lists before a region.
+struct Mark {
+    found: usize,
+    ended: usize,
+    unreadable: usize,
+    regions: usize,
+}
+
+/// The part of [`MOST_IN_ALL`] that is kept for regions.
+const KEPT_FOR_REGIONS: usize = MOST_IN_ALL / 4;
 /// A workload's request, limit and marks are read again when they are older than this.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 const ROOT: &str = "/";
@@ -69,7 +100,12 @@ pub(super) struct Walk<'t> {
     pub(super) cut: Vec<String>,
     extent: Extent,
     left: usize,
-    region: Option<Region>,
+    allowance: Allowance,
+    is_in_region: bool,
+    /// The regions that are not yet visited.
+    regions: Vec<Region>,
+    /// The names of the cgroups that are known workloads or contain some, by the path of the cgroup above.
+    known_children: HashMap<String, HashSet<CString>>,
     /// The kubepods tree was found.
     pub(super) has_kubepods: bool,
     buffer: &'t mut Buffer,
@@ -90,7 +126,9 @@ impl<'t> Walk<'t> {
         if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
-        let (left, region, has_kubepods) = (MOST_IN_ALL, None, false);
+        let (left, has_kubepods) = (MOST_IN_ALL, false);
+        let allowance = Allowance { left: MOST_IN_ALL - KEPT_FOR_REGIONS, is_cut: false };
+        let known_children = by_parent(before.known.values().map(|tracked| tracked.workload.name.as_str()));
         let mut walk = Self {
             version,
             root,
@@ -104,16 +142,20 @@ impl<'t> Walk<'t> {
             cut,
             extent,
             left,
-            region,
+            allowance,
+            is_in_region: false,
+            regions: Vec::new(),
+            known_children,
             buffer,
         };
-        let mut children = walk.names(directory, "");
-        // The limit must not cut off the pods.
-        children.sort_by_key(|name| !name.to_string_lossy().contains("kubepods"));
+        let children = walk.names(directory, "");
         walk.descend(directory, &children, "", None);
-        if walk.left == 0 {
-            walk.cut.push(format!("the tree has more than {MOST_IN_ALL} cgroups"));
+        if walk.allowance.is_cut {
+            let most = MOST_IN_ALL - KEPT_FOR_REGIONS;
+            walk.cut.push(format!("root has more than {most} cgroups outside workloads: the rest is not known"));
         }
+        walk.is_in_region = true;
+        walk.visit_regions();
         walk
     }
 
@@ -124,9 +166,9 @@ impl<'t> Walk<'t> {
                 return;
             }
             let shown = name.to_string_lossy();
-            let child_path = if path.is_empty() { shown.into_owned() } else { format!("{path}/{shown}") };
+            let child_path = joined(path, &shown);
             match open_directory(directory, name, &self.root.join(&child_path)) {
-                Ok(child) => self.visit(&child, &child_path, within),
+                Ok(child) => self.visit(child, &child_path, within),
                 Err(error) => self.record(&error),
             }
         }
@@ -134,36 +176,58 @@ impl<'t> Walk<'t> {
 
     /// Counts one cgroup. Returns false at a limit.
     fn may_visit(&mut self) -> bool {
-        let of_region = self.region.as_mut().map(|region| (region.left.checked_sub(1), region));
-        let in_region = of_region.is_none_or(|(left, region)| {
-            region.is_cut |= left.is_none();
-            region.left = left.unwrap_or(0);
-            left.is_some()
-        });
-        let left = self.left.checked_sub(1).filter(|_| in_region);
-        self.left = left.unwrap_or(self.left);
+        let left = self.allowance.left.checked_sub(1);
+        self.allowance = Allowance { left: left.unwrap_or(0), is_cut: self.allowance.is_cut || left.is_none() };
+        self.left = self.left.saturating_sub(usize::from(left.is_some()));
         left.is_some()
     }
 
-    /// Visits the children of a cgroup in which a region begins. If the region is cut, the cgroups beyond the limit are unknown. An
-    /// unknown workload could not be evicted, so the enclosing workload is a candidate as a whole, unless it holds pods. The manager of a
-    /// user's services is exempt, so the workloads found in it stay candidates of their own.
-    fn descend_into_region(
-        &mut self,
-        directory: &OwnedFd,
-        children: &[CString],
-        path: &str,
-        enclosing: Option<&Enclosing>,
-    ) {
-        let (begin, appeared) = (self.found.len(), self.appeared.len());
-        self.region = Some(Region { left: MOST_IN_WORKLOAD, is_cut: false });
-        self.descend(directory, children, path, enclosing);
-        if !self.region.take().is_some_and(|region| region.is_cut) {
+    /// Visits the contents of all regions. Each may use an equal share of what is left, and what it does not use is left to the others.
+    fn visit_regions(&mut self) {
+        while !self.regions.is_empty() {
+            let mut regions = std::mem::take(&mut self.regions);
+            regions.sort_by_key(|region| region.precedence);
+            let waiting = (1..=regions.len()).rev();
+            for (waiting, region) in waiting.zip(regions) {
+                let share = self.left / (waiting + self.regions.len());
+                self.visit_region(region, share.min(MOST_IN_WORKLOAD));
+            }
+        }
+    }
+
+    /// Visits at most `share` cgroups in a region. One that has more is visited again after the others, which may leave more to it.
+    fn visit_region(&mut self, region: Region, share: usize) {
+        let (found, appeared) = (self.found.len(), self.appeared.len());
+        let (ended, unreadable, regions) = (self.ended.len(), self.unreadable.len(), self.regions.len());
+        self.allowance = Allowance { left: share, is_cut: false };
+        self.descend(&region.directory, &region.children, &region.path, region.enclosing.as_ref());
+        if !self.allowance.is_cut {
             return;
         }
+        if share == MOST_IN_WORKLOAD || region.is_repeated {
+            self.note_cut(&region, share, found, appeared);
+            return;
+        }
+        self.undo(&Mark { found, ended, unreadable, regions });
+        self.regions.push(Region { is_repeated: true, ..region });
+    }
+
+    /// Takes back what was found since `mark`.
+    fn undo(&mut self, mark: &Mark) {
+        let found = self.found.drain(mark.found..);
+        self.before.known.extend(found.map(|tracked| (tracked.workload.id, tracked)));
+        self.ended.truncate(mark.ended);
+        self.unreadable.truncate(mark.unreadable);
+        self.regions.truncate(mark.regions);
+    }
+
+    /// Notes that a region has cgroups beyond the limit, which are unknown. `begin` and `appeared` are the lengths of the lists before it. An
+    /// unknown workload could not be evicted, so the enclosing workload is a candidate as a whole, unless it holds pods. The manager of a
+    /// user's services is exempt, so the workloads found in it stay candidates of their own.
+    fn note_cut(&mut self, Region { path, enclosing, .. }: &Region, share: usize, begin: usize, appeared: usize) {
         let is_pod = |tracked: &Tracked| matches!(tracked.workload.kind, Kind::Pod(_));
         let holds_pods = self.found.get(begin..).is_some_and(|inside| inside.iter().any(is_pod));
-        let whole = enclosing.filter(|outer| !holds_pods && !outer.is_manager);
+        let whole = enclosing.as_ref().filter(|outer| !holds_pods && !outer.is_manager);
         let whole = whole.and_then(|outer| self.found.get_mut(outer.index?));
         let effect = match whole {
             Some(whole) => {
@@ -176,7 +240,7 @@ impl<'t> Walk<'t> {
             None => "the workloads in the rest are not known",
         };
         self.cut.push(format!(
-            "{path} has more than {MOST_IN_WORKLOAD} cgroups, or nests them more than {DEPTH_LIMIT} deep: {effect}"
+            "{path} has more than {share} cgroups, or nests them more than {DEPTH_LIMIT} deep: {effect}"
         ));
     }
 
@@ -185,24 +249,38 @@ impl<'t> Walk<'t> {
             self.record(&FileError::Read { path: self.root.join(path), source: errno.into() });
             Vec::new()
         });
-        // Units come before cgroups without a name of their own, so that the limit cuts off the latter.
-        names.sort_by_cached_key(|name| !name.as_bytes().contains(&b'.'));
+        let known = self.known_children.get(path);
+        if let Some(known) = known.filter(|_| names.len() > MOST_IN_ALL) {
+            // The list is cut. A known cgroup that is gone cannot be opened.
+            names.retain(|name| !known.contains(name));
+            names.extend(known.iter().cloned());
+        }
+        // A limit cuts off the last: the kubelet's cgroups come first, then those of known workloads, then units, and then cgroups without
+        // a name of their own. Inside a region the owner chooses the names.
+        let may_be_kubelets = !self.is_in_region;
+        names.sort_by_cached_key(|name| {
+            let is_kubelets = may_be_kubelets && name.to_string_lossy().contains("kube");
+            let is_known = known.is_some_and(|known| known.contains(name));
+            (!is_kubelets, !is_known, !name.as_bytes().contains(&b'.'))
+        });
         names
     }
 
-    fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<&Enclosing>) {
+    fn visit(&mut self, directory: OwnedFd, path: &str, within: Option<&Enclosing>) {
         if path.matches('/').count() >= DEPTH_LIMIT {
-            self.region.iter_mut().for_each(|region| region.is_cut = true);
+            self.allowance.is_cut |= self.is_in_region;
             return self
                 .unreadable
                 .push(format!("{path} is nested more than {DEPTH_LIMIT} deep: the cgroups below it are ignored"));
         }
-        let Ok(stat) = rustix::fs::fstat(directory) else { return };
+        let Ok(stat) = rustix::fs::fstat(&directory) else { return };
         let id = CgroupId(stat.st_ino);
         // A user could make a cgroup of that name below a cgroup of that user, or in a container.
         let is_trusted = stat.st_uid == 0 && !within.is_some_and(|outer| outer.is_whole);
         self.has_kubepods |= is_trusted && is_kubepods(path);
         let kind = kind(trusted_role(path, stat.st_uid), within);
+        // Only root's cgroups are pods: the owner of a region cannot make more regions in it.
+        let is_pod = matches!(kind, Some((Kind::Pod(_), _)));
         // A cgroup without processes is not a workload, but its counters keep its name.
         let own: Arc<str> = path.into();
         let name = match (&kind, within) {
@@ -218,15 +296,15 @@ impl<'t> Walk<'t> {
         let is_leaf = self.extent == Extent::Workloads && enclosing.as_ref().is_some_and(|own| own.is_whole);
         // On v1 the names are needed to find the processes.
         let children =
-            if is_leaf && self.version == CgroupVersion::V2 { Vec::new() } else { self.names(directory, path) };
-        let has_processes = kind.as_ref().is_some_and(|(kind, _)| self.is_workload(kind, directory, &children, path));
+            if is_leaf && self.version == CgroupVersion::V2 { Vec::new() } else { self.names(&directory, path) };
+        let has_processes = kind.as_ref().is_some_and(|(kind, _)| self.is_workload(kind, &directory, &children, path));
         if !has_processes && let Some((kind @ Kind::Pod(_), qos)) = &kind {
-            self.note_ended(directory, path, (id, stat.st_uid), (kind.clone(), *qos));
+            self.note_ended(&directory, path, (id, stat.st_uid), (kind.clone(), *qos));
         }
         if let Some((kind, qos)) = kind.filter(|_| has_processes) {
             let tracked_as = |index| Enclosing::of(&kind, path.into(), stat.st_uid, Some(index));
             let tracked_as = tracked_as(self.found.len());
-            match self.track(directory, path, id, stat.st_uid, kind, qos) {
+            match self.track(&directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
                     if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer.index?)) {
                         Arc::make_mut(&mut outer.workload).protection = Some(Protection::HoldsOthers);
@@ -235,7 +313,7 @@ impl<'t> Walk<'t> {
                     self.found.push(tracked);
                 }
                 Err(FileError::Open { path, source })
-                    if source.kind() == ErrorKind::NotFound && is_alive(directory) =>
+                    if source.kind() == ErrorKind::NotFound && is_alive(&directory) =>
                 {
                     self.unreadable.push(format!(
                         "{} is missing: enable the memory controller in cgroup.subtree_control above it",
@@ -245,12 +323,21 @@ impl<'t> Walk<'t> {
                 Err(error) => self.record(&error),
             }
         }
-        let begins_region = self.region.is_none() && (enclosing.is_some() || stat.st_uid != 0);
-        match (is_leaf, begins_region) {
-            (true, _) => {}
-            (false, true) => self.descend_into_region(directory, &children, path, enclosing.as_ref()),
-            (false, false) => self.descend(directory, &children, path, enclosing.as_ref()),
+        if is_leaf || children.is_empty() {
+            return;
         }
+        let is_outermost = !self.is_in_region && (enclosing.is_some() || stat.st_uid != 0);
+        if !is_outermost && !is_pod {
+            return self.descend(&directory, &children, path, enclosing.as_ref());
+        }
+        let is_whole = enclosing.as_ref().is_some_and(|own| own.is_whole);
+        let precedence = match (stat.st_uid, is_whole) {
+            (0, false) => Precedence::MayHoldWorkloads,
+            (0, true) => Precedence::Whole,
+            _ => Precedence::OfUser,
+        };
+        let path = path.to_owned();
+        self.regions.push(Region { directory, children, path, enclosing, precedence, is_repeated: false });
     }
 
     /// Returns whether the cgroup contains the processes that make it a workload. They may be in it or below it. For a cgroup
@@ -354,6 +441,26 @@ impl<'t> Walk<'t> {
             self.unreadable.push(error.to_string());
         }
     }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
+}
+
+/// Returns the names of these cgroups and of the cgroups above them, by the path of the next one above.
+fn by_parent<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<String, HashSet<CString>> {
+    let mut children: HashMap<String, HashSet<CString>> = HashMap::new();
+    for mut path in paths {
+        while !path.is_empty() {
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let Ok(name) = CString::new(name) else { break };
+            if !children.entry(parent.to_owned()).or_default().insert(name) {
+                break;
+            }
+            path = parent;
+        }
+    }
+    children
 }
 
 fn is_alive(directory: &OwnedFd) -> bool {

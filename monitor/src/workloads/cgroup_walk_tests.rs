@@ -109,7 +109,56 @@ fn the_tree_is_limited_in_all_and_pods_come_first() {
     populate(root.path(), pod);
     let (found, cut) = scanned(root.path());
     assert_eq!(found, named(&[(pod, true)]));
-    assert_eq!(cut, ["the tree has more than 20000 cgroups"]);
+    assert_eq!(cut, ["root has more than 15000 cgroups outside workloads: the rest is not known"]);
+}
+
+#[test]
+fn owners_of_many_cgroups_hide_nothing_of_others() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const GREEDY: u32 = 6;
+    let root = directory();
+    let root = root.path();
+    let pods = "kubelet.slice/kubepods/besteffort/pod11112222-3333-4444-5555-6666777788";
+    let modest = [format!("{pods}00"), "user.slice/user-99.slice/user@99.service/own.service".to_owned()];
+    // Directories in memory are listed in reverse order: these come last.
+    modest.iter().for_each(|name| populate(root, name));
+    let inner = format!("{}/c/inner", modest[0]);
+    fs::create_dir_all(root.join(&inner)).unwrap();
+    for number in 1..=GREEDY {
+        let (pod, user) =
+            (format!("{pods}{number:02}"), format!("user.slice/user-{number}.slice/user@{number}.service"));
+        populate(root, &pod);
+        populate(root, &user);
+        std::os::unix::fs::chown(root.join(&user), Some(number), Some(number)).unwrap();
+        [pod, user].iter().for_each(|path| fill(root, path, MOST_IN_WORKLOAD + 10));
+    }
+    let mut tree = tree(root);
+    let cut = tree.scan().unwrap().cut;
+    let is_found = |name: &str| tree.workloads().any(|it| it.name == name);
+    modest.iter().for_each(|name| assert!(is_found(name), "{name}: {cut:?}"));
+    assert_eq!(tree.workloads().filter(|it| matches!(it.kind, Kind::Pod(_))).count(), 7, "{cut:?}");
+    let stat = rustix::fs::fstat(open_root(&root.join(&inner)).unwrap()).unwrap();
+    assert_eq!(tree.owner(CgroupId(stat.st_ino)).as_deref(), Some(modest[0].as_str()), "the pod has its share");
+    assert_eq!(cut.len(), 12, "{cut:?}");
+}
+
+#[test]
+fn a_scan_that_is_cut_keeps_what_is_known_and_still_there() {
+    let root = directory();
+    let known = ["a.slice/z/known.service", "user@7.service/z/own.service", "user@7.service"];
+    known.iter().for_each(|name| populate(root.path(), name));
+    let mut tree = tree(root.path());
+    assert!(tree.scan().unwrap().cut.is_empty());
+    fill(root.path(), "a.slice", MOST_IN_ALL + 10);
+    assert_eq!(tree.scan().unwrap().cut.len(), 1);
+    let mut names: Vec<_> = tree.workloads().map(|it| it.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a.slice/z/known.service", "user@7.service", "user@7.service/z/own.service"]);
+    fs::remove_dir_all(root.path().join(known[0])).unwrap();
+    tree.scan().unwrap();
+    assert!(tree.workloads().all(|it| it.name != known[0]), "a removed workload is forgotten");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The agent counts each foreign change of an `oom_score_adj` once, restores the score, and counts that.
+//! The agent counts each lowered `oom_score_adj` once, restores the score, and counts that.
 
 use std::fs;
 use std::time::Duration;
@@ -17,8 +17,8 @@ const PROCESSES: u32 = 4;
 const SYS_RESOURCE: i32 = 24;
 
 pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
-    let pod = stage.pod("guaranteed", PodSpec::guaranteed(64))?;
-    stage.work(&pod, &format!("hold --name guaranteed --mib 8 --children {}", PROCESSES - 1))?;
+    let pod = stage.pod("besteffort", PodSpec::best_effort())?;
+    stage.work(&pod, &format!("hold --name besteffort --mib 8 --children {}", PROCESSES - 1))?;
     stage.until(Duration::from_secs(10), |_| pod.cgroup.processes().len() == 4);
     let agent = stage.agent(&AgentConfig::default())?;
     let all = f64::from(PROCESSES);
@@ -31,7 +31,7 @@ pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
         set(*pid, 0)?;
     }
     let mended = stage
-        .until(Duration::from_secs(15), |_| meddled.iter().all(|pid| score_of(*pid).is_ok_and(|score| score == -997)));
+        .until(Duration::from_secs(15), |_| meddled.iter().all(|pid| score_of(*pid).is_ok_and(|score| score == 1000)));
     stage.check(mended, || format!("{meddled:?} keep their wrong scores"));
     wait_counts(stage, &agent, [all + 2.0; 2], "after two more");
     set(agent.pid, 0)?;

@@ -58,12 +58,16 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     }
     let drift = enforcer.metrics()?.sum("oom_score_adj_drift", &[]).unwrap_or(0.0);
     stage.check_equal("oom_score_adj_drift after enforcing", &drift, &0.0);
-    // The agent restores a score that a process has changed.
-    if let Some(pid) = pods.first().and_then(|pod| pod.cgroup.processes().first().copied()) {
-        let path = format!("/proc/{pid}/oom_score_adj");
-        fs::write(&path, "0").with_context(|| format!("write {path}"))?;
-        let mended = stage.until(Duration::from_secs(15), |_| score_of(pid).is_ok_and(|score| score == -997));
-        stage.check(mended, || "a score set to 0 behind the agent's back stays 0".to_owned());
+    // The agent restores a score that was lowered, and leaves one that was raised: that process offers itself to the OOM killer.
+    let first = |pod: Option<&Pod>| pod.and_then(|pod| pod.cgroup.processes().first().copied());
+    if let Some((volunteer, lowered)) = first(pods.first()).zip(first(pods.last())) {
+        for pid in [volunteer, lowered] {
+            let path = format!("/proc/{pid}/oom_score_adj");
+            fs::write(&path, "300").with_context(|| format!("write {path}"))?;
+        }
+        let mended = stage.until(Duration::from_secs(15), |_| score_of(lowered).is_ok_and(|score| score == 1000));
+        stage.check(mended, || "a score lowered to 300 behind the agent's back stays 300".to_owned());
+        stage.check_equal("a score raised to 300", &score_of(volunteer)?, &300);
     }
     stage.stop(&enforcer);
     Ok(())
