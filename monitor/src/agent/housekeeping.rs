@@ -26,6 +26,7 @@ impl Agent {
             self.sensors.workloads.tree_mut().recheck_essentials();
         }
         self.sensors.workloads.scan();
+        self.sensors.read_manifests(&self.config.proc_root, !self.is_near());
         self.sensors.forget_living_victims(&self.config.proc_root);
         self.actions.hint_stores(&mut self.sensors);
         self.sensors.look_at_kubelet(&self.config.proc_root, !self.is_near(), started);

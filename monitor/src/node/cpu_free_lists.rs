@@ -5,17 +5,24 @@
 //! ended may be missing in `MemAvailable` for seconds.
 
 use std::path::Path;
+use std::time::Duration;
 
-use crate::units::{Bytes, page_size};
+use crate::units::{Bytes, Monotonic, page_size};
 
 use super::pinned_file::{Buffer, FileError, PinnedFile};
 use super::zoneinfo::ZoneInfo;
+
+/// A figure is used for this long. The kernel takes an eighth a second from the lists.
+const AGE: Duration = Duration::from_millis(100);
+/// A figure that would let an eviction start is used for this long: a victim that exits fills the lists at once.
+const AGE_IF_SHORT: Duration = Duration::from_millis(10);
 
 /// `/proc/zoneinfo`, with memory for its text. The text grows with the CPUs and the zones.
 #[derive(Debug)]
 pub struct CpuFreeLists {
     zoneinfo: PinnedFile,
     buffer: Buffer,
+    last: Option<(Bytes, Monotonic)>,
 }
 
 impl CpuFreeLists {
@@ -27,13 +34,27 @@ impl CpuFreeLists {
         while zoneinfo.read_whole(&mut buffer)?.len() * 2 > buffer.capacity() {
             buffer = Buffer::of(buffer.capacity() * 2);
         }
-        Ok(Self { zoneinfo, buffer })
+        Ok(Self { zoneinfo, buffer, last: None })
     }
 
-    /// Returns the size of all lists; nothing if they cannot be read.
+    /// Returns the size of all lists, at most [`AGE`] old; nothing if they cannot be read.
     pub fn read(&mut self) -> Bytes {
+        self.read_at(Monotonic::now())
+    }
+
+    /// Has the next reading be a fresh one if less than `missing` was on the lists, unless the last one is of this moment.
+    pub fn renew_below(&mut self, missing: Bytes, now: Monotonic) {
+        self.last = self.last.filter(|(size, at)| *size >= missing || now.since(*at) < AGE_IF_SHORT);
+    }
+
+    fn read_at(&mut self, now: Monotonic) -> Bytes {
+        if let Some((size, _)) = self.last.filter(|(_, at)| now.since(*at) < AGE) {
+            return size;
+        }
         let text = self.zoneinfo.read_whole(&mut self.buffer).unwrap_or_default();
-        Bytes(ZoneInfo::parse(text).on_cpu_lists.saturating_mul(page_size()))
+        let size = Bytes(ZoneInfo::parse(text).on_cpu_lists.saturating_mul(page_size()));
+        self.last = Some((size, now));
+        size
     }
 }
 
@@ -60,6 +81,25 @@ mod tests {
         fs::write(root.path().join("zoneinfo"), ZONE.repeat(1_000)).unwrap();
         let mut lists = CpuFreeLists::open(root.path()).unwrap();
         assert_eq!(lists.read(), Bytes(37_000 * page_size()));
+    }
+
+    #[test]
+    fn the_file_is_read_no_more_often_than_the_answer_changes() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |zones: usize| fs::write(root.path().join("zoneinfo"), ZONE.repeat(zones)).unwrap();
+        write(1);
+        let mut lists = CpuFreeLists::open(root.path()).unwrap();
+        let (one, two, at) = (Bytes(37 * page_size()), Bytes(74 * page_size()), |ms: u64| Monotonic(ms * 1_000_000));
+        assert_eq!(lists.read_at(at(1000)), one);
+        write(2);
+        lists.renew_below(one, at(1099));
+        assert_eq!(lists.read_at(at(1099)), one, "the eviction waits");
+        assert_eq!(lists.read_at(at(1100)), two);
+        write(1);
+        lists.renew_below(Bytes(two.0 + 1), at(1109));
+        assert_eq!(lists.read_at(at(1109)), two, "it is of this moment");
+        lists.renew_below(Bytes(two.0 + 1), at(1110));
+        assert_eq!(lists.read_at(at(1110)), one, "an eviction would start");
     }
 
     #[test]

@@ -12,6 +12,13 @@ pub fn is_of_root(directory: &Path) -> bool {
     real == Some("0")
 }
 
+/// Returns the time now, in the ticks of [`started`].
+pub fn ticks_since_boot() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ticks = rustix::param::clock_ticks_per_second();
+    u64::try_from(now.tv_sec).unwrap_or(0) * ticks + u64::try_from(now.tv_nsec).unwrap_or(0) * ticks / 1_000_000_000
+}
+
 /// Returns the start time of a process in ticks since boot.
 pub fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
     start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)

@@ -1,9 +1,9 @@
 //! The facts for the decider: the sensors' part of the snapshot, and the measurements that the decider asks for.
 
-use crate::config::{MonitorConfig, Semantics};
-use crate::eviction::Observation;
+use crate::config::{MonitorConfig, Policy, Semantics, Threshold};
 use crate::eviction::decider::{Answer, Decider, EvictionStage, Measure, Place, PodList, Snapshot};
-use crate::units::{CgroupId, Monotonic};
+use crate::eviction::{Observation, is_below};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Signal};
 use crate::workloads::WorkloadUsage;
 
 use super::Sensors;
@@ -54,7 +54,12 @@ impl Sensors {
         snapshot.dying = self.dying.read(is_dying, sampled);
         // `MemAvailable` lacks these pages after a kill. The kubelet's figure does not.
         let is_corrected = config.policy.semantics == Semantics::Corrected;
-        snapshot.on_cpu_lists = is_corrected.then(|| self.on_cpu_lists(sampled)).flatten();
+        let missing = missing_memory(&config.policy, &observation).filter(|_| is_corrected);
+        snapshot.on_cpu_lists = missing.and_then(|missing| {
+            let lists = self.cpu_lists.as_mut()?;
+            lists.renew_below(missing, sampled);
+            self.on_cpu_lists(sampled)
+        });
         snapshot.layout = self.signals.filesystems.layout();
         snapshot.is_kubelets_turn = self.kubelet.observe(&observation, snapshot.layout);
         (snapshot.now, snapshot.observation) = (sampled.into(), observation);
@@ -100,10 +105,42 @@ impl Sensors {
     }
 }
 
+/// Returns how much memory is missing at the highest threshold that is met, or that stays met until its minimum reclaim; `None` if there is
+/// none.
+fn missing_memory(policy: &Policy, observation: &Observation) -> Option<Bytes> {
+    let value = observation.get(Signal::MemoryAvailable)?;
+    let thresholds = policy.thresholds.iter().filter(|threshold| threshold.signal == Signal::MemoryAvailable);
+    let met = thresholds.filter(|threshold| is_below(policy, threshold, observation, true));
+    let missing = |threshold: &Threshold| {
+        let quantity = threshold.value.resolve(value.capacity, policy.quirks);
+        let available = Amount::from_units(value.available);
+        if available < quantity { (quantity - available).bytes() } else { Bytes::ZERO }
+    };
+    met.map(missing).max()
+}
+
 /// Returns the cgroup of a candidate in the ranking, or of a pod above a limit of its own.
 pub fn cgroup_at(place: Place, decider: &Decider<WorkloadUsage>, above: &[Above]) -> Option<CgroupId> {
     match place {
         Place::Ranked(place) => decider.ranking().get(place).map(|ranked| ranked.candidate.workload.id),
         Place::Limit(place) => above.get(place).map(|above| above.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eviction::SignalValue;
+
+    #[test]
+    fn memory_is_missing_below_a_threshold_only() {
+        let policy = Policy { thresholds: vec![Policy::default_hard_threshold()], ..Policy::default() };
+        let missing = |available| {
+            let value = SignalValue::now(Signal::MemoryAvailable, Bytes::from_mib(available), Bytes::from_gib(8));
+            missing_memory(&policy, &Observation { signals: vec![value] })
+        };
+        assert_eq!(missing(150), None);
+        assert_eq!(missing(60), Some(Bytes::from_mib(40)));
+        assert_eq!(missing_memory(&policy, &Observation { signals: Vec::new() }), None);
     }
 }

@@ -42,6 +42,7 @@ mod sensor_reports;
 mod signal_slopes;
 pub mod sources;
 pub mod standing;
+mod static_manifests;
 pub mod swap_out;
 mod swap_readings;
 pub mod workload_scan;
@@ -81,6 +82,7 @@ use self::pod_source::PodSource;
 use self::pressure_conditions::PressureConditions;
 use self::refaulters::Refaulters;
 use self::sources::{Facts, Sources};
+use self::static_manifests::StaticManifests;
 use self::swap_out::SwapWatch;
 use self::workload_scan::{LIST_AGE, Workloads};
 use crate::eviction::growth::Growth;
@@ -104,6 +106,8 @@ pub struct Sensors {
     pub dying: DyingWorkloads,
     /// `None` if `/proc/zoneinfo` cannot be read.
     cpu_lists: Option<CpuFreeLists>,
+    /// `None` until they are read.
+    manifests: Option<StaticManifests>,
     pub pods: PodSource,
     pub platform: Platform,
 }
@@ -163,6 +167,7 @@ impl Sensors {
             growth: Growth::default(),
             dying: DyingWorkloads::default(),
             cpu_lists: CpuFreeLists::open(proc_root).ok(),
+            manifests: None,
             pods: PodSource::new(pods),
             platform,
         }

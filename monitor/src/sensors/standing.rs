@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cluster::State;
-use crate::config::read_limited;
 use crate::eviction::decider::{ControlPlane, RuntimeFacts, Standing};
 use crate::eviction::proactive_reclaim::Holding;
 use crate::runtime::{State as RuntimeState, Stores};
@@ -13,15 +12,11 @@ use crate::units::{Bytes, CgroupId};
 use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Kind, Pod, PodUid, QosClass, Tracked, WorkloadUsage, cgroup_processes};
 
+use super::static_manifests::StaticManifests;
 use super::{Sensors, control_plane, reclaimable};
 
 /// The `oom_score_adj` that the kubelet sets for node-critical pods of any class.
 pub const NODE_CRITICAL_SCORE: i16 = -997;
-
-/// The kubelet's usual directory of static pods, below the root directory.
-const MANIFESTS: &str = "etc/kubernetes/manifests";
-const MOST_MANIFESTS: usize = 64;
-const LARGEST_MANIFEST: u64 = 1 << 20;
 
 impl Sensors {
     pub fn runtime_facts(&self) -> RuntimeFacts {
@@ -51,7 +46,7 @@ impl Sensors {
         let Some(uid) = tracked.workload().kind.pod_uid() else {
             return Standing { is_critical, ..Standing::default() };
         };
-        let is_critical = is_critical || tracked.workload().pod.is_none() && self.is_static_elsewhere(uid, proc_root);
+        let is_critical = is_critical || tracked.workload().pod.is_none() && self.is_static_elsewhere(uid);
         let grace_period_seconds = self.own_grace(uid);
         if !self.platform.cluster.is_there() {
             return Standing { is_critical, is_pod: true, grace_period_seconds, ..Standing::default() };
@@ -69,10 +64,21 @@ impl Sensors {
     }
 
     /// Returns whether a pod whose object is not known is static by the kubelet's annotations at the runtime, or by a manifest with its UID.
-    fn is_static_elsewhere(&self, uid: &PodUid, proc_root: &Path) -> bool {
+    fn is_static_elsewhere(&self, uid: &PodUid) -> bool {
         let view = self.platform.runtime.view();
         let sandbox = view.snapshot.as_ref().and_then(|snapshot| snapshot.sandbox_of(uid));
-        sandbox.is_some_and(|sandbox| sandbox.is_static) || has_manifest(uid, &proc_root.join("1/root").join(MANIFESTS))
+        sandbox.is_some_and(|sandbox| sandbox.is_static) || self.manifests.as_ref().is_some_and(|it| it.has(uid))
+    }
+
+    /// Reads the manifests of static pods if the object of a pod is not known. The disk may be slow, so no decision does that. `may_wait`:
+    /// there is time for a slow disk. The first reading is made in any case.
+    pub fn read_manifests(&mut self, proc_root: &Path, may_wait: bool) {
+        let mut workloads = self.workloads.tree().workloads();
+        if (may_wait || self.manifests.is_none())
+            && workloads.any(|workload| workload.kind.pod_uid().is_some() && workload.pod.is_none())
+        {
+            self.manifests = Some(StaticManifests::read(proc_root));
+        }
     }
 
     /// Returns the pod's own grace period in seconds. The runtime knows it if the kubelet has annotated it.
@@ -91,14 +97,6 @@ impl Sensors {
         let tracked = self.workloads.tree().find(id)?;
         reclaimable::holding(tracked.directory(), above, swap_free).ok()
     }
-}
-
-/// Returns whether a manifest in the directory names this UID. Without a UID in the manifest the kubelet takes a hash, which the cgroup shows.
-fn has_manifest(uid: &PodUid, directory: &Path) -> bool {
-    let manifests = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MOST_MANIFESTS);
-    let text =
-        |path| std::fs::File::open(path).and_then(|file| read_limited(file, LARGEST_MANIFEST)).unwrap_or_default();
-    manifests.map(|entry| text(entry.path())).any(|text| String::from_utf8_lossy(&text).contains(&uid.0))
 }
 
 /// Returns whether the pod is node-critical, by the `oom_score_adj` that the kubelet sets or by the pod itself.
@@ -147,15 +145,6 @@ mod tests {
         }
         let [tracked] = tree.tracked() else { panic!("{:?} {changes:?}", tree.tracked()) };
         is_critical(tracked, &processes)
-    }
-
-    #[test]
-    fn a_manifest_with_the_uid_makes_a_pod_static() {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("etcd.yaml"), "metadata:\n  name: etcd\n  uid: 1-2-3\n").unwrap();
-        let has = |uid: &str, path: &Path| has_manifest(&PodUid(uid.to_owned()), path);
-        assert!(has("1-2-3", directory.path()) && !has("1-2-4", directory.path()));
-        assert!(!has("1-2-3", Path::new("/nonexistent")));
     }
 
     #[test]

@@ -104,13 +104,35 @@ pub(super) fn first_processes(directory: impl AsFd, monitors: Monitors, at_most:
     pids
 }
 
+/// As [`first_processes`]. Lists at most `cgroups` cgroups, so that the work is the same for a workload of thousands.
+pub(super) fn first_processes_within(
+    directory: impl AsFd,
+    monitors: Monitors,
+    at_most: usize,
+    cgroups: usize,
+) -> Vec<Pid> {
+    let (mut pids, mut listed) = (Vec::new(), 0);
+    for_each_cgroup_until(directory, monitors, |own| {
+        pids.extend(own);
+        listed += 1;
+        pids.len() >= at_most || listed >= cgroups
+    });
+    pids.truncate(at_most);
+    pids
+}
+
 /// Visits the processes of the open cgroup `directory` and of the cgroups below it, until `is_enough` returns true.
 pub(super) fn for_each_process_until(directory: impl AsFd, monitors: Monitors, mut is_enough: impl FnMut(Pid) -> bool) {
+    for_each_cgroup_until(directory, monitors, |pids| pids.into_iter().any(&mut is_enough));
+}
+
+/// Visits the open cgroup `directory` and the cgroups below it, each with its own processes, until `is_enough` returns true.
+fn for_each_cgroup_until(directory: impl AsFd, monitors: Monitors, mut is_enough: impl FnMut(Vec<Pid>) -> bool) {
     let mut visit = |cgroup: BorrowedFd<'_>| {
         let mut pids = Vec::new();
         // A cgroup that is removed meanwhile has no processes.
         drop(append(cgroup, &mut pids));
-        pids.into_iter().any(&mut is_enough)
+        is_enough(pids)
     };
     if !visit(directory.as_fd()) {
         let children = monitors.names(&directory).unwrap_or_default();

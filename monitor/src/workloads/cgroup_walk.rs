@@ -378,7 +378,7 @@ impl<'t> Walk<'t> {
         if known.is_none() {
             self.appeared.push(id);
         }
-        let (pod, essential, absent) = match known {
+        let (pod, examined, absent) = match known {
             Some(mut known) if known.age() < MAX_FACTS_AGE => {
                 known.set_owner(owner_uid);
                 // The set of nested workloads may have changed.
@@ -388,7 +388,7 @@ impl<'t> Walk<'t> {
                 }
                 return Ok(known);
             }
-            Some(known) => (known.workload.pod.clone(), known.essential, known.absent),
+            Some(known) => (known.workload.pod.clone(), known.examined, known.absent),
             None => (None, None, self.before.began),
         };
         let full_path = self.root.join(path);
@@ -418,7 +418,7 @@ impl<'t> Walk<'t> {
             pod,
         });
         let mut tracked = Tracked::open(workload, directory, &full_path, self.version)?;
-        (tracked.owner_uid, tracked.essential, tracked.absent) = (owner_uid, essential, absent);
+        (tracked.owner_uid, tracked.examined, tracked.absent) = (owner_uid, examined, absent);
         Ok(tracked)
     }
 

@@ -6,14 +6,16 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::node::file_locks;
 use crate::node::other_killers::KUBELET_NAMES;
-use crate::node::process_facts::is_of_root;
+use crate::node::process_facts::{is_of_root, started, ticks_since_boot};
 use crate::units::Pid;
 
-use super::cgroup_processes;
+use super::cgroup_processes::{self, Monitors};
 use super::protection::Protection;
+use super::tracked_workload::Tracked;
 use super::workload::Kind;
 
 /// A process of such a workload, and how it was identified.
@@ -23,6 +25,18 @@ pub struct Essential {
     pub pid: Pid,
     /// `listens on /run/containerd/containerd.sock`.
     pub by: String,
+}
+
+/// What the examination of a workload has found, and on what it rests.
+#[derive(Debug)]
+pub struct Examined {
+    pub(super) essential: Option<Essential>,
+    /// The processes that have been examined, in order. One that was young then is missing: it may have run another program since.
+    seen: Vec<Pid>,
+    /// The signs at that time.
+    signs: Arc<Signs>,
+    /// Whether every process and file was examined, within the limits of an examination.
+    pub(super) is_whole: bool,
 }
 
 /// File names of the sockets of container runtimes. Distributions put them into various directories.
@@ -45,6 +59,17 @@ const EXEMPT_SCORE: i16 = -998;
 const MOST_PROCESSES: usize = 512;
 /// More open files of one process are not examined.
 const MOST_FILES: usize = 4096;
+/// The limits of a look at the moment of a kill: the first cgroups of the workload, the processes that the examination has not seen, the
+/// processes that it has seen (only if a new socket or lock marks a daemon), and the open files of one process and of all.
+const LOOK_CGROUPS: usize = 16;
+const LOOK_NEW: usize = 32;
+const LOOK_SEEN: usize = 16;
+const LOOK_FILES: usize = 256;
+const LOOK_FILES_IN_ALL: usize = 1024;
+/// A daemon has lowered its score in one of the first processes of its workload.
+const LOOK_SCORES: usize = 4;
+/// A process of fewer ticks may run another program, under another name, in a moment.
+const YOUNG_TICKS: u64 = 100;
 
 /// Where this machine's processes and files are.
 #[derive(Debug, Clone)]
@@ -69,6 +94,20 @@ struct Sign {
     /// The path of a socket in the filesystem. It must be the same file for the process and for the machine's init.
     path: Option<PathBuf>,
     by: String,
+}
+
+impl Examined {
+    pub(super) fn protection(&self) -> Option<Protection> {
+        self.essential.as_ref().map(|essential| essential.protection)
+    }
+}
+
+impl Signs {
+    /// Returns whether these have a socket or a holder that `before` lacks.
+    fn has_other_than(&self, before: &Self) -> bool {
+        self.sockets.keys().any(|inode| !before.sockets.contains_key(inode))
+            || self.holders.iter().any(|holder| !before.holders.contains(holder))
+    }
 }
 
 impl Essentials {
@@ -101,18 +140,71 @@ impl Essentials {
     /// Returns what the node needs these processes for, if it does. They are the processes of one workload of this kind.
     pub fn find(&self, pids: &[Pid], kind: &Kind, signs: &Signs) -> Option<Essential> {
         let pids = pids.iter().take(MOST_PROCESSES);
-        let is_exempt =
-            |pid: &&Pid| cgroup_processes::oom_score(&self.proc_root, **pid).is_some_and(|value| value <= EXEMPT_SCORE);
-        let exempt = |pid: &Pid| Essential {
-            protection: Protection::KillExempt,
-            pid: *pid,
-            by: format!("has oom_score_adj {EXEMPT_SCORE} or below"),
-        };
-        let identified = || pids.clone().find_map(|pid| self.identify(*pid, kind, signs));
-        identified().or_else(|| pids.clone().find(is_exempt).map(exempt))
+        let identified = || pids.clone().find_map(|pid| self.identify(*pid, kind, signs, &mut { MOST_FILES }));
+        identified().or_else(|| pids.clone().find_map(|pid| self.exempt(*pid)))
     }
 
-    fn identify(&self, pid: Pid, kind: &Kind, signs: &Signs) -> Option<Essential> {
+    /// Examines every process of a workload. Remembers what the result rests on, for [`Self::look`].
+    pub(super) fn examine(&self, tracked: &Tracked, signs: &Arc<Signs>) -> Examined {
+        let kind = &tracked.workload().kind;
+        let mut pids = Vec::new();
+        // A workload that was removed has no processes.
+        drop(cgroup_processes::collect(tracked.directory(), Monitors::of(kind), &mut pids));
+        self.examine_processes(&pids, kind, signs)
+    }
+
+    fn examine_processes(&self, pids: &[Pid], kind: &Kind, signs: &Arc<Signs>) -> Examined {
+        // Read before the files: a process that starts meanwhile is young.
+        let now = ticks_since_boot();
+        let pids = pids.get(..MOST_PROCESSES).unwrap_or(pids);
+        let is_old = |pid: &&Pid| started(&self.proc_root, **pid).is_some_and(|start| start + YOUNG_TICKS <= now);
+        let mut seen: Vec<Pid> = pids.iter().filter(is_old).copied().collect();
+        seen.sort_unstable();
+        Examined { essential: self.find(pids, kind, signs), seen, signs: Arc::clone(signs), is_whole: true }
+    }
+
+    /// As [`Self::find`], by what has changed since the examination: processes, sockets and locks. The work does not grow with the workload.
+    /// Without an examination every process counts as new.
+    fn find_changed(&self, pids: &[Pid], kind: &Kind, signs: &Signs, before: Option<&Examined>) -> Option<Essential> {
+        let is_seen = |pid: &Pid| before.is_some_and(|before| before.seen.binary_search(pid).is_ok());
+        let known = before.and_then(|before| before.essential.as_ref()).map(|found| found.pid);
+        let known = known.filter(|pid| pids.contains(pid));
+        let new = pids.iter().copied().filter(|pid| !is_seen(pid)).take(LOOK_NEW);
+        let has_new_sign = before.is_some_and(|before| signs.has_other_than(&before.signs));
+        let seen = pids.iter().copied().filter(is_seen).take(if has_new_sign { LOOK_SEEN } else { 0 });
+        let looked_at: Vec<Pid> = known.into_iter().chain(new).chain(seen).collect();
+        let mut left = LOOK_FILES_IN_ALL;
+        let mut identify = |pid: &Pid| {
+            let mut files = left.min(LOOK_FILES);
+            let given = files;
+            let found = self.identify(*pid, kind, signs, &mut files);
+            left -= given - files;
+            found
+        };
+        let identified = looked_at.iter().find_map(&mut identify);
+        identified.or_else(|| pids.iter().take(LOOK_SCORES).chain(&looked_at).find_map(|pid| self.exempt(*pid)))
+    }
+
+    /// As [`Self::find_changed`], for the processes of this workload as they are now.
+    pub(super) fn look(&self, tracked: &Tracked, signs: &Signs) -> Option<Essential> {
+        let workload = tracked.workload();
+        self.find_changed(&processes_to_look_at(tracked), &workload.kind, signs, tracked.examined.as_ref())
+    }
+
+    /// As [`Self::look`], for a workload that has just appeared. The next scan examines it.
+    pub(super) fn look_at_new(&self, tracked: &Tracked, signs: &Arc<Signs>) -> Examined {
+        let essential = self.look(tracked, signs);
+        Examined { essential, seen: Vec::new(), signs: Arc::clone(signs), is_whole: false }
+    }
+
+    fn exempt(&self, pid: Pid) -> Option<Essential> {
+        let score = cgroup_processes::oom_score(&self.proc_root, pid)?;
+        let by = || format!("has oom_score_adj {EXEMPT_SCORE} or below");
+        (score <= EXEMPT_SCORE).then(|| Essential { protection: Protection::KillExempt, pid, by: by() })
+    }
+
+    /// Reads at most `files` open files, and counts them off.
+    fn identify(&self, pid: Pid, kind: &Kind, signs: &Signs, files: &mut usize) -> Option<Essential> {
         let directory = self.proc_root.join(pid.0.to_string());
         if !is_of_root(&directory) {
             return None;
@@ -127,8 +219,8 @@ impl Essentials {
             Some(path) => is_same_file(&below(&self.root, path), &below(&directory.join("root"), path)),
             None => !is_in_container,
         };
-        let sockets = sockets_of(&directory).filter_map(|inode| signs.sockets.get(&inode));
-        if let Some(Sign { protection, by, .. }) = sockets.into_iter().find(is_genuine) {
+        let mut sockets = sockets_of(&directory, files).filter_map(|inode| signs.sockets.get(&inode));
+        if let Some(Sign { protection, by, .. }) = sockets.find(is_genuine) {
             return Some(essential(*protection, by.clone()));
         }
         let name = std::fs::read_to_string(directory.join("comm")).ok().filter(|_| !is_in_container)?;
@@ -179,13 +271,21 @@ fn tcp_sign((port, is_of_root, inode): (u16, bool, u64)) -> Option<(u64, Sign)> 
     is_kubelet.then_some((inode, Sign { protection: Protection::Kubelet, path: None, by }))
 }
 
-/// Returns the inodes of the sockets that the process has open.
-fn sockets_of(directory: &Path) -> impl Iterator<Item = u64> + use<> {
-    let entries = std::fs::read_dir(directory.join("fd")).into_iter().flatten().flatten().take(MOST_FILES);
+/// Returns the inodes of the sockets among the first open files of the process, and counts the files off.
+fn sockets_of<'f>(directory: &Path, files: &'f mut usize) -> impl Iterator<Item = u64> + use<'f> {
+    let most = *files;
+    let entries = std::fs::read_dir(directory.join("fd")).into_iter().flatten().flatten().take(most);
     entries.filter_map(|entry| {
+        *files = files.saturating_sub(1);
         let target = std::fs::read_link(entry.path()).ok()?;
         target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     })
+}
+
+/// Returns the processes in the first cgroups of a workload.
+fn processes_to_look_at(tracked: &Tracked) -> Vec<Pid> {
+    let monitors = Monitors::of(&tracked.workload().kind);
+    cgroup_processes::first_processes_within(tracked.directory(), monitors, MOST_PROCESSES, LOOK_CGROUPS)
 }
 
 fn below(root: &Path, path: &Path) -> PathBuf {

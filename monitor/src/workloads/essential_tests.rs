@@ -166,3 +166,52 @@ fn the_list_of_connections_is_not_read() {
     assert_eq!(tcp_listener(listens), Some((10250, true, 5)));
     assert_eq!(tcp_listener(connected), None);
 }
+
+#[test]
+fn a_look_reads_what_has_changed_since_the_examination() {
+    let mut machine = Machine::new();
+    let old = machine.add(70, &ORDINARY);
+    let proc_root = machine.directory.path().join("proc");
+    let start = |pid: i32, ticks: u64| {
+        let stat = format!("{pid} (x) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 {ticks} 0");
+        std::fs::write(proc_root.join(format!("{pid}/stat")), stat).unwrap();
+    };
+    start(70, 1);
+    machine.find(&[], &Kind::Service);
+    let essentials = Essentials::new(&proc_root, None);
+    let before = essentials.examine_processes(&[old], &Kind::Service, &Arc::new(essentials.signs()));
+    assert_eq!((before.protection(), &before.seen), (None, &vec![old]));
+    let look = |machine: &Machine, pids: &[Pid]| {
+        machine.find(&[], &Kind::Service);
+        let found = essentials.find_changed(pids, &Kind::Service, &essentials.signs(), Some(&before));
+        found.map(|it| (it.protection, it.pid))
+    };
+    std::fs::write(proc_root.join("70/comm"), "containerd\n").unwrap();
+    assert_eq!(look(&machine, &[old]), None, "it is not read again");
+    let new = machine.add(77, &Process { comm: "x", listens: "/run/crio/crio.sock", ..ORDINARY });
+    assert_eq!(look(&machine, &[old, new]), Some((Protection::Runtime, new)), "a new process");
+    assert_eq!(look(&machine, &[old]), Some((Protection::Runtime, old)), "a new socket may be that of an old process");
+
+    // A process that has just started may run another program in a moment.
+    start(70, u64::MAX >> 8);
+    let before = essentials.examine_processes(&[old], &Kind::Service, &Arc::new(essentials.signs()));
+    assert_eq!(before.seen, []);
+}
+
+#[test]
+fn a_look_reads_few_processes_and_files() {
+    let mut machine = Machine::new();
+    let pids: Vec<Pid> = (100..300).map(|pid| machine.add(pid, &ORDINARY)).collect();
+    for file in 10..2 * LOOK_FILES {
+        symlink("/dev/null", machine.directory.path().join(format!("proc/100/fd/{file}"))).unwrap();
+    }
+    machine.find(&[], &Kind::Service);
+    let essentials = Essentials::new(&machine.directory.path().join("proc"), None);
+    let mut files = LOOK_FILES;
+    assert_eq!(essentials.identify(pids[0], &Kind::Service, &essentials.signs(), &mut files), None);
+    assert_eq!(files, 0, "no more files are read");
+    let last = machine.add(300, &Process { comm: "containerd", ..ORDINARY });
+    let look = |pids: &[Pid]| essentials.find_changed(pids, &Kind::Service, &essentials.signs(), None).map(|it| it.pid);
+    assert_eq!(look(&[&pids[..LOOK_NEW - 1], &[last]].concat()), Some(last));
+    assert_eq!(look(&[&pids[..LOOK_NEW], &[last]].concat()), None, "a daemon is among the first processes");
+}

@@ -11,7 +11,7 @@ use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::units::{Bytes, Monotonic};
 
-use super::essential::Essential;
+use super::essential::Examined;
 use super::outlook::Outlook;
 use super::pod::Pod;
 use super::protection::Protection;
@@ -32,8 +32,8 @@ pub struct Tracked {
     pub(super) tree_protection: Option<Protection>,
     /// The owner of the cgroup's directory. A user that owns it has named the cgroups in it.
     pub(super) owner_uid: u32,
-    /// The reason why the node needs the workload; `None` until its processes are examined.
-    pub(super) essential: Option<Option<Essential>>,
+    /// Whether the node needs the workload, by its processes; `None` until they are examined.
+    pub(super) examined: Option<Examined>,
     /// Whether the workload is protected by its name; `None` until the name is looked up.
     pub(super) is_named: Option<bool>,
     /// The pod that the request comes from.
@@ -66,7 +66,7 @@ impl Tracked {
             absent: None,
             tree_protection: None,
             owner_uid: 0,
-            essential: None,
+            examined: None,
             is_named: None,
             joined: None,
         })

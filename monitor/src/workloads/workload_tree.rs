@@ -13,9 +13,8 @@ use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
 use super::candidacy::{Candidacy, Reach, is_of_sessions, is_outside_pods};
 use super::cgroup_path::PodUid;
-use super::cgroup_processes::{self, Monitors};
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
-use super::essential::{Essential, Essentials, Signs};
+use super::essential::{Essential, Essentials, Examined, Signs};
 use super::oomd_marks::Preference;
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
@@ -143,13 +142,14 @@ impl WorkloadTree {
 
     /// Has the processes of all workloads outside pods examined again by the next scan: a daemon may have begun to listen.
     pub fn recheck_essentials(&mut self) {
-        self.tracked.iter_mut().for_each(|tracked| tracked.essential = None);
+        self.tracked.iter_mut().for_each(|tracked| tracked.examined = None);
     }
 
-    /// Returns why the workload must not be evicted, by its processes as they are now. For a workload outside pods.
+    /// Returns why the workload must not be evicted, by its processes as they are now. For a workload outside pods. The work does not grow
+    /// with the workload: what the last scan has examined is not read again.
     pub fn essential_now(&self, id: CgroupId) -> Option<Protection> {
         let tracked = self.find(id).filter(|tracked| is_outside_pods(&tracked.workload))?;
-        let found = examine(tracked, &self.essentials, &self.essentials.signs());
+        let found = self.essentials.look(tracked, &self.essentials.signs());
         let place = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let holds = |pid| place(pid).is_some_and(|path| membership::is_within(&path, &tracked.workload.name));
         found
@@ -160,10 +160,11 @@ impl WorkloadTree {
 
     /// Returns the workloads outside pods that the node depends on, whatever else protects them.
     pub fn essentials(&self) -> Vec<(String, Essential)> {
-        let signs = self.essentials.signs();
+        let signs = Arc::new(self.essentials.signs());
         let outside = self.tracked.iter().filter(|tracked| is_outside_pods(&tracked.workload));
-        let named =
-            |tracked: &Tracked| Some((tracked.workload.name.clone(), examine(tracked, &self.essentials, &signs)?));
+        let named = |tracked: &Tracked| {
+            Some((tracked.workload.name.clone(), self.essentials.examine(tracked, &signs).essential?))
+        };
         outside.filter_map(named).collect()
     }
 
@@ -199,6 +200,9 @@ impl WorkloadTree {
             tracked.tree_protection = tracked.workload.protection;
         }
         self.join();
+        if extent == Extent::Everything {
+            self.examine();
+        }
         self.protect(|_| true);
         let forgotten = self.update_owners(owned, extent);
         let ended =
@@ -342,6 +346,20 @@ impl WorkloadTree {
         changed
     }
 
+    /// Examines the processes of the workloads outside pods that have not been examined.
+    fn examine(&mut self) {
+        // Where only pods are candidates, these processes need not be examined.
+        if self.candidacy.is_pods_only() {
+            return;
+        }
+        let mut signs: Option<Arc<Signs>> = None;
+        let is_due = |it: &&mut Tracked| !it.examined.as_ref().is_some_and(|examined| examined.is_whole);
+        for tracked in self.tracked.iter_mut().filter(|it| is_outside_pods(&it.workload)).filter(is_due) {
+            let signs = signs.get_or_insert_with(|| Arc::new(self.essentials.signs()));
+            tracked.examined = Some(self.essentials.examine(tracked, signs));
+        }
+    }
+
     /// Recomputes the protection of the workloads for which `is_wanted` holds.
     fn protect(&mut self, is_wanted: impl Fn(CgroupId) -> bool) {
         let cgroup_of = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
@@ -354,17 +372,17 @@ impl WorkloadTree {
             self.protected.iter().any(|pattern| matches(pattern, name))
         };
         let is_pods_only = self.candidacy.is_pods_only();
-        let mut signs: Option<Signs> = None;
+        let mut signs: Option<Arc<Signs>> = None;
         for tracked in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)) {
             let is_outside = is_outside_pods(&tracked.workload);
-            // Where only pods are candidates, the processes outside pods need not be examined.
-            if is_outside && !is_pods_only && tracked.essential.is_none() {
-                let signs = signs.get_or_insert_with(|| self.essentials.signs());
-                tracked.essential = Some(examine(tracked, &self.essentials, signs));
+            // It may have appeared in the list of a decision, which must not wait for all its processes.
+            if is_outside && !is_pods_only && tracked.examined.is_none() {
+                let signs = signs.get_or_insert_with(|| Arc::new(self.essentials.signs()));
+                tracked.examined = Some(self.essentials.look_at_new(tracked, signs));
             }
             let only_as_leaker = self.candidacy.is_only_as_leaker(&tracked.workload.kind, &tracked.workload.name);
-            let Tracked { workload, tree_protection, is_named, owner_uid, essential, .. } = tracked;
-            let essential = essential.iter().flatten().next().map(|essential| essential.protection);
+            let Tracked { workload, tree_protection, is_named, owner_uid, examined, .. } = tracked;
+            let essential = examined.as_ref().and_then(Examined::protection);
             let protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
@@ -399,13 +417,6 @@ impl WorkloadTree {
             |_: &CgroupId, owner: &mut Owner| extent == Extent::Everything && seen.since(owner.seen) >= OWNER_RETENTION;
         self.owners.extract_if(is_old).map(|(id, _)| id).collect()
     }
-}
-
-/// Returns why the node needs the processes of the workload.
-fn examine(tracked: &Tracked, essentials: &Essentials, signs: &Signs) -> Option<Essential> {
-    let mut pids = Vec::new();
-    cgroup_processes::collect(tracked.directory(), Monitors::of(&tracked.workload.kind), &mut pids).ok()?;
-    essentials.find(&pids, &tracked.workload.kind, signs)
 }
 
 #[cfg(test)]
