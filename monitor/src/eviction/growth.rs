@@ -107,8 +107,7 @@ impl Growth {
         if is_near {
             self.near = Some(now);
         }
-        let lingers = rule!(GrowthIsForgotten: Duration::from_nanos(1), LINGERS);
-        let is_wanted = self.near.is_some_and(|near| now.since(near) < lingers);
+        let is_wanted = self.near.is_some_and(|near| now.since(near) < LINGERS);
         if !is_wanted {
             *self = Self::default();
         }
