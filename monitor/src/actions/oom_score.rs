@@ -136,7 +136,7 @@ fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
 }
 
 /// Returns whether a process has chosen this value, which is above that of its class. Such a process offers itself to the OOM killer, as
-/// Ray's workers and Chromium's renderers do, and keeps its value. The kernel's default, 0, is chosen only if the agent has set the process
+/// Ray's workers and Chromium's renderers do, and keeps its value. A value that the agent itself has written is no offer. The kernel's default, 0, is chosen only if the agent has set the process
 /// before, or if its parent in the same workload had another value when it was forked. Otherwise nothing has set the value yet.
 fn is_offer(
     (pid, value): (Pid, i16),
@@ -145,16 +145,19 @@ fn is_offer(
     record: Option<&ScoreRecord>,
     proc_root: &Path,
 ) -> bool {
-    let before = |pid| record?.before((pid, started(proc_root, pid)?));
-    if value != 0 || before(pid).is_some() {
+    let recorded = |pid| record?.values((pid, started(proc_root, pid)?));
+    let parent = parent(proc_root, pid).filter(|parent| membership::is_in(proc_root, *parent, version, workload));
+    let (own, of_parent) = (recorded(pid), parent.and_then(recorded));
+    // The agent has written this value for an earlier class, to this process or to the one that forked it.
+    if [own, of_parent].into_iter().flatten().any(|(_, written)| written == value) {
+        return false;
+    }
+    if value != 0 || own.is_some() {
         return true;
     }
-    let is_set = |pid| {
-        let value = cgroup_processes::oom_score(proc_root, pid);
-        before(pid).or(value).is_some_and(|value| value != 0)
-    };
-    let parent = parent(proc_root, pid).filter(|parent| membership::is_in(proc_root, *parent, version, workload));
-    parent.is_some_and(is_set)
+    let before = of_parent.map(|(before, _)| before);
+    let inherited = before.or_else(|| cgroup_processes::oom_score(proc_root, parent?));
+    inherited.is_some_and(|value| value != 0)
 }
 
 impl Auditor {

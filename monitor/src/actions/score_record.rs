@@ -102,9 +102,9 @@ impl ScoreRecord {
         record
     }
 
-    /// Returns the value from before the agent, of a process whose value the agent has replaced.
-    pub(super) fn before(&self, process: Process) -> Option<i16> {
-        self.values.get(&process).map(|values| values.before)
+    /// Returns the value from before the agent and the one that the agent has written, of a process whose value the agent has replaced.
+    pub(super) fn values(&self, process: Process) -> Option<(i16, i16)> {
+        self.values.get(&process).map(|values| (values.before, values.written))
     }
 
     pub fn len(&self) -> usize {
