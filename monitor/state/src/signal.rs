@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 const NEAR_SECONDS: f64 = 600.0;
 /// A shorter fall foretells nothing.
 const FALL_SECONDS: f64 = 10.0;
-/// A signal with this part of its capacity left is near no threshold. A disk that is three quarters full is an ordinary one, whatever its
+/// A signal with this part of its capacity left may fall for a while. A disk that is three quarters full is an ordinary one, whatever its
 /// threshold.
 const AMPLE_PART: u64 = 4;
 
@@ -46,14 +46,17 @@ impl SignalState {
     #[must_use]
     pub fn nearness(&self, threshold: &ThresholdState) -> Option<Nearness> {
         let available = self.available.filter(|_| !threshold.met)?;
-        if self.capacity.is_some_and(|capacity| available >= capacity / AMPLE_PART) {
-            return None;
-        }
-        let seconds = threshold.crossed_in_seconds.filter(|seconds| *seconds <= NEAR_SECONDS);
+        let is_ample = self.capacity.is_some_and(|capacity| available >= capacity / AMPLE_PART);
+        let seconds = threshold.crossed_in_seconds.filter(|seconds| *seconds <= NEAR_SECONDS && !is_ample);
         if let Some(seconds) = seconds.filter(|_| self.falling_seconds() >= FALL_SECONDS) {
             return Some(Nearness::In(seconds));
         }
-        threshold.value.is_some_and(|value| available < value.saturating_mul(2)).then_some(Nearness::LessThanTwice)
+        let is_close = threshold.value.is_some_and(|value| available < value.saturating_mul(2));
+        (is_close && !(is_ample && self.is_of_disk())).then_some(Nearness::LessThanTwice)
+    }
+
+    fn is_of_disk(&self) -> bool {
+        ["nodefs", "imagefs", "containerfs"].iter().any(|filesystem| self.signal.starts_with(filesystem))
     }
 
     /// Returns whether a threshold is met or near.
@@ -81,7 +84,7 @@ impl SignalState {
 pub enum Nearness {
     /// Less than a quarter of the capacity is left, the signal has fallen for ten seconds, and it crosses the threshold in so many seconds.
     In(f64),
-    /// Less than a quarter of the capacity and less than twice the threshold is left.
+    /// Less than twice the threshold is left, and of a disk less than a quarter of its capacity.
     LessThanTwice,
 }
 

@@ -205,6 +205,8 @@ mod tests {
         let mut disk = state.clone();
         disk.signals[0].thresholds[0].crossed_in_seconds = None;
         (disk.signals[0].available, disk.signals[0].capacity) = (Some(190), Some(680));
+        assert!(!disk.is_calm(), "memory");
+        disk.signals[0].signal = "imagefs.available".to_owned();
         assert!(disk.is_calm());
         disk.signals[0].capacity = Some(1000);
         assert!(!disk.is_calm());
