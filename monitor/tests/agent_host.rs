@@ -177,9 +177,10 @@ fn summary_and_metrics_agree_with_this_machine() {
 fn a_dry_run_in_observe_mode_is_an_incident() {
     let Some(mut cgroups) = Cgroups::make("dry-run") else { return };
     holder(&mut cgroups, "web.service");
-    // The threshold exceeds any machine's available memory, so it is met at once.
-    let config =
-        "evictionHard: {memory.available: 99%}\nevictions: {candidates: everything, actOnPresentPressure: true}\n";
+    // The threshold exceeds any machine's available memory, so it is met at once. The kubelet's rules evict a workload that is too small to end
+    // such a shortage.
+    let config = "semantics: kubelet\nevictionHard: {memory.available: 99%}\n\
+                  evictions: {candidates: everything, actOnPresentPressure: true}\n";
     let agent = Agent::start(config, "json");
     let deadline = Instant::now() + PATIENCE;
     // The eviction is found by its kind: the last incident may be an OOM kill elsewhere on this machine.

@@ -30,9 +30,10 @@ use agent::{Agent, PATIENCE};
 use holder::holder;
 use sleepers::Cgroups;
 
-/// A threshold that is met at once. Services are candidates on a Kubernetes node too.
-const MET: &str =
-    "evictionHard: {memory.available: 99%}\nevictions: {candidates: everything, actOnPresentPressure: true}\n";
+/// A threshold that is met at once. Services are candidates on a Kubernetes node too. The kubelet's rules evict a workload that is too small to
+/// end such a shortage.
+const MET: &str = "semantics: kubelet\nevictionHard: {memory.available: 99%}\n\
+                   evictions: {candidates: everything, actOnPresentPressure: true}\n";
 const DESKTOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/notifications/desktop.sh");
 
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
