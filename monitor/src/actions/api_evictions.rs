@@ -64,7 +64,7 @@ impl Actions {
         Ok(asked)
     }
 
-    pub(super) fn note_unreported(&mut self, pod: String, pod_uid: String, reason: String) {
+    fn note_unreported(&mut self, pod: String, pod_uid: String, reason: String) {
         self.notes.push(ActionNote::Unreported { pod, pod_uid, reason });
     }
 

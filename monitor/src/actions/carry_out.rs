@@ -156,15 +156,7 @@ impl Actions {
         intent: &Intent,
         sensors: &Sensors,
     ) -> Result<usize, ActionError> {
-        let asked = match self.ask_api_server(intent) {
-            Ok(asked) => asked,
-            // The agent would end the pod itself without an answer.
-            Err(reason) if intent.is_certain => {
-                self.note_unreported(intent.pod(), intent.uid.clone(), reason);
-                return self.end_processes(target, pod, choice, sensors);
-            }
-            Err(reason) => return Err(ActionError::PutOff(reason)),
-        };
+        let asked = self.ask_api_server(intent).map_err(ActionError::PutOff)?;
         let now = Monotonic::now();
         if let Some(uid) = pod.as_ref().filter(|_| choice.cause.is_for_disk()) {
             self.pending.expect((uid, TearDown::Kubelet), &target.name, sensors, now);
