@@ -30,12 +30,16 @@ pub fn apply() -> Vec<String> {
              (needs CAP_SYS_NICE)"
         ));
     }
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    // The agent holds four open files per workload. The hard limit is the operator's choice.
-    if let Err(errno) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        missing.push(format!("open files: cannot raise the limit: {errno}"));
-    }
+    missing.extend(raise_open_files());
     missing
+}
+
+/// Raises the limit of open files as far as the operator allows: a scan holds four of each workload, and one more of each pod until it is visited.
+/// Returns what is missing if that fails.
+pub fn raise_open_files() -> Option<String> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    raised.err().map(|errno| format!("open files: cannot raise the limit: {errno}"))
 }
 
 /// Returns to the kernel what only the start needed: freed memory, and the program's own code. Returns what is missing if

@@ -9,6 +9,7 @@ mod pods_here;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::actions::self_protection::raise_open_files;
 use crate::cluster::{Access, cached_pods};
 use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
@@ -129,6 +130,9 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     let has_api_server = Access::find(&config.kubernetes).is_some();
     let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
     let mut tree = tree.with_agent(agent);
+    if let Some(missing) = raise_open_files() {
+        output::note(format_args!("{missing}; on a node with many pods some may be missing"));
+    }
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
     changes.unreadable.iter().chain(&changes.cut).for_each(output::note);
     Ok(tree)
