@@ -207,10 +207,8 @@ impl Growth {
     /// Returns the workloads that hold most, largest first: by what their end gives back, where that is read, and otherwise by all that they use.
     /// A victim of another program does not grow any more, so many that grow may keep it from being read.
     pub fn largest(&self) -> Vec<CgroupId> {
-        let bytes = |id: &CgroupId, usage: &Usage| {
-            let gain = self.gain.get(id).filter(|gain| gain.read.is_some());
-            gain.map_or(usage.bytes, |gain| gain.bytes.signed())
-        };
+        let read = |id| self.gain.get(id).filter(|gain| gain.read.is_some());
+        let bytes = |id: &CgroupId, usage: &Usage| read(id).map_or(usage.bytes, |gain| gain.bytes.signed());
         let mut found: Vec<_> = self.usage.iter().map(|(id, usage)| (Reverse(bytes(id, usage)), *id)).collect();
         found.sort_unstable();
         found.truncate(EXAMINED);

@@ -21,6 +21,9 @@ const POLL: Duration = Duration::from_millis(10);
 const SOUGHT_EVERY: Duration = Duration::from_millis(50);
 /// A protected workload that grows by less than this share of the fall is not named as what leaks.
 const NAMED_SHARE: f64 = 0.1;
+/// In a fall below this share of the least that is assumed, nothing is said to leak that may be evicted only as a culprit: an unlisted
+/// service, or a pod of a DaemonSet.
+const NOTICED_SHARE: f64 = 0.25;
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
 
@@ -189,9 +192,11 @@ impl<C: Candidate> Decider<C> {
         let plain = Need { missing: missing.as_f64(), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
         let now = snapshot.clock();
+        let fall = self.memory.fall(met.value, now);
         let need = Need {
             expected: self.memory.pending.expected(&snapshot.dying, now).as_f64(),
-            fall: self.memory.fall(met.value, now).map(|fall| fall.measured),
+            fall: fall.map(|fall| fall.measured),
+            least_fall: fall.map_or(0.0, |fall| fall.least * NOTICED_SHARE),
             protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
             threshold: met.quantity.as_f64(),
             minimum: agent.limits.minimum_gain,
