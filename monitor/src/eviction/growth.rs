@@ -28,8 +28,6 @@ const EVERY: Duration = Duration::from_millis(200);
 const LASTING: Duration = Duration::from_secs(60);
 /// The interval of the readings then.
 const SELDOM: Duration = Duration::from_millis(1500);
-/// The same where more than [`EXACT`] are read in turn: all [`WATCHED`] have a turn within four seconds.
-const SELDOM_IN_TURN: Duration = Duration::from_millis(500);
 /// Readings of this age are those of an agent, or a machine, that stood still since.
 const STALE: Duration = Duration::from_secs(3);
 /// Evictions wait for new readings at most this often.
@@ -122,10 +120,8 @@ impl Growth {
         // The workload that is new may be the one that leaks.
         let is_in_turn = self.gain.len() > EXACT;
         let is_unknown = || self.gain.values().any(|reading| reading.growth.is_none());
-        let is_blind = appeared != self.appeared || is_unknown();
+        let is_blind = appeared != self.appeared || is_in_turn || is_unknown();
         let interval = match (is_blind, is_lasting, is_urgent) {
-            (false, true, _) if is_in_turn => SELDOM_IN_TURN,
-            _ if is_in_turn => EVERY,
             (true, ..) | (false, false, false) => EVERY,
             (false, true, _) => SELDOM,
             (false, false, true) => SPAN,
@@ -204,12 +200,9 @@ impl Growth {
         self.resumed
     }
 
-    /// Returns the workloads that hold most, largest first: by what their end gives back, where that is read, and otherwise by all that they use.
-    /// A victim of another program does not grow any more, so many that grow may keep it from being read.
+    /// Returns the workloads that hold most, largest first.
     pub fn largest(&self) -> Vec<CgroupId> {
-        let read = |id| self.gain.get(id).filter(|gain| gain.read.is_some());
-        let bytes = |id: &CgroupId, usage: &Usage| read(id).map_or(usage.bytes, |gain| gain.bytes.signed());
-        let mut found: Vec<_> = self.usage.iter().map(|(id, usage)| (Reverse(bytes(id, usage)), *id)).collect();
+        let mut found: Vec<_> = self.gain.iter().map(|(id, reading)| (Reverse(reading.bytes), *id)).collect();
         found.sort_unstable();
         found.truncate(EXAMINED);
         found.into_iter().map(|(_, id)| id).collect()
@@ -254,7 +247,7 @@ mod tests {
     }
 
     fn reading(bytes: u64, growth: Option<i64>) -> Gain {
-        Gain { bytes: Bytes(bytes), growth, read: Some(at(0)), ..Gain::unknown() }
+        Gain { bytes: Bytes(bytes), growth, ..Gain::unknown() }
     }
 
     #[test]
@@ -276,15 +269,12 @@ mod tests {
 
     #[test]
     fn eight_workloads_hold_most() {
-        // Each workload's `memory.current`, and what its end gives back if that is read.
-        let found = |readings: &[(i64, Option<u64>)]| {
-            let ids = || (1..).map(CgroupId);
-            let usage = ids().zip(readings.iter().map(|(bytes, _)| Usage { bytes: *bytes, at: at(0) })).collect();
-            let gain = ids().zip(readings).filter_map(|(id, (_, gain))| Some((id, reading((*gain)?, None)))).collect();
-            let growth = Growth { usage, gain, ..Growth::default() };
+        let found = |readings: &[(u64, Option<i64>)]| {
+            let gain = (1..).map(CgroupId).zip(readings.iter().map(|(bytes, growth)| reading(*bytes, *growth)));
+            let growth = Growth { gain: gain.collect(), ..Growth::default() };
             growth.largest().into_iter().map(|CgroupId(id)| id).collect::<Vec<_>>()
         };
-        let mixed = [(900, Some(400)), (100, None), (99, Some(99)), (200, None), (800, Some(300))];
+        let mixed = [(400, Some(1)), (100, None), (99, None), (200, Some(0)), (300, Some(-5))];
         assert_eq!(found(&mixed), [1, 5, 4, 2, 3]);
         assert_eq!(found(&[(400, None); 20]), [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(found(&[]).is_empty());

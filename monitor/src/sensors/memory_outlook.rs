@@ -13,7 +13,7 @@ use super::dying_workloads::KilledBy;
 use super::{Sensors, growth};
 
 impl Sensors {
-    /// Reads the growth of workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
+    /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
     /// a reading of the last second is enough, unless a workload has appeared since.
     pub fn watch_growth(&mut self, (is_near, is_urgent): (bool, bool), proc_root: &Path, now: Monotonic) {
         if !self.growth.is_wanted(is_near, now) {
