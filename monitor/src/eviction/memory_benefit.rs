@@ -34,8 +34,6 @@ pub struct Need {
     pub expected: f64,
     /// The bytes per second by which the available memory falls, as it was measured; `None` if that is not known.
     pub fall: Option<f64>,
-    /// In a slower fall than this no workload goes that may go only as a culprit.
-    pub least_fall: f64,
     /// The fastest growth of a workload that is never evicted. Such a workload may be a culprit too.
     pub protected_growth: f64,
     /// The bytes below which the threshold is met.
@@ -170,8 +168,7 @@ impl MemoryBenefit {
     fn most_time(&self, rows: &[(&Row, Worth)]) -> Option<usize> {
         // All together would not end the shortage. A part of it is worth an eviction only when the kernel would kill.
         let is_futile = self.all < self.need.missing && !self.need.is_cliff;
-        let culprits_only = self.need.culprits == Culprits::Only && !self.need.is_cliff;
-        if is_futile || culprits_only {
+        if is_futile || self.need.culprits == Culprits::Only {
             return None;
         }
         let bought = rows.iter().filter_map(|(row, worth)| match worth {
@@ -225,13 +222,8 @@ impl MemoryBenefit {
         excess_growth(row) >= self.slowest_culprit
     }
 
-    /// Returns whether memory falls fast enough to say of anything that it leaks.
-    fn is_noticed(&self) -> bool {
-        self.need.fall.is_some_and(|fall| fall >= self.need.least_fall)
-    }
-
     fn may_go(&self, row: &Row) -> bool {
-        !row.outlook.only_as_leaker || self.is_noticed() && self.is_culprit(row)
+        !row.outlook.only_as_leaker || self.is_culprit(row)
     }
 
     /// Where no candidate gives back a part of what is missing that counts, the best one is the measure. A candidate without memory gives

@@ -7,7 +7,7 @@ use crate::eviction::fall::FallNow;
 use crate::eviction::memory_benefit::{Culprits, MemoryBenefit, Need, Row, Worth, is_cliff};
 use crate::eviction::mutants::rule;
 use crate::eviction::rank::{Candidate, Facts};
-use crate::eviction::{MetThreshold, Observation};
+use crate::eviction::{MetThreshold, Observation, SignalValue};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::{DyingMemory, Level};
@@ -21,9 +21,6 @@ const POLL: Duration = Duration::from_millis(10);
 const SOUGHT_EVERY: Duration = Duration::from_millis(50);
 /// A protected workload that grows by less than this share of the fall is not named as what leaks.
 const NAMED_SHARE: f64 = 0.1;
-/// In a fall below this share of the least that is assumed, nothing is said to leak that may be evicted only as a culprit: an unlisted
-/// service, or a pod of a DaemonSet.
-const NOTICED_SHARE: f64 = 0.25;
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
 
@@ -55,18 +52,12 @@ impl<C: Candidate> Decider<C> {
         }
     }
 
-    /// Returns whether the kernel's OOM killer is near. No rule of pace holds then. A soft threshold is met long before that: the hard one
-    /// below it tells.
-    pub(super) fn is_at_cliff(&self, rules: Rules<'_>, met: &MetThreshold, now: Monotonic) -> bool {
-        if !met.is_hard() || !rule!(NoCliff: false, Self::weighs_memory(rules, met.threshold.signal)) {
-            return false;
-        }
-        // The memory that comes back after an eviction hides the fall for a second.
-        let is_hidden = self.memory.shortages.get(met.threshold.signal).is_some_and(|shortage| shortage.has_evicted());
-        let shown = |fall: FallNow| if is_hidden { fall.measured.max(fall.present) } else { fall.measured };
-        let fall = self.memory.fall(met.value, now).map(shown);
-        let usual = Policy::default_hard_threshold().value.resolve(met.value.capacity, rules.policy.quirks);
-        is_cliff(signed_float(met.value.available), met.quantity.as_f64(), usual.as_f64(), fall)
+    /// Returns whether the kernel's OOM killer is near. No rule of pace holds then.
+    pub(super) fn is_at_cliff(&self, rules: Rules<'_>, value: SignalValue, quantity: Amount, now: Monotonic) -> bool {
+        let fall = self.memory.fall(value, now).map(|fall| fall.measured.max(fall.present));
+        let usual = Policy::default_hard_threshold().value.resolve(value.capacity, rules.policy.quirks);
+        rule!(NoCliff: false, Self::weighs_memory(rules, value.signal))
+            && is_cliff(signed_float(value.available), quantity.as_f64(), usual.as_f64(), fall)
     }
 
     /// Returns whether the first eviction for memory waits until the agent has seen what leaks.
@@ -87,8 +78,7 @@ impl<C: Candidate> Decider<C> {
 
     /// Returns whether the next eviction waits for the memory of workloads that were killed.
     pub(super) fn awaits_memory(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> bool {
-        let Some(met) = self.acted_on() else { return false };
-        let &MetThreshold { place, quantity, value, .. } = met;
+        let Some(&MetThreshold { place, quantity, value, .. }) = self.acted_on() else { return false };
         if value.signal.resource() != Resource::Memory {
             return false;
         }
@@ -97,7 +87,7 @@ impl<C: Candidate> Decider<C> {
         }
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(value.available), quantity.as_f64());
-        let is_cliff = self.is_at_cliff(rules, met, now);
+        let is_cliff = self.is_at_cliff(rules, value, quantity, now);
         let is_scarce = is_cliff && available < threshold / 4.0;
         let fall = self.memory.fall_after(value, &snapshot.dying, is_scarce, now);
         let level = Level { available, threshold, fall, is_cliff };
@@ -192,15 +182,13 @@ impl<C: Candidate> Decider<C> {
         let plain = Need { missing: missing.as_f64(), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
         let now = snapshot.clock();
-        let fall = self.memory.fall(met.value, now);
         let need = Need {
             expected: self.memory.pending.expected(&snapshot.dying, now).as_f64(),
-            fall: fall.map(|fall| fall.measured),
-            least_fall: fall.map_or(0.0, |fall| fall.least * NOTICED_SHARE),
+            fall: self.memory.fall(met.value, now).map(|fall| fall.measured),
             protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
             threshold: met.quantity.as_f64(),
             minimum: agent.limits.minimum_gain,
-            is_cliff: self.is_at_cliff(rules, met, now),
+            is_cliff: self.is_at_cliff(rules, met.value, met.quantity, now),
             terminating_first: met.is_hard(),
             ..plain
         };

@@ -126,10 +126,6 @@ impl Shortage {
         }
     }
 
-    pub(super) const fn has_evicted(&self) -> bool {
-        self.evictions > 0
-    }
-
     /// Compares what the last eviction has bought with what it promised. Called when another one is needed.
     pub(super) fn settle(&mut self, is_falling: bool, now: Monotonic) {
         if let Some((began, promised)) = self.promise.take()

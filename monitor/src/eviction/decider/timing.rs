@@ -46,7 +46,7 @@ impl<C: Candidate> Decider<C> {
         let is_pressing = is_on_disk && self.presses_before_removal(snapshot, met);
         let class = Class::of(signal, hard);
         if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing))
-            && rule!(PaceAtTheCliff: true, !self.is_at_cliff(rules, met, now))
+            && rule!(PaceAtTheCliff: true, !self.is_at_cliff(rules, met.value, met.quantity, now))
         {
             let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
             self.retry_at(now.after(left));

@@ -42,14 +42,8 @@ fn bystander(world: &World<'_>, decision: &Decision, victim: &Row) -> Option<Fin
     if decision.may_be_culprit(victim) || helps || is_blind(world.plan, decision.at) {
         return None;
     }
-    // In a trickle nothing is said to leak that may go only as a culprit.
-    let is_trickle = decision.fall < (world.plan.capacity * 0.01 / 60.0).min(8.0);
-    let is_right = |row: &&Row| {
-        decision.is_certain_culprit(row, noise)
-            && row.gain >= decision.missing * 0.12
-            && !(row.only_as_culprit && is_trickle)
-    };
-    let right = decision.others().find(is_right)?;
+    let right =
+        decision.others().find(|row| decision.is_certain_culprit(row, noise) && row.gain >= decision.missing * 0.12)?;
     let what = format!(
         "{} is a bystander and buys {:.1} s, after {} evictions",
         world.plan.pods[victim.pod].name,
