@@ -107,7 +107,8 @@ impl Growth {
         if is_near {
             self.near = Some(now);
         }
-        let is_wanted = self.near.is_some_and(|near| now.since(near) < LINGERS);
+        let lingers = rule!(GrowthIsForgotten: Duration::from_nanos(1), LINGERS);
+        let is_wanted = self.near.is_some_and(|near| now.since(near) < lingers);
         if !is_wanted {
             *self = Self::default();
         }

@@ -212,7 +212,7 @@ impl MemoryBenefit {
         if self.is_culprit(row) {
             return Worth::Leaks;
         }
-        let covers = row.gain >= self.need.missing;
+        let covers = rule!(NothingMissing: true, row.gain >= self.need.missing);
         let lasts = rule!(NoMinimum: true, buys >= self.need.minimum);
         let helps = covers && lasts;
         if helps { Worth::Helps(buys) } else { Worth::TooLittle(buys) }
@@ -233,7 +233,7 @@ impl MemoryBenefit {
         #[cfg(feature = "mutants")]
         let largest = || self.rows.iter().map(|row| row.gain).fold(0.0, f64::max);
         let measure = rule!(DwarfsBesideTheLargest: largest(), measure);
-        row.gain > 0.0 && rule!(DwarfsGo: true, row.gain * PART >= measure)
+        row.gain > 0.0 && row.gain * PART >= measure
     }
 
     fn buys(&self, row: &Row) -> Duration {
