@@ -167,12 +167,15 @@ impl MemoryBenefit {
     /// Returns the candidate that buys most time where none helps; of equal ones the first of the ranking.
     fn most_time(&self, rows: &[(&Row, Worth)]) -> Option<usize> {
         // All together would not end the shortage. A part of it is worth an eviction only when the kernel would kill.
-        let is_futile = self.all < self.need.missing && !self.need.is_cliff;
-        if is_futile || self.need.culprits == Culprits::Only {
+        let is_futile = self.all < self.need.missing;
+        let (is_cliff, culprits_only) = (self.need.is_cliff, self.need.culprits == Culprits::Only);
+        if !is_cliff && (is_futile || culprits_only) {
             return None;
         }
+        // After evictions in vain one that buys next to nothing is in vain at the cliff, too.
+        let least = if is_cliff && !culprits_only { Duration::ZERO } else { LEAST_BOUGHT };
         let bought = rows.iter().filter_map(|(row, worth)| match worth {
-            Worth::TooLittle(time) if self.need.is_cliff || *time >= LEAST_BOUGHT => Some((row.place, *time)),
+            Worth::TooLittle(time) if *time >= least => Some((row.place, *time)),
             _ => None,
         });
         bought.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(place, _)| place)

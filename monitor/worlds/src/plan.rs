@@ -132,6 +132,12 @@ pub enum Curve {
 }
 
 impl Plan {
+    /// Returns what the kernel, or a daemon that is no candidate, leaks per second at this time.
+    pub fn other_leak_at(&self, seconds: f64) -> f64 {
+        let (rate, from) = self.other_leak;
+        if seconds >= from { rate } else { 0.0 }
+    }
+
     /// Returns by how much the kernel's counters may jump, as the agent assumes.
     pub fn noise(&self) -> f64 {
         (self.capacity * 0.008).min(8.0)

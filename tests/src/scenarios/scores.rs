@@ -61,12 +61,16 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     // The agent restores a score that was lowered, and leaves one that was raised: that process offers itself to the OOM killer.
     let first = |pod: Option<&Pod>| pod.and_then(|pod| pod.cgroup.processes().first().copied());
     if let Some((volunteer, lowered)) = first(pods.first()).zip(first(pods.last())) {
-        for pid in [volunteer, lowered] {
+        let write = |pid: i32| {
             let path = format!("/proc/{pid}/oom_score_adj");
-            fs::write(&path, "300").with_context(|| format!("write {path}"))?;
-        }
+            fs::write(&path, "300").with_context(|| format!("write {path}"))
+        };
+        // One write at a time: the probe reports the first of several writes within a moment, and the others wait for a whole audit.
+        write(lowered)?;
         let mended = stage.until(Duration::from_secs(15), |_| score_of(lowered).is_ok_and(|score| score == 1000));
         stage.check(mended, || "a score lowered to 300 behind the agent's back stays 300".to_owned());
+        write(volunteer)?;
+        stage.pause(Duration::from_secs(3));
         stage.check_equal("a score raised to 300", &score_of(volunteer)?, &300);
     }
     stage.stop(&enforcer);

@@ -18,7 +18,7 @@ use crate::stage::Stage;
 use crate::units::MIB;
 
 /// The agent's cache of pods.
-const CACHE: &str = "/run/node-pressure-monitor.pods.json";
+const CACHE: &str = "/run/node-pressure-monitor/lock.pods.json";
 const DEPLOYMENT: &str = "ReplicaSet";
 const DAEMON_SET: &str = "DaemonSet";
 
