@@ -27,7 +27,7 @@ pub struct Essential {
     pub by: String,
 }
 
-/// What the examination of a workload has found, and on what it rests.
+/// The result of the examination of a workload, and what it rests on.
 #[derive(Debug)]
 pub struct Examined {
     pub(super) essential: Option<Essential>,
