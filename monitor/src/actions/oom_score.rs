@@ -136,8 +136,9 @@ fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
 }
 
 /// Returns whether a process has chosen this value, which is above that of its class. Such a process offers itself to the OOM killer, as
-/// Ray's workers and Chromium's renderers do, and keeps its value. A value that the agent itself has written is no offer. The kernel's default, 0, is chosen only if the agent has set the process
-/// before, or if its parent in the same workload had another value when it was forked. Otherwise nothing has set the value yet.
+/// Ray's workers and Chromium's renderers do, and keeps its value. A value that the agent itself has written is no offer. The kernel's
+/// default, 0, is chosen only if the agent has set the process before, or if its parent in the same workload had another value when it was
+/// forked. Otherwise nothing has set the value yet.
 fn is_offer(
     (pid, value): (Pid, i16),
     workload: &str,

@@ -9,7 +9,7 @@ use crate::workloads::{Essential, Protection, Reach, WorkloadTree};
 use super::facts::Needed;
 use super::host_facts;
 
-/// What a scan of the tree finds.
+/// The result of a scan of the tree.
 pub struct Scanned {
     pub reach: Reach,
     /// The protected workloads outside pods, by name.
