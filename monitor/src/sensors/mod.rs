@@ -71,7 +71,6 @@ use self::disk_measurement::DiskMeasurement;
 use self::dying_workloads::DyingWorkloads;
 use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
 use self::filesystem_signals::FilesystemSignals;
-use self::growth::Growth;
 use self::inode_counts::InodeCounts;
 use self::kernel_counts::KernelCounts;
 use self::kubelet_disks::KubeletDisks;
@@ -86,6 +85,7 @@ use self::sources::{Facts, Sources};
 use self::static_manifests::StaticManifests;
 use self::swap_out::SwapWatch;
 use self::workload_scan::{LIST_AGE, Workloads};
+use crate::eviction::growth::Growth;
 
 #[derive(Debug)]
 pub struct Sensors {
