@@ -60,16 +60,18 @@ impl Fall {
         let long = fall(&self.0, LONG, available, now);
         let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
         let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
-        let present = self.present(available, capacity, now).unwrap_or(measured);
-        Some(FallNow { measured, present, steady: long.unwrap_or(measured), least })
+        let (present, present_most) = self.present(available, capacity, now).unwrap_or((measured, measured));
+        Some(FallNow { measured, present, present_most, steady: long.unwrap_or(measured), least })
     }
 
-    /// Returns the fall over the last quarter of a second. Returns `None` without a sample that is old enough.
-    fn present(&self, available: i64, capacity: i64, now: Monotonic) -> Option<f64> {
+    /// Returns the fall over the last quarter of a second: without what may be a jump of the kernel's counters, and the most that it may be,
+    /// since a jump may hide a part of it. Returns `None` without a sample that is old enough.
+    fn present(&self, available: i64, capacity: i64, now: Monotonic) -> Option<(f64, f64)> {
         let first = self.0.iter().rfind(|(at, _)| now.since(*at) >= PRESENT)?;
         let passed = now.since(first.0);
         let fall = since_sample(first, available, now).filter(|_| passed <= PRESENT * 2)?;
-        Some(fall - noise(capacity) / passed.as_secs_f64())
+        let noise = noise(capacity) / passed.as_secs_f64();
+        Some((fall - noise, fall + noise))
     }
 
     /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second: the
@@ -109,6 +111,8 @@ pub struct FallNow {
     /// The same over a quarter of a second: more than `measured` if memory has just come back, and falls again. It is `measured` if that is not
     /// known.
     pub present: f64,
+    /// The same with the jump of the counters that may hide a part of it.
+    pub present_most: f64,
     /// The average over ten seconds, or over the time since the first sample. The jumps of the kernel's counters hardly change it.
     pub steady: f64,
     pub least: f64,
@@ -117,6 +121,12 @@ pub struct FallNow {
 impl FallNow {
     pub const fn assumed(self) -> f64 {
         self.measured.max(self.least)
+    }
+
+    /// Returns the fall without what has just stopped to grow, such as workloads that have started. A leak by steps stands still between them,
+    /// so a fall of less than `least` at present says nothing.
+    pub const fn that_goes_on(self) -> f64 {
+        if self.present_most >= self.least { self.measured.min(self.present_most) } else { self.measured }
     }
 
     pub fn is_falling(self) -> bool {
@@ -173,6 +183,22 @@ mod tests {
         let now = samples.per_second(value(800), capacity, at(800)).unwrap();
         assert!(now.measured < 0.0, "{now:?}");
         assert!((360_000.0..=400_000.0).contains(&now.present), "less a jump of the counters: {now:?}");
+    }
+
+    #[test]
+    fn what_has_stopped_to_grow_does_not_go_on() {
+        let capacity = 1_000_000;
+        let mut samples = Fall::default();
+        // 400,000 within half a second, then 100,000 a second.
+        let value = |ms: i64| if ms <= 500 { 900_000 - 800 * ms } else { 550_000 - 100 * ms };
+        (0..=16).for_each(|step| samples.observe(value(step * 50), at(step.unsigned_abs() * 50)));
+        let now = samples.per_second(value(800), capacity, at(800)).unwrap();
+        assert!(now.measured > 500_000.0, "{now:?}");
+        assert!((130_000.0..140_000.0).contains(&now.that_goes_on()), "a jump of the counters is added: {now:?}");
+        // The leaker has died, and memory comes back.
+        samples.observe(480_000, at(1_000));
+        let now = samples.per_second(500_000, capacity, at(1_050)).unwrap();
+        assert!((now.that_goes_on() - now.measured).abs() < 1.0, "{now:?}");
     }
 
     fn at(milliseconds: u64) -> Monotonic {

@@ -69,6 +69,9 @@ pub struct Growth {
 struct Usage {
     bytes: i64,
     at: Monotonic,
+    /// The bytes per second by which it grew, as far as is known, or half of this figure before if that is more. One that gives memory back
+    /// now and then stays among those that grow.
+    growth: i64,
 }
 
 /// The readings of what the workload's end gives back.
@@ -153,14 +156,16 @@ impl Growth {
         let mut order: Vec<(Reverse<i64>, Reverse<i64>, CgroupId)> = Vec::new();
         for (id, bytes) in all {
             let bytes = bytes.signed();
-            let grown = before.get(&id).and_then(|before| per_second(bytes - before.bytes, now.since(before.at)));
+            let before = before.get(&id);
+            let grown = before.and_then(|before| per_second(bytes - before.bytes, now.since(before.at)));
             // One that was not there a moment ago may have grown by all that it uses.
             let most = grown.unwrap_or(if is_first { 0 } else { bytes });
             // What only fills caches gives way. A workload that grows by steps may seem to stand still over less than the span.
             let known = self.gain.get(&id).and_then(Gain::growth_over_span).map_or(most, |growth| most.min(growth));
-            let known = rule!(LargestAreWatched: 0, known);
-            order.push((Reverse(known.max(0)), Reverse(bytes), id));
-            self.usage.insert(id, Usage { bytes, at: now });
+            let growth = known.max(before.map_or(0, |before| before.growth / 2));
+            let order_by = rule!(LargestAreWatched: 0, growth);
+            order.push((Reverse(order_by), Reverse(bytes), id));
+            self.usage.insert(id, Usage { bytes, at: now, growth });
         }
         order.sort_unstable();
         let growing = order.partition_point(|(growth, ..)| growth.0 >= LEAST_GROWTH);
@@ -281,7 +286,8 @@ mod tests {
         // Each workload's `memory.current`, and what its end gives back if that is read.
         let found = |readings: &[(i64, Option<u64>)]| {
             let ids = || (1..).map(CgroupId);
-            let usage = ids().zip(readings.iter().map(|(bytes, _)| Usage { bytes: *bytes, at: at(0) })).collect();
+            let usage =
+                ids().zip(readings.iter().map(|(bytes, _)| Usage { bytes: *bytes, at: at(0), growth: 0 })).collect();
             let gain = ids().zip(readings).filter_map(|(id, (_, gain))| Some((id, reading((*gain)?, None)))).collect();
             let growth = Growth { usage, gain, ..Growth::default() };
             growth.largest().into_iter().map(|CgroupId(id)| id).collect::<Vec<_>>()

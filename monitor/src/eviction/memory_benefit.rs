@@ -34,6 +34,8 @@ pub struct Need {
     pub expected: f64,
     /// The bytes per second by which the available memory falls, as it was measured; `None` if that is not known.
     pub fall: Option<f64>,
+    /// The same without what has just stopped to grow: what culprits cause.
+    pub fall_that_goes_on: Option<f64>,
     /// The fastest growth of a workload that is never evicted. Such a workload may be a culprit too.
     pub protected_growth: f64,
     /// The bytes below which the threshold is met.
@@ -269,7 +271,7 @@ fn excess_growth(row: &Row) -> f64 {
 /// together cause at least half of the fall, without those that only fill up the set beside a much faster one. Returns infinity if all together
 /// cause less: then something else uses up the memory.
 fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
-    let Some(fall) = need.fall.filter(|fall| *fall > 0.0) else { return f64::INFINITY };
+    let Some(fall) = need.fall_that_goes_on.filter(|fall| *fall > 0.0) else { return f64::INFINITY };
     let of_protected = std::iter::once(need.protected_growth);
     let mut growing: Vec<f64> =
         rows.iter().map(excess_growth).chain(of_protected).filter(|growth| *growth > 0.0).collect();

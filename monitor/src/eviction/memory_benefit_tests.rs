@@ -12,6 +12,7 @@ fn need(missing: u32, fall: Option<u32>) -> Need {
         missing: f64::from(missing) * MIB,
         threshold: 100.0 * MIB,
         fall: fall.map(|fall| f64::from(fall) * MIB),
+        fall_that_goes_on: fall.map(|fall| f64::from(fall) * MIB),
         minimum: Duration::from_secs(10),
         ..Need::default()
     }

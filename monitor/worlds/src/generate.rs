@@ -87,8 +87,24 @@ impl Maker {
         if self.random.happens(0.15) {
             self.cause(&mut plan, rate * 0.5);
         }
+        if self.random.happens(0.2) {
+            self.starting(&mut plan);
+        }
         self.events(&mut plan);
         plan
+    }
+
+    /// Adds pods that start about when the threshold is met, at about the same time.
+    fn starting(&mut self, plan: &mut Plan) {
+        let at = self.random.between(1.0, 8.0);
+        let together = plan.available * self.random.between(0.1, 0.9);
+        let count = 1 + self.random.below(6);
+        for _ in 0..count {
+            let memory = together / f64::from(small(count)) * self.random.between(0.2, 1.0);
+            let mut pod = self.pod(format!("new-{}", plan.pods.len()), memory);
+            pod.starts = Some((at + self.random.between(0.0, 1.0), self.random.scaled(0.05, 2.0)));
+            plan.pods.push(pod);
+        }
     }
 
     fn fill(&mut self, plan: &mut Plan) {

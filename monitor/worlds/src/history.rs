@@ -38,6 +38,8 @@ pub struct Decision {
     pub slow_fall: f64,
     /// The most.
     pub fast_fall: f64,
+    /// The fall over the last 0.4 seconds.
+    pub present_fall: f64,
     /// The evictions of this shortage before this one.
     pub before: usize,
     /// The workloads that could have been evicted, and those that are protected.
@@ -57,6 +59,8 @@ pub struct Row {
     /// The least and the most growth above its request, over spans from 0.3 to 2 seconds.
     pub slow: f64,
     pub fast: f64,
+    /// It has just started, or starts still.
+    pub is_new: bool,
 }
 
 impl Decision {
@@ -74,19 +78,27 @@ impl Decision {
         self.rows.iter().filter(is_other)
     }
 
-    /// Returns whether the workload is a culprit beyond doubt: it has been one over every span, and by a margin. The agent takes up to
-    /// `noise` off the fall.
+    /// Returns whether the workload is a culprit beyond doubt: it has been one over every span, and by a margin, or it makes most of the fall
+    /// that goes on. The agent takes up to `noise` off the fall. As long as a pod starts it cannot tell.
     pub fn is_certain_culprit(&self, row: &Row, noise: f64) -> bool {
+        if self.rows.iter().any(|row| row.is_new) {
+            return false;
+        }
         let falls = [(self.fall - noise).max(1e-6) * 0.8, self.fall, self.fall * 1.4];
         let slowest = falls.map(|fall| self.slowest_culprit(|row| row.fast, fall)).into_iter().fold(0.0, f64::max);
-        row.excess > row.slow * 2.0 && row.slow > 0.1 && row.slow >= slowest
+        // Memory that comes back hides the fall.
+        let goes_on = if self.slow_fall > 0.0 { self.present_fall + noise * 4.0 } else { f64::INFINITY };
+        row.excess > row.slow * 2.0 && row.slow > 0.1 && (row.slow >= slowest || row.slow >= goes_on * 0.7)
     }
 
-    /// Returns whether the workload may count as a culprit: it is one over some span, or nearly, or if a faster one does not count.
-    pub fn may_be_culprit(&self, row: &Row) -> bool {
-        let falls = [self.slow_fall.max(1e-6), self.fall * 0.5, self.fall, self.fall * 1.3];
-        let slowest = falls.map(|fall| self.slowest_culprit(|row| row.slow, fall));
-        let slowest = slowest.into_iter().filter(|slowest| slowest.is_finite()).fold(f64::INFINITY, f64::min);
+    /// Returns whether the workload may count as a culprit: it is one over some span, or nearly, or if a faster one does not count, or one that
+    /// has just started. The agent takes up to `noise` off the fall.
+    pub fn may_be_culprit(&self, row: &Row, noise: f64) -> bool {
+        let falls = [self.slow_fall.min(self.fall - noise), self.fall * 0.5, self.fall, self.fall * 1.3];
+        let falls = falls.map(|fall| fall.max(1e-6));
+        let growths: [fn(&Row) -> f64; 2] = [|row| row.slow, |row| if row.is_new { 0.0 } else { row.slow }];
+        let slowest = growths.into_iter().flat_map(|growth| falls.map(|fall| self.slowest_culprit(growth, fall)));
+        let slowest = slowest.filter(|slowest| slowest.is_finite()).fold(f64::INFINITY, f64::min);
         let slowest = if slowest.is_finite() { slowest } else { self.fall * 0.02 };
         let is_rising = self.slow_fall <= 0.0;
         row.excess > 0.0 && row.fast > 0.0 && (is_rising || row.fast >= slowest * 0.33)

@@ -54,6 +54,9 @@ pub struct Pod {
     pub cache: f64,
     pub cache_growth: f64,
     pub growth: Curve,
+    /// It starts at this time, and takes so long to fill its memory; `None` if it was there before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts: Option<(f64, f64)>,
     /// After a kill its memory begins to come back so much later; `None` never.
     pub dies_after: Option<f64>,
     /// And it takes so long to come back.
@@ -72,6 +75,7 @@ impl Default for Pod {
             cache: 0.0,
             cache_growth: 0.0,
             growth: Curve::Idle,
+            starts: None,
             dies_after: Some(0.02),
             dies_for: 0.05,
         }
@@ -156,13 +160,24 @@ impl Pod {
             Curve::Forks { step, every, from } => step * (since(from) / every).floor(),
             Curve::Sawtooth { rate, period, from } => rate * (since(from) % period),
         };
-        self.memory + grown
+        self.memory * self.started(seconds) + grown
+    }
+
+    /// Returns which share of its first memory the pod has filled.
+    fn started(&self, seconds: f64) -> f64 {
+        self.starts.map_or(1.0, |(at, takes)| ((seconds - at) / takes.max(0.01)).clamp(0.0, 1.0))
+    }
+
+    pub fn is_started(&self, seconds: f64) -> bool {
+        self.starts.is_none_or(|(at, _)| seconds >= at)
     }
 
     /// Returns the same for a workload that never gives memory back by itself.
     pub fn most_until(&self, seconds: f64) -> f64 {
         match self.growth {
-            Curve::Sawtooth { rate, period, from } => self.memory + rate * (seconds - from).clamp(0.0, period),
+            Curve::Sawtooth { rate, period, from } => {
+                self.memory * self.started(seconds) + rate * (seconds - from).clamp(0.0, period)
+            }
             _ => self.memory_at(seconds),
         }
     }
@@ -172,6 +187,6 @@ impl Pod {
     }
 
     pub const fn is_idle(&self) -> bool {
-        matches!(self.growth, Curve::Idle)
+        matches!(self.growth, Curve::Idle) && self.starts.is_none()
     }
 }

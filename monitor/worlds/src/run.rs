@@ -35,6 +35,10 @@ const KILL_TIMEOUT: f64 = 3.0;
 const URGENT: f64 = 0.02;
 /// The decider ends a turn after fewer steps than this.
 const MOST_STEPS: usize = 10_000;
+/// The agent does not know the growth of a pod that started, nor whether it goes on, for so long after its start.
+const JUST_STARTED: f64 = 0.5;
+/// The agent reads the growth of more workloads in turn.
+const IN_TURN: usize = 64;
 /// The truth is looked at this often while the agent does not run.
 const LOOK: f64 = 0.02;
 
@@ -309,7 +313,7 @@ impl<'p> Run<'p> {
     }
 
     fn is_there(&self, pod: usize) -> bool {
-        !self.truth.is_gone(pod, self.now)
+        !self.truth.is_gone(pod, self.now) && self.truth.pod(pod).is_started(self.now)
     }
 
     fn seen(&self, pod: usize, is_exact: bool) -> Seen {
@@ -326,12 +330,13 @@ impl<'p> Run<'p> {
             return;
         }
         let is_urgent = self.next_wakeup() - self.now <= URGENT;
-        let appeared = self.plan.pods.len() as u64;
+        let appeared = self.plan.pods.iter().filter(|pod| pod.is_started(self.now)).count() as u64;
         if !self.growth.is_due(is_urgent, appeared, now) {
             return;
         }
         let (truth, at) = (&self.truth, self.now);
-        let there = (0..self.plan.pods.len()).filter(|pod| !truth.is_gone(*pod, at));
+        let is_there = |pod: &usize| !truth.is_gone(*pod, at) && truth.pod(*pod).is_started(at);
+        let there = (0..self.plan.pods.len()).filter(is_there);
         if self.growth.begin(appeared, now) {
             let usage = |pod: usize| bytes(truth.holds(pod, at) + truth.pod(pod).cache_at(at));
             self.growth.choose(there.map(|pod| (cgroup(pod), usage(pod))), now);
@@ -395,6 +400,7 @@ impl<'p> Run<'p> {
             short: plan.threshold + plan.minimum_reclaim - available,
             fall: self.truth.fall(now),
             slow_fall: falls.into_iter().fold(f64::INFINITY, f64::min),
+            present_fall: self.truth.fall_over(0.4, now),
             fast_fall: falls.into_iter().fold(0.0, f64::max),
             before: of_history + self.history.decisions.len(),
             rows: self.rows(),
@@ -403,7 +409,10 @@ impl<'p> Run<'p> {
 
     fn rows(&self) -> Vec<Row> {
         let now = self.now;
-        let living = (0..self.plan.pods.len()).filter(|pod| self.truth.lives(*pod));
+        // Where many grow, they are read in turn.
+        let before: &[f64] = if self.plan.pods.len() > IN_TURN { &[1.0, 2.0, 3.0] } else { &[1.0] };
+        let living =
+            (0..self.plan.pods.len()).filter(|pod| self.truth.lives(*pod) && self.truth.pod(*pod).is_started(now));
         let row = |pod: usize| {
             let plan = self.truth.pod(pod);
             let gain = self.truth.holds(pod, now);
@@ -411,7 +420,10 @@ impl<'p> Run<'p> {
             let growth = |span: f64| self.truth.growth(pod, span, now);
             let (slow, fast) = match excess > 0.0 && !plan.is_idle() {
                 false => (0.0, 0.0),
-                true => extremes([0.3, 1.0, 2.0].map(growth), self.truth.growth(pod, 1.0, now - 1.0)),
+                true => extremes(
+                    [0.3, 1.0, 2.0].map(growth),
+                    before.iter().map(|before| self.truth.growth(pod, 1.0, now - before)),
+                ),
             };
             Row {
                 pod,
@@ -421,16 +433,17 @@ impl<'p> Run<'p> {
                 excess,
                 slow,
                 fast,
+                is_new: plan.starts.is_some_and(|(at, takes)| now < at + takes + JUST_STARTED),
             }
         };
         living.map(row).collect()
     }
 }
 
-/// Returns the least of the present growths, and the most of them and of the growth a second ago: a reading may be that old.
-fn extremes(present: [f64; 3], before: f64) -> (f64, f64) {
+/// Returns the least of the present growths, and the most of them and of the growth before: a reading may be that old.
+fn extremes(present: [f64; 3], before: impl Iterator<Item = f64>) -> (f64, f64) {
     let least = present.into_iter().fold(f64::INFINITY, f64::min);
-    (least, present.into_iter().fold(before.max(0.0), f64::max))
+    (least, before.chain(present).fold(0.0, f64::max))
 }
 
 impl Dying {

@@ -53,6 +53,10 @@ fn words(pod: &Pod) -> String {
         Curve::Idle => "idle".to_owned(),
         growth => format!("{growth:.2?}"),
     };
+    let growth = match pod.starts {
+        Some((at, takes)) => format!("{growth}, starts at {at:.2} s for {takes:.2} s"),
+        None => growth,
+    };
     let role = if pod.role == Role::Pod { String::new() } else { format!("{:?} ", pod.role) };
     let dies = match pod.dies_after {
         None => ", never gives its memory back".to_owned(),

@@ -54,7 +54,7 @@ impl<'p> Truth<'p> {
     }
 
     pub fn available(&self, now: f64) -> f64 {
-        let grown = |pod: &usize| self.holds(*pod, now) - self.pod(*pod).memory;
+        let grown = |pod: &usize| self.holds(*pod, now) - self.pod(*pod).memory_at(0.0);
         let grown: f64 = self.changing.iter().map(grown).sum();
         let (rate, from) = self.plan.other_leak;
         self.plan.available - grown - rate * (now - from).max(0.0)

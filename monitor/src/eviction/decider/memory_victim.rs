@@ -189,9 +189,11 @@ impl<C: Candidate> Decider<C> {
         let plain = Need { missing: missing.as_f64(), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
         let now = snapshot.clock();
+        let fall = self.memory.fall(met.value, now);
         let need = Need {
             expected: self.memory.pending.expected(&snapshot.dying, now).as_f64(),
-            fall: self.memory.fall(met.value, now).map(|fall| fall.measured),
+            fall: fall.map(|fall| fall.measured),
+            fall_that_goes_on: fall.map(|fall| rule!(EndedGrowthCounts: fall.measured, fall.that_goes_on())),
             protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
             threshold: met.quantity.as_f64(),
             minimum: agent.limits.minimum_gain,

@@ -25,8 +25,8 @@ pub fn check(world: &World<'_>) -> Verdict {
 
 fn needless(world: &World<'_>, decision: &Decision) -> Option<Finding> {
     let plan = world.plan;
-    // With half of the threshold left nothing is waited for.
-    if decision.available < plan.threshold * 0.6 || decision.available < decision.fall.max(0.0) * 2.5 {
+    // With half of the threshold left nothing is waited for, nor in a burst that leaves a second or two.
+    if decision.available < plan.threshold * 0.6 || decision.available < decision.fast_fall * 2.5 {
         return None;
     }
     let earlier = (0..plan.pods.len()).filter_map(|pod| {
