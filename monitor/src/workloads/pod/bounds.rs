@@ -33,6 +33,14 @@ impl Pod {
         status.container_statuses.truncate(MAX_ITEMS);
         status.init_container_statuses.truncate(MAX_ITEMS);
         status.ephemeral_container_statuses.truncate(MAX_ITEMS);
+        let of_containers = status.container_statuses.iter_mut().chain(&mut status.init_container_statuses);
+        let of_containers = of_containers.chain(&mut status.ephemeral_container_statuses);
+        for told in of_containers {
+            retain(&mut told.allocated_resources);
+            retain_deciding(&mut told.resources);
+        }
+        retain(&mut status.allocated_resources);
+        retain_deciding(&mut status.resources);
         self
     }
 }

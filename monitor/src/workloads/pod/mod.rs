@@ -1,5 +1,6 @@
 //! Pods as the API prints them.
 
+mod allocation;
 mod bounds;
 mod deletion;
 mod identity;

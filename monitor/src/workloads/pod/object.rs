@@ -166,6 +166,12 @@ pub struct Status {
     pub init_container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub ephemeral_container_statuses: Vec<ContainerStatus>,
+    /// The requests that the kubelet has allocated to the pod as a whole.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub allocated_resources: ResourceList,
+    /// The requests and limits of the pod as a whole that are in force.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -176,6 +182,12 @@ pub struct ContainerStatus {
     /// The name of the runtime and the id: `containerd://0123…`.
     #[serde(rename = "containerID", deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
+    /// The requests that the kubelet has allocated to the container.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub allocated_resources: ResourceList,
+    /// The requests and limits of the container that are in force.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -190,6 +202,12 @@ pub struct Owner {
     /// Whether this owner recreates the pod.
     #[serde(deserialize_with = "or_default")]
     pub controller: bool,
+}
+
+impl Resources {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.limits.is_empty()
+    }
 }
 
 impl ResourceList {
@@ -253,7 +271,8 @@ mod tests {
                 "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}}, {"name": "b", "hostPath": {"path": "/"}},
                     {"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "configMap": {}}, {"name": "e", "gitRepo": {}}]},
             "status": {"phase": "Running", "qosClass": "Burstable", "startTime": "2026-11-20T08:00:00Z",
-                "containerStatuses": [{"name": "c", "containerID": "containerd://0123"}]}}"#;
+                "containerStatuses": [{"name": "c", "containerID": "containerd://0123", "allocatedResources": {"memory": "1E3"},
+                    "resources": {"limits": {"memory": "2E3"}}}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
         let written = serde_json::to_string(&pod).unwrap();
         assert_eq!(serde_json::from_str::<Pod>(&written).unwrap(), pod);
