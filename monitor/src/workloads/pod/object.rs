@@ -1,6 +1,7 @@
 //! The API's object `v1.Pod`, with the fields that a decision reads.
 
 use jiff::Timestamp;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::deletion::Deletion;
@@ -67,6 +68,9 @@ pub struct Spec {
     /// False if the pod has its own user namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_users: Option<bool>,
+    /// The pod is in the node's namespace of System V IPC, and has the node's `/dev/shm`.
+    #[serde(rename = "hostIPC", deserialize_with = "or_default", skip_serializing_if = "is_false")]
+    pub host_ipc: bool,
 }
 
 /// A container of any kind; the API's arrays of containers differ only in when they run.
@@ -111,14 +115,20 @@ pub struct Volume {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty_dir: Option<EmptyDir>,
-    #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
-    pub host_path: bool,
+    #[serde(deserialize_with = "host_path", skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<HostPath>,
     #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub config_map: bool,
     #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub git_repo: bool,
     #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub persistent_volume_claim: bool,
+}
+
+/// A file or directory of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct HostPath {
+    pub path: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -229,6 +239,20 @@ impl ResourceList {
     }
 }
 
+/// Reads a volume's hostPath. One that cannot be read is there all the same.
+fn host_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HostPath>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Wire {
+        Readable { path: String },
+        Other(IgnoredAny),
+    }
+    Ok(Option::<Wire>::deserialize(deserializer)?.map(|wire| match wire {
+        Wire::Readable { path } => HostPath { path },
+        Wire::Other(_) => HostPath::default(),
+    }))
+}
+
 /// Reads all annotations, because the operator chooses which of them protect a pod, and may change that later.
 fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
     let mut all: Vec<(String, String)> = entries(deserializer)?;
@@ -264,7 +288,7 @@ mod tests {
         let json = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "deletionTimestamp": "2026-11-21T00:00:00Z",
                 "annotations": {"kubernetes.io/config.source": "api"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true}]},
-            "spec": {"priority": -5, "hostUsers": false, "overhead": {"memory": "1Mi"}, "resources": {"limits": {"hugepages-2Mi": "0"}},
+            "spec": {"priority": -5, "hostUsers": false, "hostIPC": true, "overhead": {"memory": "1Mi"}, "resources": {"limits": {"hugepages-2Mi": "0"}},
                 "containers": [{"name": "c", "resources": {"requests": {"memory": "1E3", "cpu": "100m"}}}],
                 "initContainers": [{"name": "i", "restartPolicy": "Always"}],
                 "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
