@@ -246,6 +246,11 @@ impl Policy {
         }
     }
 
+    /// Returns whether a threshold counts only where all pods together have a limit: nobody has asked for it.
+    pub fn needs_no_limit(&self, threshold: &Threshold) -> bool {
+        self.pods_by_default && threshold.is_hard() && threshold.signal == Signal::AllocatableMemoryAvailable
+    }
+
     /// Returns the threshold that applies where `evictionHard` is absent.
     pub fn default_hard_threshold() -> Threshold {
         Threshold {

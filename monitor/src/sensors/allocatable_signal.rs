@@ -91,7 +91,7 @@ fn is_far(value: SignalValue, policy: &Policy) -> bool {
 /// Returns why the policy's need for the memory of all pods is not met, if it is not. Thresholds that apply by default need no limit.
 pub fn missing(policy: &Policy, sampled: &Result<PodsMemorySample, PodsMemoryError>) -> Option<String> {
     let has_threshold = thresholds(policy).next().is_some();
-    let is_written = thresholds(policy).any(|it| !(policy.pods_by_default && it.is_hard()));
+    let is_written = thresholds(policy).any(|it| !policy.needs_no_limit(it));
     let is_reserved = daemons::reserved_memory(policy).is_some();
     match sampled {
         Err(reason @ PodsMemoryError::File(_)) if has_threshold || is_reserved => Some(reason.to_string()),
