@@ -90,6 +90,14 @@ impl Worth {
     }
 }
 
+/// The candidates among which the victim is picked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    All,
+    /// Those above their request whose end makes a difference.
+    Above,
+}
+
 /// Judges the candidates of one ranking.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBenefit {
@@ -124,24 +132,28 @@ impl MemoryBenefit {
     /// Returns the place of the victim. A candidate within its request is evicted only when the end of none above its request would make a
     /// difference, because a request is a promise, or when none of them takes the node away from the cliff.
     pub fn pick(&self) -> Option<usize> {
-        let all: Vec<(&Row, Worth)> = self.rows.iter().map(|row| (row, self.worth(row))).collect();
-        let is_above = |(row, worth): &&(&Row, Worth)| {
-            let is_above = rule!(GrowthWithinRequest: row.excess > 0.0 || *worth == Worth::Leaks, row.excess > 0.0);
-            is_above && matches!(worth, Worth::Leaks | Worth::Helps(_) | Worth::TooLittle(_))
-        };
-        let above: Vec<(&Row, Worth)> = all.iter().filter(is_above).copied().collect();
-        let group = if rule!(NoPromise: true, above.is_empty()) { &all } else { &above };
+        let group = rule!(NoPromise: Group::All, if self.rows(Group::Above).next().is_some() { Group::Above } else { Group::All });
         // The kernel comes first: it would keep no promise.
         let at_cliff =
-            || [group, &all].into_iter().find_map(|rows| self.helps(rows).or_else(|| self.leaves_cliff(rows)));
+            || [group, Group::All].into_iter().find_map(|group| self.helps(group).or_else(|| self.leaves_cliff(group)));
         let helps = self.helps(group).or_else(|| if self.need.is_cliff { at_cliff() } else { None });
         helps.or_else(|| self.most_time(group))
     }
 
+    /// Returns the candidates of a group with their worth. It is computed again each time, so that a decision allocates nothing.
+    fn rows(&self, group: Group) -> impl Iterator<Item = (&Row, Worth)> {
+        let is_above = |(row, worth): &(&Row, Worth)| {
+            let is_above = rule!(GrowthWithinRequest: row.excess > 0.0 || *worth == Worth::Leaks, row.excess > 0.0);
+            is_above && matches!(worth, Worth::Leaks | Worth::Helps(_) | Worth::TooLittle(_))
+        };
+        let all = self.rows.iter().map(|row| (row, self.worth(row)));
+        all.filter(move |row| group == Group::All || is_above(row))
+    }
+
     /// Returns the first candidate whose end helps.
-    fn helps(&self, rows: &[(&Row, Worth)]) -> Option<usize> {
+    fn helps(&self, group: Group) -> Option<usize> {
         let first = |admits: &dyn Fn(&Row, Worth) -> bool| {
-            rows.iter().find(|(row, worth)| admits(row, *worth)).map(|(row, _)| row.place)
+            self.rows(group).find(|(row, worth)| admits(row, *worth)).map(|(row, _)| row.place)
         };
         let helps = |worth: Worth| matches!(worth, Worth::Leaks | Worth::Helps(_));
         let culprit = first(&|_, worth| worth == Worth::Leaks);
@@ -156,18 +168,18 @@ impl MemoryBenefit {
     }
 
     /// Returns the first candidate whose end alone takes the node away from the cliff: it lasts, or gives back at least half of the threshold.
-    fn leaves_cliff(&self, rows: &[(&Row, Worth)]) -> Option<usize> {
+    fn leaves_cliff(&self, group: Group) -> Option<usize> {
         let half = self.need.missing.max(self.need.threshold / 2.0);
-        let leaves = |(row, worth): &&(&Row, Worth)| {
+        let leaves = |(row, worth): &(&Row, Worth)| {
             let is_enough = row.gain >= half || self.buys(row) >= AT_THE_CLIFF;
             let may_go = rule!(EffectAtTheCliff: self.need.culprits != Culprits::Only, true);
             may_go && matches!(worth, Worth::Helps(_) | Worth::TooLittle(_)) && is_enough
         };
-        rows.iter().find(leaves).map(|(row, _)| row.place)
+        self.rows(group).find(leaves).map(|(row, _)| row.place)
     }
 
     /// Returns the candidate that buys most time where none helps; of equal ones the first of the ranking.
-    fn most_time(&self, rows: &[(&Row, Worth)]) -> Option<usize> {
+    fn most_time(&self, group: Group) -> Option<usize> {
         // All together would not end the shortage. A part of it is worth an eviction only when the kernel would kill.
         let is_futile = self.all < self.need.missing;
         let (is_cliff, culprits_only) = (self.need.is_cliff, self.need.culprits == Culprits::Only);
@@ -176,8 +188,8 @@ impl MemoryBenefit {
         }
         // After evictions in vain one that buys next to nothing is in vain at the cliff, too.
         let least = if is_cliff && !culprits_only { Duration::ZERO } else { LEAST_BOUGHT };
-        let bought = rows.iter().filter_map(|(row, worth)| match worth {
-            Worth::TooLittle(time) if *time >= least => Some((row.place, *time)),
+        let bought = self.rows(group).filter_map(|(row, worth)| match worth {
+            Worth::TooLittle(time) if time >= least => Some((row.place, time)),
             _ => None,
         });
         bought.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(place, _)| place)
@@ -273,8 +285,14 @@ fn excess_growth(row: &Row) -> f64 {
 fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
     let Some(fall) = need.fall_that_goes_on.filter(|fall| *fall > 0.0) else { return f64::INFINITY };
     let of_protected = std::iter::once(need.protected_growth);
-    let mut growing: Vec<f64> =
-        rows.iter().map(excess_growth).chain(of_protected).filter(|growth| *growth > 0.0).collect();
+    let found = rows.iter().map(excess_growth).chain(of_protected).filter(|growth| *growth > 0.0);
+    let mut growing = Vec::new();
+    for growth in found {
+        if growing.is_empty() {
+            growing.reserve_exact(rows.len() + 1);
+        }
+        growing.push(growth);
+    }
     growing.sort_unstable_by(|a, b| b.total_cmp(a));
     #[cfg(feature = "mutants")]
     let slowest = growing.last().copied();
