@@ -55,9 +55,12 @@ impl Fall {
     /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second, and the least that
     /// is assumed while a threshold is met. Returns `None` before there are two samples.
     pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<FallNow> {
-        let noise = noise(capacity) / SHORT.as_secs_f64();
-        let short = fall(&self.0, SHORT, available, now).map(|fall| fall - noise);
-        let long = fall(&self.0, LONG, available, now);
+        let noise = noise(capacity);
+        let short = fall(&self.0, SHORT, available, now).map(|(fall, passed)| fall - noise / passed.as_secs_f64());
+        // Soon after the start the long stretch is as short as the other.
+        let long = fall(&self.0, LONG, available, now).map(|(fall, passed)| {
+            if passed < SHORT { fall - noise / passed.as_secs_f64() } else { fall }
+        });
         let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
         let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
         let (present, present_most) = self.present(available, capacity, now).unwrap_or((measured, measured));
@@ -90,11 +93,12 @@ fn noise(capacity: i64) -> f64 {
 }
 
 /// Returns by how much the value fell per second over the stretch of time: since the newest sample that is at least as old, or else since the
-/// oldest one. It is negative for a rise. Returns `None` if that sample is too recent, or too old to say anything about this stretch.
-fn fall(samples: &[(Monotonic, i64)], span: Duration, value: i64, now: Monotonic) -> Option<f64> {
+/// oldest one; and how long ago that was. It is negative for a rise. Returns `None` if that sample is too recent, or too old to say anything
+/// about this stretch.
+fn fall(samples: &[(Monotonic, i64)], span: Duration, value: i64, now: Monotonic) -> Option<(f64, Duration)> {
     let first = samples.iter().rposition(|(at, _)| now.since(*at) >= span).unwrap_or(0);
-    let mut of_stretch = samples.iter().skip(first);
-    since_sample(of_stretch.find(|(at, _)| now.since(*at) <= span * 2)?, value, now)
+    let first = samples.iter().skip(first).find(|(at, _)| now.since(*at) <= span * 2)?;
+    Some((since_sample(first, value, now)?, now.since(first.0)))
 }
 
 /// Returns by how much the value fell per second since the sample, unless the sample is too recent.
@@ -161,7 +165,7 @@ impl Window {
 
     /// Returns by how much the value fell per second over this stretch of time. It is negative for a rise.
     pub fn fall(&self, value: i64, now: Monotonic) -> Option<f64> {
-        fall(&self.samples, self.span, value, now)
+        fall(&self.samples, self.span, value, now).map(|(fall, _)| fall)
     }
 }
 

@@ -41,7 +41,7 @@ const CHOSEN_EVERY: Duration = Duration::from_secs(1);
 /// At most so many workloads are examined for whether another program has killed them.
 const EXAMINED: usize = 8;
 /// A workload that grows by fewer bytes per second does not count as growing.
-const LEAST_GROWTH: i64 = 64 << 10;
+const LEAST_GROWTH: i64 = 4 << 10;
 
 /// The readings. There are readings only while a threshold is near, and a little longer.
 #[derive(Debug, Default)]

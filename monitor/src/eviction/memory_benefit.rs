@@ -36,6 +36,8 @@ pub struct Need {
     pub fall: Option<f64>,
     /// The same without what has just stopped to grow: what culprits cause.
     pub fall_that_goes_on: Option<f64>,
+    /// Whether memory of victims that came back may hide the fall.
+    pub is_fall_hidden: bool,
     /// The fastest growth of a workload that is never evicted. Such a workload may be a culprit too.
     pub protected_growth: f64,
     /// The bytes below which the threshold is met.
@@ -47,6 +49,18 @@ pub struct Need {
     pub is_cliff: bool,
     /// Whether a candidate that is terminating comes before all others, because its grace period is cut short.
     pub terminating_first: bool,
+}
+
+impl Need {
+    /// Returns the need with the growth of all as the least that falls, where the fall is hidden.
+    fn seen_by_growth(self, rows: &[Row]) -> Self {
+        if !self.is_fall_hidden {
+            return self;
+        }
+        let growing = rows.iter().filter_map(growth).chain([self.protected_growth]);
+        let grown: f64 = growing.filter(|growth| *growth > 0.0).sum();
+        Self { fall_that_goes_on: self.fall_that_goes_on.map(|fall| fall.max(grown)), ..self }
+    }
 }
 
 /// A candidate that may be evicted.
@@ -106,6 +120,7 @@ pub struct MemoryBenefit {
 
 impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
+        let need = need.seen_by_growth(&rows);
         let slowest_culprit = slowest_culprit(&rows, need);
         let mut benefit = Self { need, rows, best: 0.0, all: 0.0, slowest_culprit };
         let candidates = || benefit.rows.iter().filter(|row| benefit.may_go(row)).map(|row| row.gain);

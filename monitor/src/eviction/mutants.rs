@@ -45,6 +45,7 @@ crate::units::named_enum! {
         NoPending = "no eviction waits for the memory of earlier victims",
         HighPriorityFirst = "a higher priority goes first",
         ObserveByRank = "observe mode names the first of the ranking",
+        HiddenFallEnds = "memory that comes back hides the fall from culprits",
         EndedGrowthCounts = "what has stopped to grow hides the culprits",
         OneByOne = "every candidate is measured one by one",
     }

@@ -194,6 +194,7 @@ impl<C: Candidate> Decider<C> {
             expected: self.memory.pending.expected(&snapshot.dying, now).as_f64(),
             fall: fall.map(|fall| fall.measured),
             fall_that_goes_on: fall.map(|fall| rule!(EndedGrowthCounts: fall.measured, fall.that_goes_on())),
+            is_fall_hidden: rule!(HiddenFallEnds: false, self.memory.pending.hides_fall(now)),
             protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
             threshold: met.quantity.as_f64(),
             minimum: agent.limits.minimum_gain,

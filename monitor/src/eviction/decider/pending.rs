@@ -15,6 +15,8 @@ const FRESH: Duration = Duration::from_millis(200);
 const STALLED: Duration = Duration::from_secs(3);
 /// The longest wait: for each own victim, and for all victims of others together.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Memory that has come back hides the fall for this long.
+const HIDES: Duration = Duration::from_secs(10);
 /// The memory has come back when at most this part of what was expected is left.
 const REST: u64 = 20;
 /// Less than this is not waited for.
@@ -54,6 +56,9 @@ pub(super) struct Pending {
     left: Window,
     /// When the wait for victims of others began.
     others_since: Option<Monotonic>,
+    /// When a victim last had memory that might come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<Monotonic>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +71,7 @@ struct Progress {
 impl Default for Pending {
     fn default() -> Self {
         let left = Window::of(Duration::from_millis(200), Duration::from_millis(10));
-        Self { progress: Vec::new(), left, others_since: None }
+        Self { progress: Vec::new(), left, others_since: None, last: None }
     }
 }
 
@@ -117,8 +122,14 @@ impl Pending {
             }
         }
         if !dying.is_empty() {
+            self.last = Some(now);
             self.left.observe(sum(dying), now);
         }
+    }
+
+    /// Returns whether memory that has come back may hide how fast the signal falls. The fall is averaged over ten seconds.
+    pub(super) fn hides_fall(&self, now: Monotonic) -> bool {
+        self.last.is_some_and(|last| now.since(last) < HIDES)
     }
 
     /// Forgets the wait for victims of others when the shortage has ended.
