@@ -50,7 +50,7 @@ impl Sensors {
         let tree = self.workloads.tree();
         let Some(tracked) = tree.find(id) else { return };
         let known = usage.map_or((None, 0), |usage| (usage.outlook.gain, usage.outlook.growth));
-        self.dying.note((tracked, tree.hierarchy().version), known, KilledBy::Agent, now);
+        self.dying.note((tracked, tree), known, KilledBy::Agent, now);
     }
 
     /// Notes the victims of the kernel's OOM killer that were marked since the last turn.
@@ -65,7 +65,7 @@ impl Sensors {
             let parts = [kill.anon_rss, kill.shmem_rss, kill.pgtables];
             let expected: Bytes = parts.into_iter().flatten().sum();
             let expected = Some(expected).filter(|expected| !expected.is_zero());
-            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), KilledBy::OomKiller, now);
+            self.dying.note((tracked, tree), (expected, 0), KilledBy::OomKiller, now);
         }
     }
 
@@ -79,7 +79,7 @@ impl Sensors {
         for (pod, at) in ended {
             // Its volumes in memory stay until the kubelet removes them. A pod that was seen without processes may just have been made.
             if let Some(tracked) = tree.find_ended(pod).filter(|pod| !lives_on(pod, proc_root)) {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, at);
+                self.dying.note((tracked, tree), (None, 0), KilledBy::Other, at);
             }
         }
         let wall = Timestamp::now();
@@ -95,7 +95,7 @@ impl Sensors {
                 grace_left.map(|left| KilledBy::EndOfGrace(now.after(left)))
             };
             if let Some(by) = by {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), by, now);
+                self.dying.note((tracked, tree), (None, 0), by, now);
             }
         }
     }
