@@ -17,6 +17,8 @@ pub struct DyingWorkloads {
     all: Vec<Dying>,
     /// The latest kill.
     latest: Option<Monotonic>,
+    /// When the last look for victims of other programs began.
+    others_noted: Option<Monotonic>,
     buffer: Buffer,
 }
 
@@ -97,6 +99,16 @@ impl DyingWorkloads {
         });
     }
 
+    /// Takes in that a look for victims of other programs begins.
+    pub(super) fn note_others_at(&mut self, now: Monotonic) {
+        self.others_noted = Some(now);
+    }
+
+    /// Returns whether the last look for victims of other programs began within `age`.
+    pub(super) fn are_others_noted_since(&self, age: Duration, now: Monotonic) -> bool {
+        self.others_noted.is_some_and(|noted| now.since(noted) < age)
+    }
+
     /// Returns whether a workload was killed so recently that its pages may be on the lists of the CPUs.
     pub(super) fn is_recent(&self, now: Monotonic) -> bool {
         self.latest.is_some_and(|latest| now.since(latest) < ON_CPU_LISTS)
@@ -168,6 +180,15 @@ mod tests {
             dying.all.clear();
         }
         assert!(dying.is_recent(at(14)) && !dying.is_recent(at(15)), "the latest kill was at 5");
+    }
+
+    #[test]
+    fn a_look_for_victims_of_others_counts_for_its_age() {
+        let (age, at) = (Duration::from_millis(250), |milliseconds: u64| Monotonic(milliseconds * 1_000_000));
+        let mut dying = DyingWorkloads::default();
+        assert!(!dying.are_others_noted_since(age, at(1_000)), "no look yet");
+        dying.note_others_at(at(1_000));
+        assert!(dying.are_others_noted_since(age, at(1_249)) && !dying.are_others_noted_since(age, at(1_250)));
     }
 
     #[test]

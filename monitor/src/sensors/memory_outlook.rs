@@ -1,6 +1,7 @@
 //! Facts about workloads for the rule of benefit and the rule of pending memory.
 
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -11,6 +12,9 @@ use crate::workloads::{Protection, Tracked, WorkloadUsage, killed_processes};
 
 use super::dying_workloads::KilledBy;
 use super::{Sensors, growth};
+
+/// Near a threshold the victims of other programs are noted this often, so that a decision need not look for them.
+const NOTED_AHEAD: Duration = Duration::from_millis(150);
 
 impl Sensors {
     /// Reads the growth of workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
@@ -23,7 +27,17 @@ impl Sensors {
         if self.growth.is_due(is_urgent, appeared, now) {
             growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now);
             self.note_others_victims(proc_root);
+        } else if is_urgent {
+            self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
         }
+    }
+
+    /// As [`Self::note_others_victims`], unless they were noted within `age`.
+    pub(super) fn note_others_victims_if_older(&mut self, age: Duration, proc_root: &Path) {
+        if self.dying.are_others_noted_since(age, Monotonic::now()) {
+            return;
+        }
+        self.note_others_victims(proc_root);
     }
 
     /// Returns the usage of one workload, with all that is known about its memory.
@@ -72,7 +86,8 @@ impl Sensors {
     /// Notes the pods that have ended, the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and
     /// those whose grace period ends soon. Forgets those that live on. A workload that grows inside its grace period does not end by itself;
     /// one that was killed may have grown until then.
-    pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
+    fn note_others_victims(&mut self, proc_root: &Path) {
+        self.dying.note_others_at(Monotonic::now());
         self.forget_living_victims(proc_root);
         let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();
