@@ -23,6 +23,7 @@ mod run;
 mod setup;
 mod test;
 mod vm;
+mod worlds;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,8 @@ enum Command {
     Bench(bench::Options),
     /// Search for a text or a document that breaks a claim of a parser or of the decision.
     Fuzz(fuzz::Options),
+    /// Run simulated nodes, and judge every kill in them by the invariants.
+    Worlds(worlds::Options),
     /// Count the lines of Rust, and show what is long, large or circular.
     Lines(lines::Options),
     /// The quick part of `test`: format, lints, unit and property tests.
@@ -95,6 +98,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Contract(options) => contract::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),
+        Command::Worlds(options) => worlds::run(&options),
         Command::Lines(options) => lines::run(&options, &workspace),
         Command::Check(options) => test::run_quick(&options, &workspace),
         Command::Test(options) => test::run(&options, &workspace),

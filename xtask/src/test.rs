@@ -21,6 +21,7 @@ use crate::outcome::Counts;
 use crate::paths::Workspace;
 use crate::setup;
 use crate::vm::{self, Verdict};
+use crate::worlds;
 pub use host::{compile_contract_tests, contract_tests};
 use supplies::Pending;
 
@@ -34,6 +35,8 @@ pub struct Options {
     #[arg(long)]
     no_vm: bool,
 }
+
+const WORLDS: &str = "invariants of a kill in simulated nodes";
 
 /// The counts, and a description of each failure.
 #[derive(Debug, Default)]
@@ -131,6 +134,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         supplies
     });
     host::all_tests(workspace, &mut tally)?;
+    tally.check(WORLDS, || worlds::check(if options.long { worlds::MANY } else { worlds::FEW }));
+    tally.check("wrong rules in simulated nodes", worlds::check_mutants);
     tally.check("speed of the decision", bench::check_promise);
     for (step, judge) in bench::JUDGES_OF_TEST {
         check_cost(&mut tally, step, || judge(workspace));
@@ -165,6 +170,7 @@ pub fn run_quick(_: &QuickOptions, workspace: &Workspace) -> Result<ExitCode> {
     host::lint(&mut tally);
     host::lint_ebpf(workspace, ebpf_clippy, &mut tally);
     host::quick_tests(workspace, &mut tally)?;
+    tally.check(WORLDS, || worlds::check(worlds::FEW));
     tally.print(start);
     Ok(tally.code())
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::eviction::decider::{Pace, Rules};
+use crate::eviction::growth;
 use crate::eviction::{Layout, Observation};
 use crate::report::log_layout;
 use crate::sensors::Observed;
@@ -15,8 +16,6 @@ use super::{Agent, Wakeup};
 const SAMPLING: &str = "sampling";
 /// Time before the expected crossing of a threshold at which the list of workloads is prepared.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
-/// The growth of workloads is measured while a threshold on memory is less than this away.
-const LEAK_HORIZON: Duration = Duration::from_secs(30);
 /// After this time a rehearsal is repeated when a threshold is near.
 const REHEARSE_EVERY: Duration = Duration::from_secs(60);
 
@@ -87,7 +86,7 @@ impl Agent {
     /// watch then get the state at once.
     pub(super) fn watch_growth(&mut self) {
         let now = Monotonic::now();
-        let is_near = self.decision.is_memory_near(&self.config.policy, LEAK_HORIZON, now);
+        let is_near = self.decision.is_memory_near(&self.config.policy, growth::HORIZON, now);
         // Reading the workloads takes longer than a decision, which must not wait for it.
         let is_urgent = self.is_near();
         if is_near && !is_urgent && self.last.rehearsed.is_none_or(|last| now.since(last) >= REHEARSE_EVERY) {

@@ -25,7 +25,7 @@ const LEAST: f64 = 8.0 * 1_048_576.0;
 /// The stretches of time over which the fall is averaged.
 const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(10);
-/// The stretch of time that tells whether something has stopped to grow.
+/// The stretch of time that tells how fast the signal falls at present.
 const PRESENT: Duration = Duration::from_millis(250);
 
 /// The recent samples of one signal, oldest first: of the last second at most one every 50 ms, before that at most one a second.
@@ -60,25 +60,27 @@ impl Fall {
         let long = fall(&self.0, LONG, available, now);
         let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
         let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
-        let present = self.present(available, capacity, now).filter(|(fall, _)| *fall >= least).map(|(_, most)| most);
-        Some(FallNow { measured, present: present.unwrap_or(measured), steady: long.unwrap_or(measured), least })
+        let (present, present_most) = self.present(available, capacity, now).unwrap_or((measured, measured));
+        Some(FallNow { measured, present, present_most, steady: long.unwrap_or(measured), least })
     }
 
-    /// Returns the fall over the last quarter of a second, and the most that it may be: a jump of the counters may hide a part of it.
-    /// Returns `None` without a sample that is old enough.
+    /// Returns the fall over the last quarter of a second: without what may be a jump of the kernel's counters, and the most that it may be,
+    /// since a jump may hide a part of it. Returns `None` without a sample that is old enough.
     fn present(&self, available: i64, capacity: i64, now: Monotonic) -> Option<(f64, f64)> {
         let first = self.0.iter().rfind(|(at, _)| now.since(*at) >= PRESENT)?;
         let passed = now.since(first.0);
         let fall = since_sample(first, available, now).filter(|_| passed <= PRESENT * 2)?;
-        Some((fall, fall + noise(capacity) / passed.as_secs_f64()))
+        let noise = noise(capacity) / passed.as_secs_f64();
+        Some((fall - noise, fall + noise))
     }
 
-    /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second.
-    pub fn since(&self, then: Monotonic, (available, capacity): (i64, i64), now: Monotonic) -> Option<f64> {
+    /// Returns by how much the signal fell per second since `then`, if that is long enough ago, but over no more than the last second: the
+    /// whole fall, and the fall without what may be a jump of the counters.
+    pub fn since(&self, then: Monotonic, (available, capacity): (i64, i64), now: Monotonic) -> Option<(f64, f64)> {
         let is_recent = |(at, _): &&(Monotonic, i64)| *at >= then && now.since(*at) <= SHORT;
         let first = self.0.iter().find(is_recent).filter(|(at, _)| now.since(*at) >= SHORTEST_SINCE)?;
         let fall = since_sample(first, available, now)?;
-        Some(fall - noise(capacity) / now.since(first.0).as_secs_f64())
+        Some((fall, fall - noise(capacity) / now.since(first.0).as_secs_f64()))
     }
 }
 
@@ -106,9 +108,11 @@ fn since_sample((then, before): &(Monotonic, i64), value: i64, now: Monotonic) -
 pub struct FallNow {
     /// Negative for a rise.
     pub measured: f64,
-    /// The most by which it falls at present, over a quarter of a second: less than `measured` if something has just stopped to grow.
-    /// It is `measured` if that is not known, or if the signal hardly falls at present.
+    /// The same over a quarter of a second: more than `measured` if memory has just come back, and falls again. It is `measured` if that is not
+    /// known.
     pub present: f64,
+    /// The same with the jump of the counters that may hide a part of it.
+    pub present_most: f64,
     /// The average over ten seconds, or over the time since the first sample. The jumps of the kernel's counters hardly change it.
     pub steady: f64,
     pub least: f64,
@@ -117,6 +121,12 @@ pub struct FallNow {
 impl FallNow {
     pub const fn assumed(self) -> f64 {
         self.measured.max(self.least)
+    }
+
+    /// Returns the fall without what has just stopped to grow, such as workloads that have started. A leak by steps stands still between them,
+    /// so a fall of less than `least` at present says nothing.
+    pub const fn that_goes_on(self) -> f64 {
+        if self.present_most >= self.least { self.measured.min(self.present_most) } else { self.measured }
     }
 
     pub fn is_falling(self) -> bool {
@@ -162,27 +172,33 @@ mod tests {
     const CAPACITY: i64 = 6_000;
 
     #[test]
-    fn the_present_fall_forgets_what_has_stopped_to_grow() {
+    fn the_present_fall_forgets_what_came_back() {
         let capacity = 1_000_000;
         let mut samples = Fall::default();
-        // 400,000 within half a second, then 100,000 a second.
-        let value = |ms: u64| {
-            if ms <= 500 {
-                900_000 - 800 * i64::try_from(ms).unwrap()
-            } else {
-                550_000 - 100 * i64::try_from(ms).unwrap()
-            }
-        };
+        // The memory of a victim came back after half a second, and something else goes on.
+        let value = |ms: u64| i64::try_from(if ms < 500 { 400_000 - 400 * ms } else { 900_000 - 400 * ms }).unwrap();
         for step in 0..=16 {
             samples.observe(value(step * 50), at(step * 50));
         }
         let now = samples.per_second(value(800), capacity, at(800)).unwrap();
+        assert!(now.measured < 0.0, "{now:?}");
+        assert!((360_000.0..=400_000.0).contains(&now.present), "less a jump of the counters: {now:?}");
+    }
+
+    #[test]
+    fn what_has_stopped_to_grow_does_not_go_on() {
+        let capacity = 1_000_000;
+        let mut samples = Fall::default();
+        // 400,000 within half a second, then 100,000 a second.
+        let value = |ms: i64| if ms <= 500 { 900_000 - 800 * ms } else { 550_000 - 100 * ms };
+        (0..=16).for_each(|step| samples.observe(value(step * 50), at(step.unsigned_abs() * 50)));
+        let now = samples.per_second(value(800), capacity, at(800)).unwrap();
         assert!(now.measured > 500_000.0, "{now:?}");
-        assert!((130_000.0..140_000.0).contains(&now.present), "a jump of the counters is added: {now:?}");
+        assert!((130_000.0..140_000.0).contains(&now.that_goes_on()), "a jump of the counters is added: {now:?}");
         // The leaker has died, and memory comes back.
         samples.observe(480_000, at(1_000));
         let now = samples.per_second(500_000, capacity, at(1_050)).unwrap();
-        assert!((now.present - now.measured).abs() < 1.0, "{now:?}");
+        assert!((now.that_goes_on() - now.measured).abs() < 1.0, "{now:?}");
     }
 
     fn at(milliseconds: u64) -> Monotonic {
@@ -228,7 +244,8 @@ mod tests {
         ] {
             let mut fall = Fall::default();
             (0..now).step_by(50).for_each(|now| fall.observe(level(now), at(now)));
-            assert_eq!(fall.since(at(since), (level(now), CAPACITY), at(now)), expected, "{name}");
+            let found = fall.since(at(since), (level(now), CAPACITY), at(now)).map(|(_, fall)| fall);
+            assert_eq!(found, expected, "{name}");
         }
     }
 

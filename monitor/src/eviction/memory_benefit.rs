@@ -3,33 +3,26 @@
 
 use std::time::Duration;
 
+use crate::eviction::mutants::rule;
 use crate::units::signed_float;
 use crate::workloads::Outlook;
 
-/// A candidate that gives back less than this fraction of the best candidate's gain or of what is expected from those that were killed, and
-/// less than what is missing, is never evicted.
-const OF_BEST: f64 = 10.0;
-/// No workload leaks while the measured fall is less than this share of the fall that is assumed.
-const MEASURED_SHARE: f64 = 0.25;
-/// A workload leaks if it grows by at least this share of the fall.
-const LEAK_SHARE: f64 = 0.5;
-/// And by at least this share of the growth of the fastest one that is no dwarf: the fall may have been measured for too short a time, or
-/// be hidden by file pages that the kernel drops.
-const OF_FASTEST: f64 = 1.0 / 3.0;
+/// The end of a candidate makes a difference if it gives back at least this fraction of what is missing, or of what the best one gives back.
+const PART: f64 = 10.0;
+/// Away from the cliff a candidate that does not help is evicted only if its end buys this much: in less time the agent knows more.
+const LEAST_BOUGHT: Duration = Duration::from_secs(1);
+/// The memory that the node has left lasts no longer than this at the cliff.
+const AT_THE_CLIFF: Duration = Duration::from_secs(2);
 
-/// A DaemonSet's pod that grows by more than this share of the fall may leak: after a pause of the machine the measured fall is many times the
-/// pod's growth.
-const MAY_LEAK_SHARE: f64 = 0.01;
-
-/// The precedence of candidates that leak.
+/// The precedence of culprits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Leakers {
-    /// A leaker has no precedence.
+pub enum Culprits {
+    /// A culprit has no precedence.
     #[default]
     AsRanked,
-    /// Leakers are evicted before all others.
+    /// Culprits are evicted before bystanders.
     First,
-    /// Only leakers are evicted.
+    /// Only culprits are evicted.
     Only,
 }
 
@@ -39,15 +32,19 @@ pub struct Need {
     pub missing: f64,
     /// The bytes that workloads which were killed have yet to give back.
     pub expected: f64,
-    /// The bytes per second by which the available memory falls; `None` if that is not known.
+    /// The bytes per second by which the available memory falls, as it was measured; `None` if that is not known.
     pub fall: Option<f64>,
-    /// The same as it was measured, without the least that is assumed. A leaker is found by this fall.
-    pub measured: Option<f64>,
-    /// The most by which it falls at present. A workload that leaks need not keep up with one that has stopped to grow.
-    pub present: Option<f64>,
+    /// The same without what has just stopped to grow: what culprits cause.
+    pub fall_that_goes_on: Option<f64>,
+    /// The fastest growth of a workload that is never evicted. Such a workload may be a culprit too.
+    pub protected_growth: f64,
+    /// The bytes below which the threshold is met.
+    pub threshold: f64,
     /// The time that an eviction has to buy.
     pub minimum: Duration,
-    pub leakers: Leakers,
+    pub culprits: Culprits,
+    /// Whether the kernel's OOM killer is near. Then no rule of effect or pace holds.
+    pub is_cliff: bool,
     /// Whether a candidate that is terminating comes before all others, because its grace period is cut short.
     pub terminating_first: bool,
 }
@@ -57,24 +54,23 @@ pub struct Need {
 pub struct Row {
     pub place: usize,
     pub gain: f64,
-    /// The candidate uses no more than it requested.
-    pub is_within_request: bool,
+    /// The bytes by which the candidate uses more than it requested, at least 0.
+    pub excess: f64,
     pub outlook: Outlook,
 }
 
 /// The worth of a candidate's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Worth {
-    /// The candidate grows by a large part of the fall.
+    /// The candidate is a culprit, and its end makes a difference.
     Leaks,
     /// The candidate covers what is missing, and buys at least the minimum of time.
     Helps(Duration),
     /// The candidate buys this time only, or does not cover what is missing.
     TooLittle(Duration),
-    /// The candidate gives back less than a tenth of what the best one does, of what is coming already, or, unless it helps or leaks, of what
-    /// a DaemonSet's pod holds that may leak.
+    /// The end of the candidate makes no difference.
     Dwarf(Duration),
-    /// The candidate may be evicted only as a leaker, and does not leak.
+    /// The candidate may be evicted only as a culprit, and is none.
     NotALeaker,
 }
 
@@ -94,29 +90,37 @@ impl Worth {
     }
 }
 
+/// The candidates among which the victim is picked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    All,
+    /// Those above their request whose end makes a difference.
+    Above,
+}
+
 /// Judges the candidates of one ranking.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBenefit {
     need: Need,
     /// In the order of the ranking.
     rows: Vec<Row>,
+    /// The largest gain of a candidate, or what is expected from those that were killed, if that is more.
     best: f64,
-    /// The largest gain of a DaemonSet's pod that may leak.
-    of_daemons: f64,
-    /// A candidate leaks if it grows at least as fast as this.
-    leak: f64,
+    /// The gain of all candidates together.
+    all: f64,
+    /// The excess growth of the slowest culprit.
+    slowest_culprit: f64,
 }
 
 impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
-        let mut benefit = Self { need, leak: leak(&rows, need), rows, best: 0.0, of_daemons: 0.0 };
-        let best = |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.gain).fold(0.0, f64::max);
-        benefit.of_daemons = best(&mut benefit.rows.iter().filter(|row| row.outlook.is_daemon && may_leak(row, need)));
-        let candidates = || benefit.rows.iter().filter(|row| !row.outlook.only_as_leaker || benefit.leaks(row));
-        let of_first = best(&mut candidates().filter(|row| !benefit.is_deferred(row)));
-        benefit.best = if of_first > 0.0 { of_first } else { best(&mut candidates()) };
-        // Beside what is coming already, a small candidate changes nothing.
-        benefit.best = benefit.best.max(need.expected);
+        let slowest_culprit = slowest_culprit(&rows, need);
+        let mut benefit = Self { need, rows, best: 0.0, all: 0.0, slowest_culprit };
+        let candidates = || benefit.rows.iter().filter(|row| benefit.may_go(row)).map(|row| row.gain);
+        // What may come is not relied on at the cliff.
+        let expected = if need.is_cliff { 0.0 } else { need.expected };
+        let (best, all) = (candidates().fold(expected, f64::max), candidates().sum());
+        (benefit.best, benefit.all) = (best, all);
         benefit
     }
 
@@ -127,59 +131,88 @@ impl MemoryBenefit {
         rows
     }
 
-    /// Returns the place of the victim. A candidate that uses no more than it requested, and does not leak, is deferred: it is evicted only
-    /// when no other candidate is left. Its request is a promise.
+    /// Returns the place of the victim. A candidate within its request is evicted only when the end of none above its request would make a
+    /// difference, because a request is a promise, or when none of them takes the node away from the cliff.
     pub fn pick(&self) -> Option<usize> {
-        self.pick_among(|row| !self.is_deferred(row)).or_else(|| self.pick_among(|_| true))
+        let group = rule!(NoPromise: Group::All, if self.rows(Group::Above).next().is_some() { Group::Above } else { Group::All });
+        // The kernel comes first: it would keep no promise.
+        let at_cliff =
+            || [group, Group::All].into_iter().find_map(|group| self.helps(group).or_else(|| self.leaves_cliff(group)));
+        let helps = self.helps(group).or_else(|| if self.need.is_cliff { at_cliff() } else { None });
+        helps.or_else(|| self.most_time(group))
     }
 
-    fn is_deferred(&self, row: &Row) -> bool {
-        row.is_within_request && !self.leaks(row)
+    /// Returns the candidates of a group with their worth. It is computed again each time, so that a decision allocates nothing.
+    fn rows(&self, group: Group) -> impl Iterator<Item = (&Row, Worth)> {
+        let is_above = |(row, worth): &(&Row, Worth)| {
+            let is_above = rule!(GrowthWithinRequest: row.excess > 0.0 || *worth == Worth::Leaks, row.excess > 0.0);
+            is_above && matches!(worth, Worth::Leaks | Worth::Helps(_) | Worth::TooLittle(_))
+        };
+        let all = self.rows.iter().map(|row| (row, self.worth(row)));
+        all.filter(move |row| group == Group::All || is_above(row))
     }
 
-    fn pick_among(&self, is_considered: impl Fn(&Row) -> bool) -> Option<usize> {
-        let rows = || self.rows.iter().filter(|row| is_considered(row));
-        let worth = |row: &Row| (row.place, self.worth(row));
+    /// Returns the first candidate whose end helps.
+    fn helps(&self, group: Group) -> Option<usize> {
+        let first = |admits: &dyn Fn(&Row, Worth) -> bool| {
+            self.rows(group).find(|(row, worth)| admits(row, *worth)).map(|(row, _)| row.place)
+        };
         let helps = |worth: Worth| matches!(worth, Worth::Leaks | Worth::Helps(_));
-        let is_leaker = |worth: Worth| worth == Worth::Leaks;
-        let first =
-            |admits: &dyn Fn(&Row, Worth) -> bool| rows().find(|row| admits(row, self.worth(row))).map(|row| row.place);
-        if self.need.leakers != Leakers::AsRanked
-            && let Some(leaker) = first(&|_, worth| is_leaker(worth))
-        {
-            return Some(leaker);
+        let culprit = first(&|_, worth| worth == Worth::Leaks);
+        let terminating = || first(&|row, worth| row.outlook.is_terminating && helps(worth));
+        match rule!(BystandersAsRanked: Culprits::AsRanked, self.need.culprits) {
+            Culprits::Only => culprit,
+            Culprits::First if culprit.is_some() => culprit,
+            Culprits::First | Culprits::AsRanked => {
+                terminating().filter(|_| self.need.terminating_first).or_else(|| first(&|_, worth| helps(worth)))
+            }
         }
-        if self.need.leakers == Leakers::Only {
+    }
+
+    /// Returns the first candidate whose end alone takes the node away from the cliff: it lasts, or gives back at least half of the threshold.
+    fn leaves_cliff(&self, group: Group) -> Option<usize> {
+        let half = self.need.missing.max(self.need.threshold / 2.0);
+        let leaves = |(row, worth): &(&Row, Worth)| {
+            let is_enough = row.gain >= half || self.buys(row) >= AT_THE_CLIFF;
+            let may_go = rule!(EffectAtTheCliff: self.need.culprits != Culprits::Only, true);
+            may_go && matches!(worth, Worth::Helps(_) | Worth::TooLittle(_)) && is_enough
+        };
+        self.rows(group).find(leaves).map(|(row, _)| row.place)
+    }
+
+    /// Returns the candidate that buys most time where none helps; of equal ones the first of the ranking.
+    fn most_time(&self, group: Group) -> Option<usize> {
+        // All together would not end the shortage. A part of it is worth an eviction only when the kernel would kill.
+        let is_futile = self.all < self.need.missing;
+        let (is_cliff, culprits_only) = (self.need.is_cliff, self.need.culprits == Culprits::Only);
+        if !is_cliff && (is_futile || culprits_only) {
             return None;
         }
-        if self.need.terminating_first
-            && let Some(terminating) = first(&|row, worth| row.outlook.is_terminating && helps(worth))
-        {
-            return Some(terminating);
-        }
-        if let Some(helpful) = first(&|_, worth| helps(worth)) {
-            return Some(helpful);
-        }
-        // No candidate helps. The victim is the one that buys most time; of equal ones the first of the ranking.
-        let bought = rows().map(worth).filter_map(|(place, worth)| match worth {
-            Worth::TooLittle(time) => Some((place, time)),
-            Worth::Leaks | Worth::Helps(_) | Worth::Dwarf(_) | Worth::NotALeaker => None,
+        // After evictions in vain one that buys next to nothing is in vain at the cliff, too.
+        let least = if is_cliff && !culprits_only { Duration::ZERO } else { LEAST_BOUGHT };
+        let bought = self.rows(group).filter_map(|(row, worth)| match worth {
+            Worth::TooLittle(time) if time >= least => Some((row.place, time)),
+            _ => None,
         });
         bought.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(place, _)| place)
     }
 
     /// Returns the bytes per second by which all candidates together grow.
     pub fn growth_of_all(&self) -> f64 {
-        let measured = self.rows.iter().filter(|row| row.outlook.is_growth_measured);
-        measured.map(growth).filter(|growth| *growth > 0.0).sum()
+        self.rows.iter().filter_map(growth).filter(|growth| *growth > 0.0).sum()
     }
 
-    pub fn leakers(&self) -> Leakers {
-        self.need.leakers
+    pub fn culprits(&self) -> Culprits {
+        self.need.culprits
     }
 
     pub fn worth_at(&self, place: usize) -> Option<Worth> {
         self.rows.iter().find(|row| row.place == place).map(|row| self.worth(row))
+    }
+
+    /// Returns whether the candidate at `place` uses more than it requested.
+    pub fn is_above_request(&self, place: usize) -> Option<bool> {
+        self.rows.iter().find(|row| row.place == place).map(|row| row.excess > 0.0)
     }
 
     /// Returns the time that the end of the candidate at `place` buys.
@@ -189,30 +222,41 @@ impl MemoryBenefit {
 
     fn worth(&self, row: &Row) -> Worth {
         let buys = self.buys(row);
-        let covers = row.gain >= self.need.missing;
-        let (helps, leaks) = (covers && buys >= self.need.minimum, self.leaks(row));
-        let is_dwarf = !covers && row.gain * OF_BEST < self.best
-            // After a pause of the machine a DaemonSet's pod that leaks is not known as a leaker: nothing was measured.
-            || !helps && !leaks && row.gain * OF_BEST < self.of_daemons;
-        // The gain that counts is positive in any case: a candidate without memory gives nothing back.
-        if row.gain <= 0.0 || is_dwarf {
-            return Worth::Dwarf(buys);
-        }
-        if leaks {
-            return Worth::Leaks;
-        }
-        if row.outlook.only_as_leaker {
+        if !self.may_go(row) {
             return Worth::NotALeaker;
         }
+        if !self.makes_a_difference(row) {
+            return Worth::Dwarf(buys);
+        }
+        if self.is_culprit(row) {
+            return Worth::Leaks;
+        }
+        let covers = row.gain >= self.need.missing;
+        let lasts = rule!(NoMinimum: true, buys >= self.need.minimum);
+        let helps = covers && lasts;
         if helps { Worth::Helps(buys) } else { Worth::TooLittle(buys) }
     }
 
-    fn leaks(&self, row: &Row) -> bool {
-        row.outlook.growth > 0 && growth(row) >= self.leak
+    fn is_culprit(&self, row: &Row) -> bool {
+        excess_growth(row) >= self.slowest_culprit
+    }
+
+    fn may_go(&self, row: &Row) -> bool {
+        !row.outlook.only_as_leaker || self.is_culprit(row)
+    }
+
+    /// Where no candidate gives back a part of what is missing that counts, the best one is the measure. A candidate without memory gives
+    /// nothing back.
+    fn makes_a_difference(&self, row: &Row) -> bool {
+        let measure = if self.best * PART >= self.need.missing { self.need.missing } else { self.best };
+        #[cfg(feature = "mutants")]
+        let largest = || self.rows.iter().map(|row| row.gain).fold(0.0, f64::max);
+        let measure = rule!(DwarfsBesideTheLargest: largest(), measure);
+        row.gain > 0.0 && rule!(DwarfsGo: true, row.gain * PART >= measure)
     }
 
     fn buys(&self, row: &Row) -> Duration {
-        let left = self.need.fall.map_or(0.0, |fall| fall - growth(row));
+        let left = self.need.fall.map_or(0.0, |fall| fall - growth(row).unwrap_or(0.0));
         if left <= 0.0 {
             return Duration::MAX;
         }
@@ -220,45 +264,55 @@ impl MemoryBenefit {
     }
 }
 
-/// Returns whether a candidate may leak without being known as a leaker.
-fn may_leak(row: &Row, need: Need) -> bool {
-    // Growth that is zero and was not measured is that of a workload which is not among the largest.
-    if row.outlook.is_growth_measured {
-        growth(row) > need.fall.unwrap_or(0.0) * MAY_LEAK_SHARE
-    } else {
-        row.outlook.growth != 0
-    }
+/// Returns whether the kernel's OOM killer is near: at the measured fall nothing is left within two seconds, or less than a quarter of the
+/// threshold and of `usual`, the default threshold.
+pub fn is_cliff(available: f64, threshold: f64, usual: f64, fall: Option<f64>) -> bool {
+    let lasts = fall.is_none_or(|fall| available > fall * AT_THE_CLIFF.as_secs_f64());
+    !lasts || available < threshold / 4.0 && available < usual
 }
 
-fn growth(row: &Row) -> f64 {
-    signed_float(row.outlook.growth)
+/// Returns the growth in bytes per second, if it was measured.
+fn growth(row: &Row) -> Option<f64> {
+    row.outlook.is_growth_measured.then(|| signed_float(row.outlook.growth))
 }
 
-/// Returns the growth from which on a candidate leaks: half of the fall, and a third of the fastest growth of a large one. If no candidate
-/// grows that fast, the fastest ones leak that together grow by half of the fall. Returns infinity if all together grow less: then something else leaks.
-fn leak(rows: &[Row], need: Need) -> f64 {
-    let (Some(measured), Some(assumed)) = (need.measured, need.fall) else { return f64::INFINITY };
-    if measured <= 0.0 || measured < assumed * MEASURED_SHARE {
-        return f64::INFINITY;
+/// Growth up to the request is what the request promises.
+fn excess_growth(row: &Row) -> f64 {
+    growth(row).filter(|_| rule!(GrowthWithinRequest: true, row.excess > 0.0)).unwrap_or(0.0)
+}
+
+/// Returns the excess growth of the slowest culprit. The culprits are the smallest set of workloads, in the order of their excess growth, that
+/// together cause at least half of the fall, without those that only fill up the set beside a much faster one. Returns infinity if all together
+/// cause less: then something else uses up the memory.
+fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
+    let of_protected = std::iter::once(need.protected_growth);
+    // Memory of victims that came back hides the fall. What grows is all that is known of it then.
+    let is_hidden = need.culprits != Culprits::AsRanked;
+    let grown = || rows.iter().filter_map(growth).chain([need.protected_growth]).filter(|growth| *growth > 0.0).sum();
+    let fall = match need.fall_that_goes_on {
+        Some(fall) if fall > 0.0 => fall,
+        Some(_) if is_hidden => grown(),
+        _ => return f64::INFINITY,
+    };
+    let found = rows.iter().map(excess_growth).chain(of_protected).filter(|growth| *growth > 0.0);
+    let mut growing = Vec::new();
+    for growth in found {
+        if growing.is_empty() {
+            growing.reserve_exact(rows.len() + 1);
+        }
+        growing.push(growth);
     }
-    let half = need.present.map_or(measured, |present| measured.min(present)) * LEAK_SHARE;
-    let measured = || rows.iter().filter(|row| row.outlook.is_growth_measured);
-    if rows.iter().any(|row| growth(row) >= half) {
-        let largest = rows.iter().map(|row| row.gain).fold(0.0, f64::max);
-        // Guesses by size and age compare with each other, but not with what was measured.
-        let is_any_measured = measured().next().is_some();
-        let alike = rows.iter().filter(|row| row.outlook.is_growth_measured == is_any_measured);
-        let large = alike.filter(|row| row.gain * OF_BEST >= largest);
-        return half.max(large.map(growth).fold(0.0, f64::max) * OF_FASTEST);
-    }
-    let mut growing: Vec<f64> = measured().map(growth).filter(|growth| *growth > 0.0).collect();
-    growing.sort_by(|a, b| b.total_cmp(a));
-    let mut sum = 0.0;
+    growing.sort_unstable_by(|a, b| b.total_cmp(a));
+    #[cfg(feature = "mutants")]
+    let slowest = growing.last().copied();
+    let (mut sum, fastest) = (0.0, growing.first().copied().unwrap_or(0.0));
     let last = growing.into_iter().find(|growth| {
         sum += growth;
-        sum >= half
+        sum >= fall / 2.0
     });
-    last.unwrap_or(f64::INFINITY)
+    let last = rule!(NoCulprits: None, last);
+    let found = last.map_or(f64::INFINITY, |slowest| slowest.max(fastest / PART));
+    rule!(EveryGrowerIsACulprit: slowest.unwrap_or(found), found)
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ type Pod = (&'static str, u32, i64);
 fn need(missing: u32, fall: Option<u32>) -> Need {
     Need {
         missing: f64::from(missing) * MIB,
+        threshold: 100.0 * MIB,
         fall: fall.map(|fall| f64::from(fall) * MIB),
-        measured: fall.map(|fall| f64::from(fall) * MIB),
+        fall_that_goes_on: fall.map(|fall| f64::from(fall) * MIB),
         minimum: Duration::from_secs(10),
         ..Need::default()
     }
@@ -21,7 +22,8 @@ fn benefit(need: Need, pods: &[Pod], change: impl Fn(&str, &mut Outlook)) -> Mem
     let row = |(place, (name, gain, growth)): (usize, &Pod)| {
         let mut outlook = Outlook { growth: growth << 20, is_growth_measured: true, ..Outlook::default() };
         change(name, &mut outlook);
-        Row { place, gain: f64::from(*gain) * MIB, is_within_request: name.starts_with("guaranteed"), outlook }
+        let gain = f64::from(*gain) * MIB;
+        Row { place, gain, excess: if name.starts_with("guaranteed") { 0.0 } else { gain }, outlook }
     };
     MemoryBenefit::of(need, pods.iter().enumerate().map(row).collect())
 }
@@ -38,6 +40,7 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
     let equal = [("bystander", 30, 0), ("one", 300, 40), ("other", 300, 40)];
     let many: Vec<Pod> = (0..20).map(|_| ("grower", 100, 150)).collect();
     let calm_many: Vec<Pod> = (0..200).map(|_| ("pod", 20, 0)).chain([("leaker", 500, 1)]).collect();
+    let cliff = Need { is_cliff: true, ..need(1, Some(80)) };
     for (name, need, pods, expected) in [
         ("six dwarfs and a leaker", need(1, Some(80)), &dwarfs[..], Some("leaker")),
         ("pods that buy less than a second", need(1, Some(80)), &show, Some("leaker")),
@@ -65,23 +68,22 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
             None,
         ),
         (
-            "a candidate that counts beside what is coming",
-            Need { expected: 90.0 * MIB, ..need(50, Some(80)) },
+            "a candidate that counts beside what is coming, at the cliff",
+            Need { expected: 90.0 * MIB, is_cliff: true, ..need(50, Some(80)) },
             &[("a", 10, 0)],
             Some("a"),
         ),
+        ("one that buys no second is not evicted away from the cliff", need(1, Some(80)), &[("a", 12, 0)], None),
+        ("a pod within its request waits too", need(1, Some(80)), &[("a", 12, 0), ("guaranteed", 900, 0)], None),
+        ("the kernel comes before the request", cliff, &[("a", 12, 0), ("guaranteed", 900, 0)], Some("guaranteed")),
+        ("one that helps comes before it", cliff, &[("guaranteed", 900, 0), ("a", 300, 0)], Some("a")),
         (
-            "a pod within its request is evicted last",
+            "growth up to the request is no leak",
             need(1, Some(80)),
-            &[("a", 12, 0), ("guaranteed", 900, 0)],
+            &[("guaranteed", 900, 70), ("a", 300, 0)],
             Some("a"),
         ),
-        (
-            "a pod within its request that leaks",
-            need(1, Some(80)),
-            &[("a", 12, 0), ("guaranteed", 900, 70)],
-            Some("guaranteed"),
-        ),
+        ("all together end no shortage", need(500, Some(80)), &[("a", 200, 0), ("b", 90, 0)], None),
         ("no other candidate is left", need(1, Some(80)), &[("guaranteed", 900, 0)], Some("guaranteed")),
     ] {
         assert_eq!(pick(need, pods), expected, "{name}");
@@ -89,31 +91,33 @@ fn the_first_of_the_ranking_that_helps_is_evicted() {
 }
 
 #[test]
-fn leakers_go_first_or_alone_later_in_a_shortage() {
+fn culprits_go_first_or_alone_later_in_a_shortage() {
     let pods = [("small", 200, 0), ("leaker", 500, 1)];
-    let with = |leakers| pick(Need { leakers, ..need(1, Some(1)) }, &pods);
-    assert_eq!(with(Leakers::AsRanked), Some("small"));
-    assert_eq!(with(Leakers::First), Some("leaker"));
+    let with = |culprits| pick(Need { culprits, ..need(1, Some(1)) }, &pods);
+    assert_eq!(with(Culprits::AsRanked), Some("small"));
+    assert_eq!(with(Culprits::First), Some("leaker"));
     let no_leaker = [("small", 20, 0), ("large", 500, 0)];
-    let with = |leakers| pick(Need { leakers, ..need(1, Some(80)) }, &no_leaker);
-    assert_eq!(with(Leakers::First), Some("large"), "without a leaker the others stay candidates");
-    assert_eq!(with(Leakers::Only), None);
-    // A fall that hardly shows, since the kernel drops file pages meanwhile.
-    let only = |pods: &[Pod]| pick(Need { leakers: Leakers::Only, ..need(1, Some(6)) }, pods);
-    assert_eq!(only(&[("forks", 34, 4), ("leaker", 240, 20)]), Some("leaker"), "the fastest is five times as fast");
-    assert_eq!(only(&[("one", 100, 8), ("other", 240, 20)]), Some("one"), "both leak");
-    assert_eq!(only(&[("leaker", 240, 4), ("young", 1, 20)]), Some("leaker"), "the fastest is a dwarf");
-    // An agent that has just started guesses by size and age.
-    let pods = [("bystander", 50, 8), ("leaker", 329, 55)];
-    let guessed = |leakers| {
-        let need = Need { leakers, ..need(100, Some(11)) };
+    let with = |culprits| pick(Need { culprits, ..need(1, Some(80)) }, &no_leaker);
+    assert_eq!(with(Culprits::First), Some("large"), "without a culprit the others stay candidates");
+    assert_eq!(with(Culprits::Only), None);
+    let cliff = Need { culprits: Culprits::Only, is_cliff: true, ..need(1, Some(80)) };
+    assert_eq!(pick(cliff, &no_leaker), Some("large"), "no rule of effect holds at the cliff");
+    // The smallest set that causes half of the fall, which may hardly show, since the kernel drops file pages.
+    let only = |pods: &[Pod]| pick(Need { culprits: Culprits::Only, ..need(1, Some(6)) }, pods);
+    assert_eq!(only(&[("forks", 34, 4), ("leaker", 240, 20)]), Some("leaker"));
+    assert_eq!(only(&[("one", 100, 8), ("other", 240, 20)]), Some("other"));
+    let unknown = |culprits| {
+        let (need, pods) = (Need { culprits, ..need(100, Some(11)) }, [("bystander", 50, 8), ("leaker", 329, 55)]);
         benefit(need, &pods, |_, outlook| outlook.is_growth_measured = false).pick().map(|place| pods[place].0)
     };
-    assert_eq!((guessed(Leakers::First), guessed(Leakers::Only)), (Some("leaker"), Some("leaker")));
+    assert_eq!(unknown(Culprits::Only), None, "an unknown growth makes no culprit");
     // Twenty together leak: none of them grows by half of the fall.
     let twenty: Vec<Pod> = std::iter::once(("bystander", 400, 0)).chain((0..20).map(|_| ("grower", 50, 5))).collect();
-    assert_eq!(pick(Need { leakers: Leakers::Only, ..need(1, Some(100)) }, &twenty), Some("grower"));
-    assert_eq!(pick(Need { leakers: Leakers::Only, ..need(1, Some(300)) }, &twenty), None, "something else leaks, too");
+    let only = |fall| Need { culprits: Culprits::Only, ..need(1, Some(fall)) };
+    assert_eq!(pick(only(100), &twenty), Some("grower"));
+    assert_eq!(pick(only(300), &twenty), None, "something else leaks, too");
+    let protected = Need { protected_growth: 190.0 * MIB, ..only(200) };
+    assert_eq!(pick(protected, &twenty), None, "a protected workload causes half of the fall");
 }
 
 #[test]
@@ -141,7 +145,7 @@ fn no_dwarf_goes_for_a_daemon_sets_pod() {
         ("its growth is not known", need(14, Some(80)), -1, &[("pod", 1, 0)], None),
         ("the threshold was just crossed", need(1, Some(80)), 20, &[("pod", 1, 0)], None),
         ("it leaks", need(14, Some(80)), 70, &[("pod", 1, 0)], Some("daemon")),
-        ("it is idle", need(14, Some(80)), 0, &[("pod", 15, 0)], Some("pod")),
+        ("it is idle", need(14, Some(80)), 0, &[("pod", 15, 0)], None),
         ("a pod helps", need(14, Some(1)), -1, &[("pod", 100, 0)], Some("pod")),
         ("a pod is large enough", need(14, Some(80)), -1, &[("pod", 300, 0)], Some("pod")),
         ("another leaks", need(14, Some(80)), -1, &[("pod", 1, 0), ("leaker", 100, 70)], Some("leaker")),
@@ -168,7 +172,7 @@ fn a_terminating_pod_that_helps_is_first() {
 #[test]
 fn who_is_passed_over_has_a_reason() {
     let pods = [("dwarf", 3, 0), ("small", 80, 0), ("leaker", 600, 70), ("large", 900, 0)];
-    let benefit = benefit(need(4, Some(80)), &pods, |_, _| {});
+    let benefit = benefit(need(40, Some(80)), &pods, |_, _| {});
     let worths: Vec<_> = (0..4).filter_map(|place| benefit.worth_at(place)).collect();
     assert_eq!(
         worths,

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
+use super::mutants::rule;
 use super::standing::Standing;
-use crate::config::{Policy, Quirk, Quirks, RankingKey};
+use crate::config::{Policy, Quirk, Quirks, RankingKey, Semantics};
 use crate::units::{Amount, CgroupId, Resource};
 use crate::workloads::{Outlook, Preference, QosClass, WorkloadUsage};
 
@@ -151,7 +152,7 @@ impl KeyValue {
             Self::Preference(preference) => preference as i128,
             Self::QosClass(class) => class as i128,
             Self::ExceedsRequests(exceeds) => i128::from(!exceeds),
-            Self::Priority(priority) => i128::from(priority),
+            Self::Priority(priority) => rule!(HighPriorityFirst: -i128::from(priority), i128::from(priority)),
             Self::Request(request) => request.billionths(),
             Self::UsageAboveRequest(amount) | Self::Excess(amount) | Self::Usage(amount) => -amount.billionths(),
             Self::NoStatistics => i128::MIN,
@@ -196,14 +197,14 @@ impl<C: Candidate> Ranked<C> {
 
     /// Returns the value of every key of the order, most important first.
     pub fn keys(&self, order: Order<'_>) -> Vec<KeyValue> {
-        let facts = self.facts();
+        let facts = order.facts(&self.candidate);
         order.keys.iter().map(|key| KeyValue::of(*key, &facts)).collect()
     }
 
     pub fn explanation(&self, order: Order<'_>) -> String {
         let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
         let name = self.candidate.name();
-        match self.facts().usage {
+        match order.facts(&self.candidate).usage {
             Some(usage) => {
                 format!("{name} uses {}: {}", quantity_words(usage, order.resource), keys.join(", "))
             }
@@ -218,12 +219,23 @@ pub struct Order<'a> {
     keys: &'a [RankingKey],
     resource: Resource,
     quirks: Quirks,
+    /// Whether usage is what a workload's end gives back: hot file pages pick no victim.
+    counts_gain: bool,
 }
 
 impl<'a> Order<'a> {
     /// Returns the order of the policy for a resource that runs out.
     pub fn of(policy: &'a Policy, resource: Resource) -> Self {
-        Self { keys: policy.ranking.keys(resource), resource, quirks: policy.quirks }
+        let is_corrected = policy.semantics == Semantics::Corrected;
+        let counts_gain = rule!(FilePagesCount: false, is_corrected && resource == Resource::Memory);
+        Self { keys: policy.ranking.keys(resource), resource, quirks: policy.quirks, counts_gain }
+    }
+
+    /// Returns the facts of the candidate that its place follows from.
+    fn facts<C: Candidate>(self, candidate: &C) -> Facts {
+        let facts = candidate.facts();
+        let gain = candidate.outlook().gain.filter(|_| self.counts_gain).map(Amount::from);
+        Facts { usage: gain.or(facts.usage), ..facts }
     }
 
     /// Returns the keys, most important first.
@@ -277,7 +289,7 @@ impl<'a> Order<'a> {
     /// Returns the numbers to order by. An unlisted pod goes last. Without [`Quirk::MissingStatisticsFirst`] a candidate without statistics goes last, whatever its
     /// keys.
     fn orders<C: Candidate>(self, candidate: &C) -> impl Iterator<Item = i128> + use<'a, C> {
-        let facts = candidate.facts();
+        let facts = self.facts(candidate);
         let is_unknown = facts.usage.is_none() && !self.quirks.has(Quirk::MissingStatisticsFirst);
         let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, &facts).order());
         let last = i128::from(candidate.is_unlisted()) * 2 + i128::from(is_unknown);

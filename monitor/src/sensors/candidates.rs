@@ -6,16 +6,13 @@ use std::time::Duration;
 use crate::config::{MonitorConfig, Quirks};
 use crate::eviction::DiskUsage;
 use crate::node::pinned_file::Buffer;
-use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal, signed};
+use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed};
 use crate::workloads::{OtherUsage, Protection, Tracked, WorkloadUsage, task_count};
 
-use super::Sensors;
+use super::{Sensors, growth};
 
 /// Maximum age of the list of workloads at a decision. Usage is always read anew.
-const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
-
-/// A workload that uses less than this fraction of what the largest one uses is no leaker by its size and age.
-const LARGE: u64 = 32;
+pub const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 
 impl Sensors {
     /// Returns the candidates with their usage of the resource behind `signal`.
@@ -33,23 +30,11 @@ impl Sensors {
         // A pod of a DaemonSet may be evicted for memory if it leaks. The decider judges that.
         let may_go = |protection: Protection| is_memory && protection == Protection::DaemonSet;
         usages.retain(|usage| usage.workload.protection.is_none_or(may_go));
-        self.add_outlook(&mut usages);
+        usages.iter_mut().for_each(|usage| growth::complete(&self.growth, usage));
         if !is_memory {
             self.add_usage_of(signal, &mut usages, config.policy.quirks);
         }
         usages
-    }
-
-    fn add_outlook(&self, usages: &mut [WorkloadUsage]) {
-        let largest = usages.iter().map(|usage| usage.working_set).max().unwrap_or(Bytes::ZERO);
-        // The usages are in the order of the tree.
-        let mut tracked = self.workloads.tree().tracked().iter();
-        for usage in usages {
-            let of_it = tracked.find(|tracked| tracked.workload().id == usage.workload.id);
-            // The age is read only where the growth matters.
-            let is_large = usage.working_set.saturating_mul(LARGE) >= largest;
-            self.growth.complete(usage, of_it.filter(|_| is_large));
-        }
     }
 
     fn add_usage_of(&self, signal: Signal, usages: &mut Vec<WorkloadUsage>, quirks: Quirks) {
@@ -104,6 +89,7 @@ fn keep_pods(usages: &mut Vec<WorkloadUsage>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Bytes;
     use crate::workloads::{Kind, PodUid, Workload, fixtures};
 
     fn usage(name: &str, kind: Kind) -> WorkloadUsage {

@@ -5,24 +5,25 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use crate::eviction::decider::Refaults;
+use crate::eviction::growth::LISTED_EVERY;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Protection, Tracked, WorkloadUsage, killed_processes};
 
-use super::Sensors;
 use super::dying_workloads::KilledBy;
+use super::{Sensors, growth};
 
 impl Sensors {
-    /// Reads the growth of the largest workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
+    /// Reads the growth of workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
     /// a reading of the last second is enough, unless a workload has appeared since.
     pub fn watch_growth(&mut self, (is_near, is_urgent): (bool, bool), proc_root: &Path, now: Monotonic) {
-        if !is_near {
-            self.growth.forget();
+        if !self.growth.is_wanted(is_near, now) {
             return;
         }
+        self.workloads.list_if_older(LISTED_EVERY, now);
         let appeared = self.workloads.appeared_ever();
         if self.growth.is_due(is_urgent, appeared, now) {
-            self.growth.read(self.workloads.tree_mut(), appeared, now);
+            growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now);
             self.note_others_victims(proc_root);
         }
     }
@@ -30,7 +31,7 @@ impl Sensors {
     /// Returns the usage of one workload, with all that is known about its memory.
     pub fn measure_candidate(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
         let mut usage = self.workloads.tree_mut().measure(id)?;
-        self.growth.complete(&mut usage, self.workloads.tree().find(id));
+        growth::complete(&self.growth, &mut usage);
         Some(usage)
     }
 
@@ -38,7 +39,8 @@ impl Sensors {
     pub fn protected_growth(&self) -> Option<(CgroupId, i64)> {
         let tracked = self.workloads.tree().tracked().iter();
         let is_protected = |protection: Protection| protection != Protection::DaemonSet;
-        self.growth.fastest(tracked.filter(|it| it.workload().protection.is_some_and(is_protected)))
+        let protected = tracked.map(Tracked::workload).filter(|it| it.protection.is_some_and(is_protected));
+        self.growth.fastest(protected.map(|workload| workload.id))
     }
 
     pub fn refaults(&self) -> Refaults {

@@ -2,7 +2,7 @@
 //! metrics nor objects of the API server. The loop passes the time of its turn; only a reading takes its own time.
 
 pub mod allocatable_signal;
-mod candidates;
+pub mod candidates;
 pub mod capability;
 pub mod control_plane;
 pub mod counter_error;
@@ -71,7 +71,6 @@ use self::disk_measurement::DiskMeasurement;
 use self::dying_workloads::DyingWorkloads;
 use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
 use self::filesystem_signals::FilesystemSignals;
-use self::growth::Growth;
 use self::inode_counts::InodeCounts;
 use self::kernel_counts::KernelCounts;
 use self::kubelet_disks::KubeletDisks;
@@ -86,6 +85,7 @@ use self::sources::{Facts, Sources};
 use self::static_manifests::StaticManifests;
 use self::swap_out::SwapWatch;
 use self::workload_scan::{LIST_AGE, Workloads};
+use crate::eviction::growth::Growth;
 
 #[derive(Debug)]
 pub struct Sensors {

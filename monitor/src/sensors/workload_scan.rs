@@ -15,7 +15,7 @@ pub const LIST_AGE: Duration = Duration::from_millis(250);
 /// On a large tree a list of workloads may be this many times as old as its scan took.
 const SCAN_SHARE: u32 = 10;
 /// How often the tree is scanned without another reason.
-const EVERY: Duration = Duration::from_secs(20);
+pub const EVERY: Duration = Duration::from_secs(20);
 /// With many workloads the pause between scans is this many times as long as a scan takes.
 const PAUSE_SHARE: u32 = 600;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ pub struct Outlook {
     pub gain: Option<Bytes>,
     /// The bytes per second by which the gain grows.
     pub growth: i64,
-    /// Whether the growth was measured. Otherwise it is the size divided by the age, or zero.
+    /// Whether the growth was measured. Otherwise it is unknown, and `growth` is zero.
     pub is_growth_measured: bool,
     /// The candidate may be evicted only if it leaks.
     pub only_as_leaker: bool,

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::eviction::growth::Listed;
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::units::{Bytes, Monotonic};
@@ -99,9 +100,16 @@ impl Tracked {
 
     /// Reads the usage, an upper bound of the working set.
     pub(super) fn upper_bound(&self, buffer: &mut Buffer) -> Option<WorkloadUsage> {
-        let usage = Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?);
-        let outlook = Outlook::default();
+        let (usage, outlook) = (self.usage(buffer)?, Outlook::default());
         Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None, outlook })
+    }
+
+    pub(super) fn listed(&self, buffer: &mut Buffer) -> Option<Listed> {
+        Some(Listed { id: self.workload.id, usage: self.usage(buffer)?, absent: self.absent })
+    }
+
+    fn usage(&self, buffer: &mut Buffer) -> Option<Bytes> {
+        Some(Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?))
     }
 
     /// Reads how many file pages this cgroup has read back soon after their reclaim, since it was made. v2 has the counter since Linux

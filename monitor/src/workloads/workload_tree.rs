@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::config::kubernetes_options::PodProtection;
 use crate::config::{CandidateOptions, NamePattern, Quirks, RuntimeEndpoint};
+use crate::eviction::growth::Listed;
 use crate::node::Hierarchy;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
@@ -288,6 +289,12 @@ impl WorkloadTree {
     /// Reads the usage of every workload, an upper bound of its working set. Removed workloads are omitted.
     pub fn usage_upper_bounds(&mut self) -> Vec<WorkloadUsage> {
         self.tracked.iter().filter_map(|tracked| tracked.upper_bound(&mut self.buffer)).collect()
+    }
+
+    /// Reads the usage of every workload that holds no others, and since when it may be there.
+    pub fn listed(&mut self) -> Vec<Listed> {
+        let of_own = self.tracked.iter().filter(|it| it.workload.protection != Some(Protection::HoldsOthers));
+        of_own.filter_map(|tracked| tracked.listed(&mut self.buffer)).collect()
     }
 
     /// Reads how many file pages each workload has read back. Leaves out workloads that hold others, whose counters include those of the

@@ -49,8 +49,9 @@ fn writable_layer(stage: &mut Stage<'_>, storage: Storage, signal: &'static str,
         stage.figure("crossing_to_gone_ms", milliseconds_between(crossed_ns, monotonic_ns()), "ms");
     }
     goes_alone(stage, &agent, &culprit, &[&quiet, &busy], Duration::ZERO)?;
-    let stopped = agent.events("pod_stopped");
-    let by_runtime = stopped.iter().any(|record| record.text("uid") == culprit.uid);
+    // The runtime answers after the last process has ended.
+    let by_runtime =
+        stage.until(EVICTION, |_| agent.events("pod_stopped").iter().any(|record| record.text("uid") == culprit.uid));
     stage.check(by_runtime, || "the runtime was not asked to stop it".to_owned());
     let back = stage.until(RECOVERY, |_| available(place).is_ok_and(|bytes| bytes >= threshold));
     stage.check(back, || format!("{signal} did not come back within {RECOVERY:?}"));

@@ -8,7 +8,8 @@ use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
 use crate::eviction::budget::Class;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::fall::FallNow;
-use crate::eviction::memory_benefit::{MemoryBenefit, Worth};
+use crate::eviction::memory_benefit::{Culprits, MemoryBenefit, Worth};
+use crate::eviction::mutants::rule;
 use crate::eviction::rank::Candidate;
 use crate::eviction::{MetThreshold, assess};
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
@@ -43,7 +44,9 @@ impl<C: Candidate> Decider<C> {
     fn measure_pick(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let pick = self.pick(rules, snapshot).filter(|place| !self.is_exact(*place));
         match (pick, self.signal(snapshot)) {
-            (Some(_), Some(signal)) if self.turn.measured >= MEASURED_ONE_BY_ONE => self.candidates(signal, true),
+            (Some(_), Some(signal)) if self.turn.measured >= rule!(OneByOne: usize::MAX, MEASURED_ONE_BY_ONE) => {
+                self.candidates(signal, true)
+            }
             (Some(place), _) => self.ask(Phase::Measuring(place), Next::Measure(Measure::Exact { place })),
             (None, _) => self.ranked(rules, snapshot),
         }
@@ -110,7 +113,7 @@ impl<C: Candidate> Decider<C> {
                 self.leaves_to_kubelet(agent, &fresh, snapshot.clock())
                     || self.expected_suffices(rules, snapshot, &fresh)
             }
-            false => self.awaits_memory(snapshot),
+            false => self.awaits_memory(rules, snapshot),
         };
         if is_awaited {
             return self.skip_threshold(rules, snapshot);
@@ -156,7 +159,9 @@ impl<C: Candidate> Decider<C> {
                 !self.turn.tried.contains(&place)
                     && self.refusal(rules, snapshot, candidate, (signal, hard), is_observing).is_none()
             });
-            let pick = benefit.pick();
+            #[cfg(feature = "mutants")]
+            let first = || (!self.turn.ranking.is_empty()).then_some(0);
+            let pick = rule!(ObserveByRank: if is_observing { first() } else { benefit.pick() }, benefit.pick());
             self.turn.buys = pick.and_then(|place| benefit.buys_at(place));
             self.turn.memory_benefit = Some(benefit);
             return pick;
@@ -178,8 +183,8 @@ impl<C: Candidate> Decider<C> {
         pick.map(|(place, _)| place)
     }
 
-    /// Returns why a candidate may not be evicted at all, as far as that is known without its standing. In observe mode a candidate may be
-    /// named again and again.
+    /// Returns why a candidate may not be evicted at all, as far as that is known without its standing. In observe mode a candidate that lives
+    /// may be named again and again.
     fn refusal(
         &self,
         rules: Rules<'_>,
@@ -196,7 +201,9 @@ impl<C: Candidate> Decider<C> {
         } else if outlook.only_as_leaker && !Self::weighs_memory(rules, signal) && !self.is_fork_bomb(signal, candidate)
         {
             Some(PassedOver::NotALeaker)
-        } else if !is_observing && !self.is_candidate(snapshot, candidate.cgroup(), hard) {
+        } else if is_observing && Self::is_killed(snapshot, candidate.cgroup())
+            || !is_observing && !self.is_candidate(snapshot, candidate.cgroup(), hard)
+        {
             Some(PassedOver::Tried)
         } else {
             None
@@ -218,9 +225,16 @@ impl<C: Candidate> Decider<C> {
         let Some(signal) = self.signal(snapshot) else { return Vec::new() };
         if Self::weighs_memory(rules, signal) {
             let benefit = self.memory_benefit(rules, snapshot, Vec::new(), |_, candidate| !is_exempt(candidate));
+            let culprits_only = benefit.culprits() == Culprits::Only;
+            let picked_above = benefit.pick().and_then(|place| benefit.is_above_request(place)) == Some(true);
             let reason = |(place, candidate): (usize, &C)| match benefit.worth_at(place) {
                 None => Some(PassedOver::Exempt),
-                Some(Worth::Leaks | Worth::Helps(_)) => None,
+                Some(Worth::Leaks) => None,
+                Some(_) if picked_above && benefit.is_above_request(place) == Some(false) => {
+                    Some(PassedOver::WithinRequest)
+                }
+                Some(Worth::Helps(_)) if culprits_only => Some(PassedOver::NotACulprit),
+                Some(Worth::Helps(_)) => None,
                 Some(Worth::TooLittle(time)) => Some(PassedOver::WouldBuy(time)),
                 Some(Worth::NotALeaker) => Some(PassedOver::NotALeaker),
                 Some(Worth::Dwarf(_)) if candidate.facts().usage.is_none() => Some(PassedOver::NotMeasured),
@@ -243,8 +257,11 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
         let mut of_it = snapshot.under_way.iter().filter(|under_way| under_way.id == id);
         let is_leaving = of_it.any(|under_way| !hard || under_way.stage == EvictionStage::Dying);
-        let is_killed = snapshot.dying.iter().any(|dying| dying.id == id && dying.is_whole);
-        !is_leaving && !is_killed && !self.memory.exclusions.holds(id, hard, snapshot.clock())
+        !is_leaving && !Self::is_killed(snapshot, id) && !self.memory.exclusions.holds(id, hard, snapshot.clock())
+    }
+
+    fn is_killed(snapshot: &Snapshot, id: CgroupId) -> bool {
+        snapshot.dying.iter().any(|dying| dying.id == id && dying.is_whole)
     }
 
     /// Takes in the standing of a candidate: evicts the candidate, or goes on to the next one.
@@ -363,10 +380,11 @@ impl<C: Candidate> Decider<C> {
             memory.map(Amount::from).or(candidate.facts().usage)
         };
         let ranked = self.turn.ranking.iter().map(|ranked| &ranked.candidate).zip(self.passed_over(rules, snapshot));
-        let (candidate, why) = ranked.rev().max_by_key(|(candidate, _)| gain(candidate))?;
-        // One that may be evicted and would help was tried last: its standing, which is read then, did not allow it.
-        let refusal = || self.refusal(rules, snapshot, candidate, (met.threshold.signal, met.is_hard()), false);
-        let why = why.or_else(refusal).unwrap_or(PassedOver::Exempt);
+        let (place, (candidate, why)) = ranked.enumerate().rev().max_by_key(|(_, (candidate, _))| gain(candidate))?;
+        let refusal = self.refusal(rules, snapshot, candidate, (met.threshold.signal, met.is_hard()), false);
+        // Only its standing, which is read last, keeps one that was tried and neither failed nor is under way.
+        let by_standing = self.turn.tried.contains(&place).then_some(PassedOver::Exempt);
+        let why = rule!(ExemptForAll: PassedOver::Exempt, refusal.or(by_standing).or(why)?);
         let fall = self.memory.fall(met.value, snapshot.clock()).filter(|_| weighs_memory).map(FallNow::assumed);
         Some(Stays { id: candidate.cgroup(), why, growth: candidate.outlook().growth, fall })
     }

@@ -118,8 +118,8 @@ impl Memory {
     }
 
     /// Returns by how much the signal falls per second now that these workloads were killed. Right after a kill it is what fell before, less
-    /// what the victims grew by.
-    pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], now: Monotonic) -> f64 {
+    /// what the victims grew by. A jump of the counters is taken for a fall only where little is left (`is_scarce`).
+    pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], is_scarce: bool, now: Monotonic) -> f64 {
         // The growth of a victim that cannot exit ended with its kill.
         let dying = || dying.iter().filter(|dying| dying.is_recent(now));
         let killed = dying().filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.killed).max();
@@ -127,6 +127,7 @@ impl Memory {
             killed.and_then(|killed| self.falls.of(value.signal).since(killed, (value.available, value.capacity), now));
         let grew: i64 = dying().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
         let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - signed_float(grew);
+        let since = since.map(|(whole, certain)| if is_scarce { whole } else { certain });
         since.unwrap_or_else(before).max(0.0)
     }
 
@@ -298,12 +299,15 @@ mod tests {
             is_whole: true,
             is_populated: true,
         };
-        let fall = |growth, now| memory.fall_after(value(100_000), &[killed(growth)], at(now));
+        let fall = |growth, now| memory.fall_after(value(100_000), &[killed(growth)], false, at(now));
         assert!(fall(0, 1_070) > 150_000.0, "right after the kill, growth unknown");
         assert!(fall(200_000, 1_070) < 1_000.0, "right after the kill, the victim was what leaked");
         assert!(fall(0, 1_200).abs() < f64::EPSILON, "nothing has fallen since");
         let undying = DyingMemory { killed: Monotonic(0), ..killed(200_000) };
-        assert!(memory.fall_after(value(100_000), &[undying], at(1_070)) > 150_000.0, "its growth has long ended");
+        assert!(
+            memory.fall_after(value(100_000), &[undying], false, at(1_070)) > 150_000.0,
+            "its growth has long ended"
+        );
     }
 
     #[test]

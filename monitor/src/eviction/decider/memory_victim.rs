@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::config::{Policy, Semantics};
-use crate::eviction::MetThreshold;
 use crate::eviction::fall::FallNow;
-use crate::eviction::memory_benefit::{Leakers, MemoryBenefit, Need, Row, Worth};
+use crate::eviction::memory_benefit::{Culprits, MemoryBenefit, Need, Row, Worth, is_cliff};
+use crate::eviction::mutants::rule;
 use crate::eviction::rank::{Candidate, Facts};
-use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal, signed_float};
+use crate::eviction::{MetThreshold, Observation};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::{DyingMemory, Level};
 use super::shortage::ProtectedLeak;
@@ -32,6 +33,7 @@ impl<C: Candidate> Decider<C> {
         let crossed = self.armed.iter().zip(&self.turn.assessment.crossed).filter(|(_, crossed)| **crossed);
         let signals = crossed.map(|(armed, _)| armed.threshold.signal);
         self.memory.shortages.observe(signals, rules.policy.pressure_transition_period, now);
+        self.fade_shortages(&snapshot.observation, now);
         let is_short = self.turn.assessment.met.iter().any(|met| met.threshold.signal.resource() == Resource::Memory);
         if !is_short {
             self.memory.swap_wait = SwapWait::default();
@@ -39,6 +41,31 @@ impl<C: Candidate> Decider<C> {
         if !is_short && self.memory.shortages.is_empty() {
             self.memory.pending.end_shortage();
         }
+    }
+
+    fn fade_shortages(&mut self, observation: &Observation, now: Monotonic) {
+        for value in &observation.signals {
+            let is_falling = self.memory.fall(*value, now).map(FallNow::is_falling);
+            if let (Some(is_falling), Some(shortage)) = (is_falling, self.memory.shortages.of(value.signal)) {
+                shortage.fade(is_falling, now);
+            }
+        }
+    }
+
+    /// Returns whether the kernel's OOM killer is near. No rule of pace holds then. A soft threshold is met long before that: the hard one
+    /// below it tells. The kernel empties the CPUs' lists of free pages before it kills (mm/page_alloc.c, `__alloc_pages_direct_reclaim`).
+    pub(super) fn is_at_cliff(&self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> bool {
+        let now = snapshot.clock();
+        if !met.is_hard() || !rule!(NoCliff: false, Self::weighs_memory(rules, met.threshold.signal)) {
+            return false;
+        }
+        // The memory that comes back after an eviction hides the fall for a second.
+        let is_hidden = self.memory.shortages.get(met.threshold.signal).is_some_and(|shortage| shortage.has_evicted());
+        let shown = |fall: FallNow| if is_hidden { fall.measured.max(fall.present) } else { fall.measured };
+        let fall = self.memory.fall(met.value, now).map(shown);
+        let usual = Policy::default_hard_threshold().value.resolve(met.value.capacity, rules.policy.quirks);
+        let on_cpu_lists = on_cpu_lists(snapshot, met.value.signal).unwrap_or_default();
+        is_cliff(signed_float(met.value.available) + on_cpu_lists.as_f64(), met.quantity.as_f64(), usual.as_f64(), fall)
     }
 
     /// Returns whether the first eviction for memory waits until the agent has seen what leaks.
@@ -49,7 +76,8 @@ impl<C: Candidate> Decider<C> {
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(met.value.available), met.quantity.as_f64());
         let fall = self.memory.fall(met.value, now).map_or(0.0, FallNow::assumed);
-        let waits = start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall }, now);
+        let waits =
+            start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall, is_cliff: false }, now);
         if waits {
             self.retry_at(now.after(POLL));
         }
@@ -57,16 +85,22 @@ impl<C: Candidate> Decider<C> {
     }
 
     /// Returns whether the next eviction waits for the memory of workloads that were killed.
-    pub(super) fn awaits_memory(&mut self, snapshot: &Snapshot) -> bool {
-        let Some(&MetThreshold { place, quantity, value, .. }) = self.acted_on() else { return false };
+    pub(super) fn awaits_memory(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> bool {
+        let Some(met) = self.acted_on() else { return false };
+        let &MetThreshold { place, quantity, value, .. } = met;
         if value.signal.resource() != Resource::Memory {
+            return false;
+        }
+        if rule!(NoPending: true, false) {
             return false;
         }
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(value.available), quantity.as_f64());
-        let level = Level { available, threshold, fall: self.memory.fall_after(value, &snapshot.dying, now) };
-        let on_cpu_lists = snapshot.on_cpu_lists.filter(|_| value.signal == Signal::MemoryAvailable);
-        if let Some(left) = on_cpu_lists.filter(|free| level.is_over_with(*free)) {
+        let is_cliff = self.is_at_cliff(rules, snapshot, met);
+        let is_scarce = is_cliff && available < threshold / 4.0;
+        let fall = self.memory.fall_after(value, &snapshot.dying, is_scarce, now);
+        let level = Level { available, threshold, fall, is_cliff };
+        if let Some(left) = on_cpu_lists(snapshot, value.signal).filter(|free| level.is_over_with(*free)) {
             self.retry_at(now.after(POLL));
             self.turn.notes.push(Note::MemoryExpected { threshold: place, left, of: None });
             return true;
@@ -139,9 +173,9 @@ impl<C: Candidate> Decider<C> {
             let outlook = candidate.outlook();
             let Facts { usage, request, .. } = candidate.facts();
             let gain = outlook.gain.map(Amount::from).or(usage).unwrap_or(Amount::ZERO).as_f64();
-            let request = request.filter(|request| *request > Amount::ZERO);
-            let is_within_request = request.zip(usage).is_some_and(|(request, usage)| usage <= request);
-            Row { place, gain, is_within_request, outlook }
+            let counted = rule!(FilePagesCount: usage.unwrap_or_default().as_f64(), gain);
+            let excess = (counted - request.unwrap_or(Amount::ZERO).as_f64()).max(0.0);
+            Row { place, gain, excess, outlook }
         });
         let is_unlisted =
             |place: usize| self.turn.ranking.get(place).is_some_and(|ranked| ranked.candidate.is_unlisted());
@@ -155,15 +189,21 @@ impl<C: Candidate> Decider<C> {
         let missing = met.wanted(rules.policy.quirks) - Amount::from_units(met.value.available);
         let plain = Need { missing: missing.as_f64(), ..Need::default() };
         let Some(agent) = rules.agent() else { return plain };
-        let fall = self.memory.fall(met.value, snapshot.clock());
-        let (measured, present) = (fall.map(|fall| fall.measured), fall.map(|fall| fall.present));
-        let fall = fall.map(FallNow::assumed);
-        let expected = self.memory.pending.expected(&snapshot.dying, snapshot.clock()).as_f64();
-        let need = Need { expected, fall, measured, present, terminating_first: met.is_hard(), ..plain };
-        let is_desperate = signed_float(met.value.available) < met.quantity.as_f64() / 4.0;
+        let now = snapshot.clock();
+        let fall = self.memory.fall(met.value, now);
+        let need = Need {
+            expected: self.memory.pending.expected(&snapshot.dying, now).as_f64(),
+            fall: fall.map(|fall| fall.measured),
+            fall_that_goes_on: fall.map(FallNow::that_goes_on),
+            protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
+            threshold: met.quantity.as_f64(),
+            minimum: agent.limits.minimum_gain,
+            is_cliff: self.is_at_cliff(rules, snapshot, met),
+            terminating_first: met.is_hard(),
+            ..plain
+        };
         let shortage = self.memory.shortages.get(met.threshold.signal);
-        let first = Need { minimum: agent.limits.minimum_gain, ..need };
-        shortage.map_or(first, |shortage| shortage.need(agent.limits.minimum_gain, is_desperate, need))
+        shortage.map_or(need, |shortage| shortage.need(agent.limits.minimum_gain, need))
     }
 
     pub(super) fn record_memory_eviction(&mut self, rules: Rules<'_>, place: usize, now: Monotonic) {
@@ -191,7 +231,7 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn note_protected_leak(&mut self, snapshot: &Snapshot) {
         let Some(met) = self.acted_on() else { return };
         let (threshold, value) = (met.place, met.value);
-        let Some(benefit) = self.turn.memory_benefit.as_ref().filter(|benefit| benefit.leakers() == Leakers::Only)
+        let Some(benefit) = self.turn.memory_benefit.as_ref().filter(|benefit| benefit.culprits() == Culprits::Only)
         else {
             return;
         };
@@ -229,4 +269,9 @@ impl<C: Candidate> Decider<C> {
     pub fn worth_at(&self, place: usize) -> Option<Worth> {
         self.turn.memory_benefit.as_ref()?.worth_at(place)
     }
+}
+
+/// Returns the free pages that the figure of this signal lacks after a kill.
+fn on_cpu_lists(snapshot: &Snapshot, signal: Signal) -> Option<Bytes> {
+    snapshot.on_cpu_lists.filter(|_| signal == Signal::MemoryAvailable)
 }

@@ -215,6 +215,10 @@ pub enum PassedOver {
     WouldBuy(Duration),
     /// The candidate may be evicted only if it leaks.
     NotALeaker,
+    /// The candidate uses no more than it requested, and the end of another that uses more helps.
+    WithinRequest,
+    /// Evictions bought too little, so only culprits are evicted for now, and the candidate is none.
+    NotACulprit,
     /// The candidate is a pod of a DaemonSet, and is evicted only for a hard threshold on memory.
     Daemon,
     /// An eviction of the candidate failed, was refused, or is under way.
@@ -229,6 +233,8 @@ impl fmt::Display for PassedOver {
             Self::TooLittle => formatter.write_str("it would give back too little"),
             Self::WouldBuy(time) => write!(formatter, "it would buy {:.1} s", time.as_secs_f64()),
             Self::NotALeaker => formatter.write_str("it may be evicted only if it leaks"),
+            Self::WithinRequest => formatter.write_str("it uses no more than it requested, and another uses more"),
+            Self::NotACulprit => formatter.write_str("evictions have bought too little, and it does not leak"),
             Self::Daemon => {
                 formatter.write_str("it is a pod of a DaemonSet, evicted only for a hard threshold on memory")
             }

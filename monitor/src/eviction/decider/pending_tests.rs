@@ -29,6 +29,7 @@ fn ends(of: DyingMemory, (available, fall): (u64, u64), left: impl Fn(u64) -> u6
         available: Bytes::from_mib(available).as_f64(),
         threshold: Bytes::from_mib(THRESHOLD).as_f64(),
         fall: Bytes::from_mib(fall).as_f64(),
+        is_cliff: false,
     };
     (0..20_000).step_by(20).find(|now| {
         let dying = [DyingMemory { left: Bytes::from_mib(left(*now)), ..of }];
@@ -67,7 +68,7 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
 #[test]
 fn many_victims_of_others_are_awaited_for_one_bound() {
     let (mut pending, mut waited) = (Pending::default(), 0);
-    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0 };
+    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0, is_cliff: false };
     // Every second another program kills one more workload, whose memory comes back slowly.
     for now in (0..30_000).step_by(100) {
         let dying = DyingMemory { id: CgroupId(now / 1_000), is_own: false, ..victim(400, 400 - now % 1_000 / 10) };
@@ -83,7 +84,7 @@ fn many_victims_of_others_are_awaited_for_one_bound() {
 
 #[test]
 fn the_wait_for_an_early_victim_of_others_begins_with_the_shortage() {
-    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0 };
+    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0, is_cliff: false };
     let killed_early = |is_own| DyingMemory { is_own, ..victim(400, 400) };
     for (dying, expected) in [(killed_early(false), Some(8_000)), (killed_early(true), Some(5_000))] {
         let mut pending = Pending::default();

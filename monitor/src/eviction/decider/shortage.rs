@@ -4,15 +4,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::eviction::memory_benefit::{Leakers, Need};
+use crate::eviction::memory_benefit::{Culprits, Need};
+use crate::eviction::mutants::rule;
 use crate::units::{CgroupId, Monotonic, Signal};
 
 /// A longer promise is not checked.
 const LONGEST_PROMISE: Duration = Duration::from_secs(60);
 /// A threshold that stays met is noted this often. Every change is written to disk.
 const NOTED_EVERY: Duration = Duration::from_secs(10);
-/// After this many evictions that bought less than half of what they promised, only leakers are evicted.
+/// After this many evictions that bought less than half of what they promised, only culprits are evicted.
 const POOR: u32 = 2;
+/// That rule holds at most this long. It ends with the fall.
+const POOR_FOR: Duration = Duration::from_secs(30);
+/// The most that an eviction has to buy.
+const LARGEST_MINIMUM: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -38,12 +43,16 @@ pub(super) struct Shortage {
     /// When a threshold was last met, up to [`NOTED_EVERY`].
     met: Monotonic,
     evictions: u32,
-    /// The number of evictions that bought less than half of what they promised.
+    /// The number of evictions in the present fall. Each doubles what the next one has to buy.
+    #[serde(default)]
+    in_this_fall: u32,
+    /// The number of evictions in the present fall that bought less than half of what they promised.
     poor: u32,
+    /// When the last of them was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    poor_since: Option<Monotonic>,
     /// When the last eviction began, and the time that it promised to buy.
     promise: Option<(Monotonic, Duration)>,
-    /// Whether the one eviction was made that is allowed below a quarter of the threshold.
-    has_used_last_resort: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     protected_leak: Option<ProtectedLeak>,
 }
@@ -101,7 +110,24 @@ impl Shortages {
 
 impl Shortage {
     const fn begin(now: Monotonic) -> Self {
-        Self { met: now, evictions: 0, poor: 0, promise: None, has_used_last_resort: false, protected_leak: None }
+        Self { met: now, evictions: 0, in_this_fall: 0, poor: 0, poor_since: None, promise: None, protected_leak: None }
+    }
+
+    /// Forgets the poor effect when the fall that caused it has ended, or after a while.
+    pub(super) fn fade(&mut self, is_falling: bool, now: Monotonic) {
+        if rule!(MinimumWithoutBound: false, !is_falling) {
+            self.in_this_fall = 0;
+        }
+        if rule!(PoorForEver: true, false) {
+            return;
+        }
+        if !is_falling || self.poor_since.is_none_or(|since| now.since(since) >= POOR_FOR) {
+            (self.poor, self.poor_since) = (0, None);
+        }
+    }
+
+    pub(super) const fn has_evicted(&self) -> bool {
+        self.evictions > 0
     }
 
     /// Compares what the last eviction has bought with what it promised. Called when another one is needed.
@@ -111,22 +137,24 @@ impl Shortage {
             && now.since(began) < promised / 2
         {
             self.poor += 1;
+            self.poor_since = Some(now);
         }
     }
 
-    /// Adds the rules of this shortage to what an eviction has to reach. Below a quarter of the threshold (`is_desperate`) one eviction of
-    /// a workload that does not leak is allowed once.
-    pub(super) fn need(&self, least: Duration, is_desperate: bool, need: Need) -> Need {
-        let leakers = match self.evictions {
-            0 => Leakers::AsRanked,
-            _ if self.poor < POOR || is_desperate && !self.has_used_last_resort => Leakers::First,
-            _ => Leakers::Only,
+    /// Adds the rules of this shortage to what an eviction has to reach.
+    pub(super) fn need(&self, least: Duration, need: Need) -> Need {
+        let culprits = match self.evictions {
+            0 => Culprits::AsRanked,
+            _ if self.poor < POOR => Culprits::First,
+            _ => Culprits::Only,
         };
-        Need { minimum: self.minimum(least), leakers, ..need }
+        Need { minimum: self.minimum(least), culprits, ..need }
     }
 
     fn minimum(&self, least: Duration) -> Duration {
-        least.saturating_mul(1 << self.evictions.min(16))
+        least
+            .saturating_mul(1 << self.in_this_fall.min(16))
+            .min(rule!(MinimumWithoutBound: Duration::MAX, LARGEST_MINIMUM.max(least)))
     }
 
     /// Notes what leaks and cannot be evicted. Its figures stay as they were first, because each change is written to disk and to the node.
@@ -139,11 +167,11 @@ impl Shortage {
     /// Records an eviction that began: whether the victim leaks, and the time that its end buys. It promises at least the minimum.
     fn record(&mut self, (leaks, buys): (bool, Duration), least: Duration, now: Monotonic) {
         self.promise = Some((now, buys.max(self.minimum(least)).min(LONGEST_PROMISE)));
-        self.has_used_last_resort |= self.poor >= POOR && !leaks;
         if leaks {
             self.protected_leak = None;
         }
         self.evictions = self.evictions.saturating_add(1);
+        self.in_this_fall = self.in_this_fall.saturating_add(1);
     }
 }
 
@@ -171,17 +199,30 @@ mod tests {
     }
 
     #[test]
-    fn leakers_go_first_and_later_alone() {
-        for (name, evictions, is_desperate, leakers, minimum) in [
-            ("the first eviction", &[][..], false, Leakers::AsRanked, 10),
-            ("the second", &[(0, 30)], false, Leakers::First, 20),
-            ("all but the last bought what they promised", &[(0, 30), (30, 60), (90, 60)], false, Leakers::First, 80),
-            ("two bought too little", &[(0, 1), (1, 1)], false, Leakers::Only, 40),
-            ("below a quarter of the threshold", &[(0, 1), (1, 1)], true, Leakers::First, 40),
-            ("the same once more", &[(0, 1), (1, 1), (2, 1)], true, Leakers::Only, 80),
+    fn culprits_go_first_and_later_alone() {
+        for (name, evictions, culprits, minimum) in [
+            ("the first eviction", &[][..], Culprits::AsRanked, 10),
+            ("the second", &[(0, 30)], Culprits::First, 20),
+            ("all but the last bought what they promised", &[(0, 30), (30, 60), (90, 60)], Culprits::First, 60),
+            ("two bought too little", &[(0, 1), (1, 1)], Culprits::Only, 40),
         ] {
-            let need = after(evictions).need(LEAST, is_desperate, Need::default());
-            assert_eq!((need.leakers, need.minimum.as_secs()), (leakers, minimum), "{name}");
+            let need = after(evictions).need(LEAST, Need::default());
+            assert_eq!((need.culprits, need.minimum.as_secs()), (culprits, minimum), "{name}");
+        }
+    }
+
+    #[test]
+    fn poor_effect_fades() {
+        // Two evictions that bought too little; the second was found poor after two seconds.
+        for (name, is_falling, seconds, culprits, minimum) in [
+            ("the fall goes on", true, 31, Culprits::Only, 40),
+            ("for half a minute", true, 32, Culprits::First, 40),
+            ("the fall has ended", false, 3, Culprits::First, 10),
+        ] {
+            let mut shortage = after(&[(0, 1), (1, 1)]);
+            shortage.fade(is_falling, at(seconds));
+            let need = shortage.need(LEAST, Need::default());
+            assert_eq!((need.culprits, need.minimum.as_secs()), (culprits, minimum), "{name}");
         }
     }
 

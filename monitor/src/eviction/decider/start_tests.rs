@@ -130,12 +130,8 @@ fn a_pod_that_is_not_known_goes_last_until_the_list_was_seen() {
 
 #[test]
 fn a_pod_that_is_not_known_goes_only_where_no_other_helps() {
-    let row = |place, gain, growth| Row {
-        place,
-        gain,
-        is_within_request: false,
-        outlook: Outlook { growth, ..Outlook::default() },
-    };
+    let row =
+        |place, gain, growth| Row { place, gain, excess: gain, outlook: Outlook { growth, ..Outlook::default() } };
     let need = Need { missing: 100.0, fall: Some(10.0), minimum: Duration::from_secs(10), ..Need::default() };
     // Places 2 and 3 are not known. Each row has its gain and its growth.
     for (rows, expected) in [

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::eviction::MetThreshold;
 use crate::eviction::budget::{Class, Refusal};
+use crate::eviction::mutants::rule;
 use crate::eviction::rank::Candidate;
 use crate::units::{Amount, Monotonic, Signal};
 
@@ -37,14 +38,16 @@ impl<C: Candidate> Decider<C> {
             return false;
         }
         if self.awaits_first_fall(rules, snapshot, met)
-            || self.awaits_memory(snapshot)
+            || self.awaits_memory(rules, snapshot)
             || self.awaits_swap(rules, snapshot, met)
         {
             return false;
         }
         let is_pressing = is_on_disk && self.presses_before_removal(snapshot, met);
         let class = Class::of(signal, hard);
-        if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing)) {
+        if let Err(refusal) = self.may_start(agent, snapshot, class, (is_on_disk, is_pressing))
+            && rule!(PaceAtTheCliff: true, !self.is_at_cliff(rules, snapshot, met))
+        {
             let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
             self.retry_at(now.after(left));
             if let Refusal::Spent(left) = refusal {
