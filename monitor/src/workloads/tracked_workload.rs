@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::eviction::growth::Listed;
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::zram::ZramShare;
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic};
 
 use super::essential::Examined;
 use super::gain::{Beside, Figures, GainFiles, open_swap};
@@ -204,6 +203,16 @@ impl Tracked {
             outliving: self.outliving.clone(),
         })
     }
+}
+
+/// What is known about a workload that may grow.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed {
+    pub id: CgroupId,
+    /// `memory.current`.
+    pub usage: Bytes,
+    /// When it was not there yet; `None` if that is not known.
+    pub absent: Option<Monotonic>,
 }
 
 #[cfg(test)]
