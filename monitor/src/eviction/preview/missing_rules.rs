@@ -54,9 +54,7 @@ impl MissingRule {
                 "the pace of swap-out (pswpout) and the stalls (PSI) are not in the statistics: no eviction waits for swap"
             }
             Self::Reclaim => "the memory that reclaim could take is not in the statistics: nothing is reclaimed first",
-            Self::Pending => {
-                "what ended pods have yet to give back is not in the statistics: no eviction waits for it"
-            }
+            Self::Pending => "what ended pods have yet to give back is not in the statistics: no eviction waits for it",
             Self::ApiServer => {
                 "disruption budgets and the node's maintenance are not known: no soft eviction is refused or deferred"
             }
@@ -100,9 +98,10 @@ impl AgentView<'_> {
         let limits = self.config().evictions;
         let signal = met.threshold.signal;
         let (is_memory, is_on_disk) = (signal.resource() == Resource::Memory, signal.resource().is_on_disk());
-        let has_swap = summary.node.swap.is_some_and(|swap| {
-            swap.swap_available_bytes.unwrap_or(0) > 0 || swap.swap_usage_bytes.unwrap_or(0) > 0
-        });
+        let has_swap = summary
+            .node
+            .swap
+            .is_some_and(|swap| swap.swap_available_bytes.unwrap_or(0) > 0 || swap.swap_usage_bytes.unwrap_or(0) > 0);
         let waits_for_swap = limits.wait_for_swap && has_swap && signal == Signal::MemoryAvailable;
         let is_left = is_on_disk && self.config().mode == Mode::Enforce;
         let rules = [

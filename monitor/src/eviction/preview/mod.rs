@@ -82,7 +82,8 @@ impl<'c> Preview<'c> {
         self.collected = (agent.mode == Mode::Enforce && done.collection_sufficed).then_some(CollectionEnd::Enough);
         let ordered = done.eviction.as_ref().or(done.local_storage.first());
         if let Some((eviction, before)) = ordered.zip(before) {
-            let (mut otherwise, observing) = (Decider::remembering(before), AgentRules { mode: Mode::Observe, ..agent });
+            let (mut otherwise, observing) =
+                (Decider::remembering(before), AgentRules { mode: Mode::Observe, ..agent });
             turn((&self.view, observing), &self.readings, (input, &active), &snapshot).take(&mut otherwise);
             let used = stats_of(eviction, &active).map_or(Bytes::ZERO, memory_of);
             let (id, cause) = (PodCandidate::cgroup_of(eviction.pod), eviction.cause);
@@ -195,9 +196,9 @@ impl Asked<'_> {
     /// Returns the rules that could not be applied. Without a threshold on the signal no pod is evicted for it.
     pub fn missing(&self, summary: &Summary, decider: &Decider<PodCandidate<'_>>) -> Vec<MissingRule> {
         let has_fall = |value: SignalValue| decider.knows_fall(value, self.snapshot.clock());
-        let of_threshold = decider.acted_on().map(|met| {
-            self.view.missing_for(known((met, summary), decider.ranking(), has_fall(met.value)))
-        });
+        let of_threshold = decider
+            .acted_on()
+            .map(|met| self.view.missing_for(known((met, summary), decider.ranking(), has_fall(met.value))));
         self.view.missing_always().chain(of_threshold.into_iter().flatten()).collect()
     }
 }
