@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::fall::Window;
 use super::mutants::rule;
 use crate::units::{Bytes, CgroupId, Monotonic, signed_float};
+use crate::workloads::Listed;
 
 /// Growth is measured while a threshold on memory may be met within this time.
 pub const HORIZON: Duration = Duration::from_secs(30);
@@ -65,16 +66,6 @@ pub struct Growth {
     choices: u32,
     /// How many workloads had appeared since the start of the agent at that time.
     appeared: u64,
-}
-
-/// What is known about a workload that may grow.
-#[derive(Debug, Clone, Copy)]
-pub struct Listed {
-    pub id: CgroupId,
-    /// `memory.current`.
-    pub usage: Bytes,
-    /// When it was not there yet; `None` if that is not known.
-    pub absent: Option<Monotonic>,
 }
 
 /// The last reading of `memory.current`.

@@ -34,6 +34,6 @@ pub use outlook::Outlook;
 pub use pod::Pod;
 pub use pod_specs::{PodSpecs, PodsFile};
 pub use protection::Protection;
-pub use tracked_workload::{GainFiles, Tracked};
+pub use tracked_workload::{GainFiles, Listed, Tracked};
 pub use workload::{Kind, OtherUsage, Workload, WorkloadUsage, qos_class};
 pub use workload_tree::WorkloadTree;

@@ -7,10 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::eviction::growth::Listed;
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic};
 
 use super::essential::Examined;
 use super::outlook::Outlook;
@@ -160,6 +159,16 @@ impl Tracked {
         };
         Some(GainFiles { usage: open(usage)?, stat: open("memory.stat")?, version })
     }
+}
+
+/// What is known about a workload that may grow.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed {
+    pub id: CgroupId,
+    /// `memory.current`.
+    pub usage: Bytes,
+    /// When it was not there yet; `None` if that is not known.
+    pub absent: Option<Monotonic>,
 }
 
 /// The open files of a workload from which its gain is read.

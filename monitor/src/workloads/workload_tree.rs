@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::config::kubernetes_options::PodProtection;
 use crate::config::{CandidateOptions, NamePattern, Quirks, RuntimeEndpoint};
-use crate::eviction::growth::Listed;
 use crate::node::Hierarchy;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
@@ -19,7 +18,7 @@ use super::essential::{Essential, Essentials, Examined, Signs};
 use super::oomd_marks::Preference;
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
-use super::tracked_workload::Tracked;
+use super::tracked_workload::{Listed, Tracked};
 use super::workload::{Workload, WorkloadUsage};
 use super::{membership, oom_kill_counter};
 

@@ -11,10 +11,11 @@ use node_pressure_monitor::eviction::decider::{
     Measure, Next, Note, Pace, Place, Rules, RuntimeFacts, Snapshot, Standing, UnderWay,
 };
 use node_pressure_monitor::eviction::evicted::Cause;
-use node_pressure_monitor::eviction::growth::{self, Growth, Listed};
+use node_pressure_monitor::eviction::growth::{self, Growth};
 use node_pressure_monitor::eviction::rank::Candidate as _;
 use node_pressure_monitor::eviction::{Observation, SignalValue};
 use node_pressure_monitor::units::{Bytes, Monotonic, Signal};
+use node_pressure_monitor::workloads::Listed;
 use serde_json::json;
 
 use crate::candidate::{Measured, Seen, bytes, cgroup, pod_of, signed_bytes};
