@@ -153,7 +153,8 @@ fn verdict<'a>(
         ranked,
     };
     let ranking = decider.take_ranking().into_iter().zip(passed_over).map(row).collect();
-    let value = observation.get(signal);
+    // With the time of the statistics, which the agent's observation lacks.
+    let value = signals::observe(summary, policy.quirks).get(signal);
     Verdict { signal, value, thresholds, order, ranking, first, eviction, not_applied: Vec::new() }
 }
 
