@@ -181,6 +181,13 @@ impl Arming {
         self.waiting.iter().map(|waiting| (&waiting.threshold, waiting.since))
     }
 
+    /// Arms the threshold, unless it cannot be meant for this node: an agent saw it unmet before.
+    pub(super) fn presume(&mut self, threshold: &Threshold, capacity: i64, quirks: Quirks) {
+        if is_plausible(threshold, capacity, quirks) {
+            self.arm(threshold, capacity);
+        }
+    }
+
     fn arm(&mut self, threshold: &Threshold, capacity: i64) {
         self.waiting.retain(|waiting| waiting.threshold != *threshold);
         let is_it = |armed: &ArmedThreshold| armed.threshold == *threshold;
