@@ -27,6 +27,11 @@ named_enum! {
 }
 
 impl MissingRule {
+    /// Returns whether the rule, which is always missing, is about memory alone.
+    pub(super) const fn is_of_memory(self) -> bool {
+        matches!(self, Self::DefaultThreshold | Self::Available)
+    }
+
     /// Returns what is missing, and what follows.
     pub const fn reason(self) -> &'static str {
         match self {

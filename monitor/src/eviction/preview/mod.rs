@@ -8,7 +8,7 @@ mod tests;
 mod view;
 
 use crate::config::Mode;
-use crate::units::{Bytes, CgroupId, Monotonic, Signal};
+use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::Summary;
 use crate::workloads::kubelet_summary::PodStats;
 
@@ -199,7 +199,9 @@ impl Asked<'_> {
         let of_threshold = decider
             .acted_on()
             .map(|met| self.view.missing_for(known((met, summary), decider.ranking(), has_fall(met.value))));
-        self.view.missing_always().chain(of_threshold.into_iter().flatten()).collect()
+        let is_memory = self.snapshot.question.is_some_and(|signal| signal.resource() == Resource::Memory);
+        let concerns = |rule: &MissingRule| is_memory || !rule.is_of_memory();
+        self.view.missing_always().filter(concerns).chain(of_threshold.into_iter().flatten()).collect()
     }
 }
 
