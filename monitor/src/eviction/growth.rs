@@ -134,13 +134,12 @@ impl Growth {
     /// Returns whether a reading is due while a threshold is near. `appeared` is how many workloads have appeared since the agent started: one
     /// that is new is read at once.
     pub fn is_due(&self, is_urgent: bool, appeared: u64, now: Monotonic) -> bool {
-        let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
-        let is_in_turn = self.gain.len() > EXACT;
-        let is_unknown = || self.gain.values().any(|reading| reading.growth.is_none());
         if appeared != self.appeared {
             return true;
         }
-        let is_blind = is_unknown();
+        let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
+        let is_in_turn = self.gain.len() > EXACT;
+        let is_blind = self.gain.values().any(|reading| reading.growth.is_none());
         let interval = match (is_blind, is_lasting, is_urgent) {
             (false, true, _) if is_in_turn => SELDOM_IN_TURN,
             _ if is_in_turn => EVERY,

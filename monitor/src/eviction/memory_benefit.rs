@@ -117,7 +117,7 @@ impl MemoryBenefit {
         let slowest_culprit = slowest_culprit(&rows, need);
         let mut benefit = Self { need, rows, best: 0.0, all: 0.0, slowest_culprit };
         let candidates = || benefit.rows.iter().filter(|row| benefit.may_go(row)).map(|row| row.gain);
-        // What may come is not relied on at the cliff.
+        // At the cliff no memory is relied on before it has come.
         let expected = if need.is_cliff { 0.0 } else { need.expected };
         let (best, all) = (candidates().fold(expected, f64::max), candidates().sum());
         (benefit.best, benefit.all) = (best, all);
@@ -199,7 +199,7 @@ impl MemoryBenefit {
 
     /// Returns the bytes per second by which all candidates together grow.
     pub fn growth_of_all(&self) -> f64 {
-        self.rows.iter().filter_map(growth).filter(|growth| *growth > 0.0).sum()
+        growth_together(&self.rows)
     }
 
     pub fn culprits(&self) -> Culprits {
@@ -276,6 +276,11 @@ fn growth(row: &Row) -> Option<f64> {
     row.outlook.is_growth_measured.then(|| signed_float(row.outlook.growth))
 }
 
+/// Returns by how much the workloads that grow do so together.
+fn growth_together(rows: &[Row]) -> f64 {
+    rows.iter().filter_map(growth).filter(|growth| *growth > 0.0).sum()
+}
+
 /// Growth up to the request is what the request promises.
 fn excess_growth(row: &Row) -> f64 {
     growth(row).filter(|_| rule!(GrowthWithinRequest: true, row.excess > 0.0)).unwrap_or(0.0)
@@ -288,10 +293,9 @@ fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
     let of_protected = std::iter::once(need.protected_growth);
     // Memory of victims that came back hides the fall. What grows is all that is known of it then.
     let is_hidden = need.culprits != Culprits::AsRanked;
-    let grown = || rows.iter().filter_map(growth).chain([need.protected_growth]).filter(|growth| *growth > 0.0).sum();
     let fall = match need.fall_that_goes_on {
         Some(fall) if fall > 0.0 => fall,
-        Some(_) if is_hidden => grown(),
+        Some(_) if is_hidden => growth_together(rows) + need.protected_growth.max(0.0),
         _ => return f64::INFINITY,
     };
     let found = rows.iter().map(excess_growth).chain(of_protected).filter(|growth| *growth > 0.0);

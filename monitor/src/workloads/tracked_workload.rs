@@ -108,7 +108,7 @@ impl Tracked {
     }
 
     fn usage(&self, buffer: &mut Buffer) -> Option<Bytes> {
-        Some(Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?))
+        bytes_in(&self.usage, buffer)
     }
 
     /// Reads how many file pages this cgroup has read back soon after their reclaim, since it was made. v2 has the counter since Linux
@@ -161,7 +161,7 @@ impl Tracked {
     }
 }
 
-/// What is known about a workload that may grow.
+/// A workload as the list has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed {
     pub id: CgroupId,
@@ -182,9 +182,13 @@ pub struct GainFiles {
 impl GainFiles {
     /// Reads what the end of the workload would give back. Fails once the cgroup is removed.
     pub fn read(&self, buffer: &mut Buffer) -> Option<Bytes> {
-        let usage = Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?);
+        let usage = bytes_in(&self.usage, buffer)?;
         Some(gain_of(usage, self.stat.read(buffer).ok()?, self.version))
     }
+}
+
+fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
+    Some(Bytes(file.read(buffer).ok()?.trim().parse().ok()?))
 }
 
 /// Returns what the end of a workload with this usage gives back: anonymous, shared and kernel memory. File pages and reclaimable slab count

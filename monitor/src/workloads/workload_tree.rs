@@ -292,16 +292,16 @@ impl WorkloadTree {
 
     /// Reads the usage of every workload that holds no others, and since when it may be there.
     pub fn listed(&mut self) -> Vec<Listed> {
-        let of_own = self.tracked.iter().filter(|it| it.workload.protection != Some(Protection::HoldsOthers));
-        of_own.filter_map(|tracked| tracked.listed(&mut self.buffer)).collect()
+        holding_no_others(&self.tracked).filter_map(|tracked| tracked.listed(&mut self.buffer)).collect()
     }
 
     /// Reads how many file pages each workload has read back. Leaves out workloads that hold others, whose counters include those of the
     /// others.
     pub fn refaulted_files(&mut self) -> Vec<(CgroupId, u64)> {
         let (version, buffer) = (self.hierarchy.version, &mut self.buffer);
-        let of_own = self.tracked.iter().filter(|it| it.workload.protection != Some(Protection::HoldsOthers));
-        of_own.filter_map(|it| Some((it.workload.id, it.refaulted_file(version, buffer)?))).collect()
+        holding_no_others(&self.tracked)
+            .filter_map(|it| Some((it.workload.id, it.refaulted_file(version, buffer)?)))
+            .collect()
     }
 
     /// Reads the working set of one workload; `None` when it has been removed.
@@ -423,6 +423,10 @@ impl WorkloadTree {
             |_: &CgroupId, owner: &mut Owner| extent == Extent::Everything && seen.since(owner.seen) >= OWNER_RETENTION;
         self.owners.extract_if(is_old).map(|(id, _)| id).collect()
     }
+}
+
+fn holding_no_others(tracked: &[Tracked]) -> impl Iterator<Item = &Tracked> {
+    tracked.iter().filter(|it| it.workload.protection != Some(Protection::HoldsOthers))
 }
 
 #[cfg(test)]

@@ -16,5 +16,6 @@ pub mod run;
 pub mod shrink;
 pub mod story;
 mod truth;
+mod witness;
 
 pub use truth::Truth;

@@ -19,11 +19,12 @@ use node_pressure_monitor::workloads::Listed;
 use serde_json::json;
 
 use crate::candidate::{Measured, Seen, bytes, cgroup, pod_of, signed_bytes};
-use crate::history::{Decision, History, Row};
+use crate::history::{Decision, History};
 use crate::listing::{Due, Listing};
 use crate::plan::{Order, Plan, Role};
 use crate::random::Random;
 use crate::truth::Truth;
+use crate::witness;
 
 /// The clock of the agent at the beginning of a world.
 const BEGAN: f64 = 1_000.0;
@@ -37,12 +38,6 @@ const KILL_TIMEOUT: f64 = 3.0;
 const URGENT: f64 = 0.02;
 /// The decider ends a turn after fewer steps than this.
 const MOST_STEPS: usize = 10_000;
-/// The agent does not know the growth of a pod that started, nor whether it goes on, for so long after its start.
-const JUST_STARTED: f64 = 0.5;
-/// The list of workloads is as old as this at a decision.
-const LISTED: f64 = 0.6;
-/// The agent reads the growth of more workloads in turn.
-const IN_TURN: usize = 64;
 /// The truth is looked at this often while the agent does not run.
 const LOOK: f64 = 0.02;
 
@@ -423,59 +418,9 @@ impl<'p> Run<'p> {
             present_fall: self.truth.fall_over(0.4, now),
             fast_fall: falls.into_iter().fold(0.0, f64::max),
             before: of_history + self.history.decisions.len(),
-            rows: self.rows(),
+            rows: witness::rows(&self.truth, now),
         }
     }
-
-    fn rows(&self) -> Vec<Row> {
-        let now = self.now;
-        // Where many grow, they are read in turn.
-        let before: &[f64] = if self.plan.pods.len() > IN_TURN { &[1.0, 2.0, 3.0] } else { &[1.0] };
-        let living =
-            (0..self.plan.pods.len()).filter(|pod| self.truth.lives(*pod) && self.truth.pod(*pod).is_started(now));
-        // A reading may be a second old where a decision is near.
-        let earlier: [f64; 10] = std::array::from_fn(|step| now - 0.1 * (step as f64 + 1.0));
-        let row = |pod: usize| {
-            let plan = self.truth.pod(pod);
-            let gain = self.truth.holds(pod, now);
-            let excess = (gain - plan.request).max(0.0);
-            let growth = |span: f64| self.truth.growth(pod, span, now);
-            // The agent knows that a new pod held nothing at the list before. Its last reading may be a second old.
-            let since = plan.starts.map(|(at, _)| now - at).filter(|since| *since < 3.0);
-            let as_new = since.map_or(0.0, |since| gain / (since - 1.0).max(0.05));
-            let (slow, fast) = match excess > 0.0 && !plan.is_idle() {
-                false => (0.0, 0.0),
-                true => extremes(
-                    [0.3, 1.0, 2.0]
-                        .map(growth)
-                        .into_iter()
-                        .chain(earlier.map(|then| self.truth.growth(pod, 1.1, then))),
-                    before
-                        .iter()
-                        .flat_map(|before| [1.0, 2.0].map(|span| self.truth.growth(pod, span, now - before)))
-                        .chain([as_new]),
-                ),
-            };
-            Row {
-                pod,
-                is_candidate: plan.role != Role::Protected,
-                only_as_culprit: matches!(plan.role, Role::DaemonSet | Role::Service),
-                gain,
-                excess,
-                slow,
-                fast,
-                may_be_unlisted: plan.starts.is_some_and(|(at, _)| now < at + LISTED),
-                is_new: plan.starts.is_some_and(|(at, takes)| now < at + takes + JUST_STARTED),
-            }
-        };
-        living.map(row).collect()
-    }
-}
-
-/// Returns the least of the present growths, and the most of them and of the growth before: a reading may be that old.
-fn extremes(present: impl Iterator<Item = f64> + Clone, before: impl Iterator<Item = f64>) -> (f64, f64) {
-    let least = present.clone().fold(f64::INFINITY, f64::min);
-    (least, before.chain(present).fold(0.0, f64::max))
 }
 
 impl Dying {

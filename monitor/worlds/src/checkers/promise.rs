@@ -11,8 +11,8 @@ pub fn check(world: &World<'_>) -> Verdict {
         let is_cliff = decision.available < decision.fast_fall * 3.0 || decision.available < world.plan.threshold * 0.3;
         let least = if is_cliff { fall * 2.5 } else { 0.0 }.max(decision.short * 0.13);
         let would_help = |gain: f64| gain > 1.0 && gain >= least;
+        let is_known = !is_blind(world.plan, decision.at);
         let right = decision.others().find(|row| {
-            let is_known = !is_blind(world.plan, decision.at);
             let may_go = !row.only_as_culprit || is_known && decision.is_certain_culprit(row, world.plan.noise());
             may_go && row.excess > 1.0 && would_help(row.gain)
         });
