@@ -127,6 +127,32 @@ fn the_memory_of_all_pods_and_of_the_daemons_beside_them_is_observed() {
     agent.wait("the cgroup of all pods has no limit", 0);
 }
 
+/// The threshold that applies by default shows up with the limit of all pods.
+#[test]
+fn without_a_limit_of_all_pods_their_threshold_is_not_shown() {
+    let root = tempfile::tempdir().unwrap();
+    let pods = root.path().join("kubepods");
+    fs::create_dir(&pods).unwrap();
+    for (name, text) in [
+        ("cgroup.controllers", "memory\n"),
+        ("memory.stat", "anon 1073741824\nfile 0\ninactive_file 0\n"),
+        ("kubepods/memory.max", "max\n"),
+        ("kubepods/memory.current", "1073741824\n"),
+        ("kubepods/memory.stat", "anon 1073741824\ninactive_file 0\nactive_file 0\n"),
+    ] {
+        fs::write(root.path().join(name), text).unwrap();
+    }
+    let agent = Agent::start(&format!("cgroupRoot: {}\n", root.path().display()), "text");
+    let is_shown = || agent.get("/summary").contains("allocatableMemory.available<100Mi");
+    assert!(!is_shown() && !agent.get("/readyz").contains("allocatableMemory"), "{}", agent.get("/summary"));
+    fs::write(pods.join("memory.max"), "2147483648\n").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !is_shown() {
+        assert!(Instant::now() < deadline, "{}", agent.get("/summary"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_running_nohang_is_logged_and_counted_at_the_start() {
     let directory = tempfile::tempdir().unwrap();

@@ -78,7 +78,7 @@ evictionMinimumReclaim: {{memory.available: \"1.500\", nodefs.available: 5%}}
 fn each_kind_of_file_has_its_own_rules() {
     let file = |path| repository(path).display().to_string();
     for (path, kind, semantics, ranking, guaranteed, thresholds) in [
-        ("config/monitor.yaml", "MonitorConfiguration", "corrected", "qos", -997, 1),
+        ("config/monitor.yaml", "MonitorConfiguration", "corrected", "qos", -997, 2),
         ("tests/fixtures/config/kubelet.yaml", "KubeletConfiguration", "kubelet", "kubernetes", -997, 5),
         ("tests/fixtures/config/node-config.yaml", "NodeConfig", "kubelet", "openshift3", -998, 7),
     ] {

@@ -13,7 +13,7 @@ use crate::eviction::thresholds::NodeCondition;
 use crate::runtime::container_name;
 use crate::sensors::Sensors;
 use crate::units::{Bytes, Monotonic, Resource, signed};
-use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
+use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodMemory, PodStats};
 use crate::workloads::{Pod, PodUid, WorkloadUsage, container_memory};
 
 use super::carried_out::Reason;
@@ -158,7 +158,9 @@ fn stats_of(pod: &Pod, resource: Resource, ranked: &Ranked<WorkloadUsage>, senso
                 Some(ContainerStats { name: name_of(id)?, memory: memory(*set), ..ContainerStats::default() })
             };
             let containers = sets.iter().filter_map(stats).collect();
-            Some(PodStats { containers, memory: memory(ranked.candidate.working_set), ..PodStats::default() })
+            let working_set_bytes = Some(ranked.candidate.working_set.0);
+            let memory = Some(PodMemory { working_set_bytes, ..PodMemory::default() });
+            Some(PodStats { containers, memory, ..PodStats::default() })
         }
         Resource::EphemeralStorage | Resource::Inodes => {
             let uid = PodUid(pod.metadata.uid.clone());

@@ -127,7 +127,7 @@ impl ProactiveReclaim {
         let attempt = self.running.take()?;
         let now = Monotonic::now();
         // A removed cgroup has given back all its memory, but not because of the request.
-        let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
+        let usage = attempt.usage.read_number(&mut Buffer::new()).map(Bytes).unwrap_or(attempt.usage_before);
         let available = seen.get(Signal::MemoryAvailable).map_or(Bytes::ZERO, |value| value.available_bytes());
         let ended = ReclaimAttempt {
             workload: attempt.workload,
@@ -150,10 +150,6 @@ impl ProactiveReclaim {
     }
 }
 
-fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
-    file.read(buffer).ok()?.trim().parse().ok().map(Bytes)
-}
-
 fn begin(
     reclaimer: &mut Reclaimer,
     tracked: &Tracked,
@@ -167,7 +163,7 @@ fn begin(
         |error: FileError| ActionError::refused(workload.name.clone(), std::io::Error::other(error.to_string()));
     let file = PinnedFile::open_at(tracked.directory(), Path::new(&workload.name), "memory.current");
     let file = file.map_err(refused)?;
-    let usage_before = bytes_in(&file, &mut Buffer::new()).unwrap_or(usage.working_set);
+    let usage_before = file.read_number(&mut Buffer::new()).map(Bytes).unwrap_or(usage.working_set);
     reclaimer.ask(tracked.directory(), requested)?;
     Ok(Attempt {
         workload: workload.name.clone(),

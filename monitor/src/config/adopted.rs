@@ -67,7 +67,8 @@ struct Fields {
 impl Fields {
     /// A field that takes effect at once.
     fn live<T: PartialEq>(&mut self, name: &'static str, running: &T, wanted: &T) {
-        if running != wanted {
+        // One field of the file may set two of the configuration.
+        if running != wanted && self.changed.last() != Some(&name) {
             self.changed.push(name);
         }
     }
@@ -102,6 +103,7 @@ impl Fields {
             live thresholds "thresholds",
             derived hard_count,
             live pods_enforced "enforceNodeAllocatable",
+            live pods_by_default "enforceNodeAllocatable",
             live max_pod_grace_period "evictionMaxPodGracePeriod",
             live pressure_transition_period "evictionPressureTransitionPeriod",
             live local_storage_isolation "localStorageCapacityIsolation",

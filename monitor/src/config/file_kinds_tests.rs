@@ -161,7 +161,7 @@ procRoot: /host/proc
 
 #[test]
 fn an_empty_eviction_hard_replaces_the_defaults() {
-    let count = |body: &str| parse(body).unwrap().policy.thresholds.len();
+    let count = |body: &str| parse(body).unwrap().policy.hard_count;
     assert_eq!(count(""), 1);
     assert_eq!(count("evictionHard:\n"), 1);
     assert_eq!(count("evictionHard: null\n"), 1);
@@ -176,6 +176,38 @@ fn an_empty_eviction_hard_replaces_the_defaults() {
         [merged("{pid.available: 10%}"), merged("{}"), merged("{memory.available: 0%}"), merged("")],
         [2, 1, 0, 1]
     );
+}
+
+#[test]
+fn hard_thresholds_count_for_all_pods_where_they_have_a_limit() {
+    const MEMORY: &str = "memory.available<100Mi";
+    const COPY: &str = "allocatableMemory.available<100Mi";
+    for (body, expected, by_default) in [
+        ("", &[MEMORY, COPY][..], true),
+        ("enforceNodeAllocatable:\n", &[MEMORY, COPY], true),
+        ("enforceNodeAllocatable: [pods]\n", &[MEMORY, COPY], false),
+        ("enforceNodeAllocatable: []\n", &[MEMORY], false),
+        ("enforceNodeAllocatable: [none]\n", &[MEMORY], false),
+        ("enforceNodeAllocatable: [system-reserved]\n", &[MEMORY], false),
+        ("semantics: kubelet\n", &[MEMORY], false),
+        ("semantics: kubelet\nenforceNodeAllocatable: [pods]\n", &[MEMORY, COPY], false),
+        ("evictionHard: {}\n", &[], true),
+        // A threshold that is written for all pods replaces the copy.
+        ("evictionHard: {memory.available: 100Mi, allocatableMemory.available: 0%}\n", &[MEMORY], false),
+        (
+            "evictionHard: {memory.available: 1Gi, allocatableMemory.available: 100Mi}\n",
+            &[COPY, "memory.available<1Gi"],
+            false,
+        ),
+    ] {
+        let crate::config::Policy { thresholds, pods_by_default, .. } = parse(body).unwrap().policy;
+        let thresholds: Vec<_> = thresholds.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (thresholds, pods_by_default),
+            (expected.iter().map(ToString::to_string).collect(), by_default),
+            "{body}"
+        );
+    }
 }
 
 #[test]

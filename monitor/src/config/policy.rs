@@ -216,8 +216,11 @@ pub struct Policy {
     pub thresholds: Vec<Threshold>,
     /// How many thresholds come from `evictionHard`. A soft threshold with a grace period of zero is hard too, but is not counted.
     pub hard_count: usize,
-    /// Whether the cgroup of all pods is limited (`enforceNodeAllocatable: [pods]`). The thresholds then include the allocatable copies.
+    /// Whether the thresholds include the allocatable copies.
     pub pods_enforced: bool,
+    /// Whether they do because `enforceNodeAllocatable` is absent. The copies then count only where the cgroup of all pods has a limit.
+    #[serde(default)]
+    pub pods_by_default: bool,
     /// The most seconds between SIGTERM and SIGKILL of a soft eviction. Negative means the pod's own grace period.
     pub max_pod_grace_period: i64,
     /// How long a condition stays true after its thresholds are no longer met.
@@ -243,6 +246,11 @@ impl Policy {
         }
     }
 
+    /// Returns whether a threshold counts only where all pods together have a limit: nobody has asked for it.
+    pub fn needs_no_limit(&self, threshold: &Threshold) -> bool {
+        self.pods_by_default && threshold.is_hard() && threshold.signal == Signal::AllocatableMemoryAvailable
+    }
+
     /// Returns the threshold that applies where `evictionHard` is absent.
     pub fn default_hard_threshold() -> Threshold {
         Threshold {
@@ -256,14 +264,16 @@ impl Policy {
 
 impl Default for Policy {
     fn default() -> Self {
+        let hard = Self::default_hard_threshold();
         Self {
             semantics: Semantics::default(),
             quirks: Quirks::of(Semantics::default()),
             ranking: Ranking::default(),
             oom_scores: OomScores::default(),
-            thresholds: vec![Self::default_hard_threshold()],
+            thresholds: vec![hard.clone(), Threshold { signal: Signal::AllocatableMemoryAvailable, ..hard }],
             hard_count: 1,
-            pods_enforced: false,
+            pods_enforced: true,
+            pods_by_default: true,
             max_pod_grace_period: 0,
             pressure_transition_period: Duration::from_secs(300),
             local_storage_isolation: true,

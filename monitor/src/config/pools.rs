@@ -174,12 +174,12 @@ pools:
         assert_eq!(found(&[("pool", "batch"), ("canary", "false")]).as_deref(), Some("batch"));
         assert_eq!(found(&[("pool", "web"), ("canary", "true")]), None);
         let canary = of(&[("pool", "batch"), ("canary", "true")]);
-        assert_eq!((canary.mode, canary.policy.thresholds.len()), (Mode::Enforce, 1), "thresholds are replaced");
+        assert_eq!((canary.mode, canary.policy.hard_count), (Mode::Enforce, 1), "thresholds are replaced");
         assert_eq!((canary.evictions.max_per_minute, canary.evictions.cool_down), (3, Duration::from_secs(1)));
         assert_eq!(canary.kubernetes.heartbeat, Duration::from_secs(120), "options are merged");
         assert_eq!(canary.kubernetes.node_name.as_deref(), Some("n"));
         let batch = of(&[("pool", "batch")]);
-        assert_eq!((batch.mode, batch.policy.thresholds.len(), batch.pools.len()), (Mode::Enforce, 2, 0));
+        assert_eq!((batch.mode, batch.policy.hard_count, batch.pools.len()), (Mode::Enforce, 2, 0));
         assert_eq!(of(&[]).mode, Mode::Observe);
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::{Policy, Semantics, Threshold};
 use crate::units::{Resource, Signal};
 use crate::workloads::Pod;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,14 @@ impl From<Signal> for Cause {
     fn from(signal: Signal) -> Self {
         Self::Signal(signal)
     }
+}
+
+/// Returns the seconds between SIGTERM and SIGKILL as `simulate` and `rank` print them. `chosen` is what the API states. The agent ends a
+/// victim by SIGKILL alone, except for a disk. The kubelet gives it a second.
+pub fn printed_grace_seconds(policy: &Policy, threshold: &Threshold, chosen: i64) -> i64 {
+    let is_corrected = policy.semantics == Semantics::Corrected;
+    let is_at_once = is_corrected && threshold.is_hard() && !threshold.signal.resource().is_on_disk();
+    if is_at_once { 0 } else { chosen }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -32,6 +32,7 @@ pub mod no_execute;
 pub mod oom_score;
 pub mod place_words;
 pub mod pressure;
+pub mod preview;
 pub mod proactive_reclaim;
 pub mod rank;
 pub mod refaulting;

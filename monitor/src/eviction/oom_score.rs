@@ -2,7 +2,7 @@
 
 use crate::config::{OomScores, Quirk, Quirks};
 use crate::units::{Bytes, Quantity, Resource};
-use crate::workloads::pod::{Container, ResourceList};
+use crate::workloads::pod::Container;
 use crate::workloads::{Pod, QosClass};
 
 /// The value for BestEffort pods. Burstable pods get less.
@@ -29,7 +29,8 @@ pub fn container_adjustments<'a>(
 
 /// The part of the computation that all containers of a pod share.
 #[derive(Debug, Clone, Copy)]
-pub struct PodScores {
+pub struct PodScores<'a> {
+    pod: &'a Pod,
     node: Node,
     /// The QoS class that the values follow from. A node-critical pod counts as Guaranteed.
     qos: QosClass,
@@ -39,26 +40,27 @@ pub struct PodScores {
     least: Option<i64>,
 }
 
-impl PodScores {
+impl<'a> PodScores<'a> {
     /// Computes what all containers of `pod` share.
-    pub fn of(pod: &Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Self {
+    pub fn of(pod: &'a Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Self {
         Self {
+            pod,
             node: Node { capacity, scores, may_exceed: quirks.has(Quirk::OomScoreAdjAbove1000) },
             qos: if pod.is_node_critical() { QosClass::Guaranteed } else { pod.qos_class(quirks) },
             share: share(pod),
-            least: pod.spec.containers.iter().map(request).min(),
+            least: pod.spec.containers.iter().map(|container| request(pod, container)).min(),
         }
     }
 
     /// Returns the value for a container. A container for debugging requests nothing.
     pub fn of_container(&self, container: &Container) -> i64 {
-        self.node.adj(self.qos, self.unrequested(request(container)))
+        self.node.adj(self.qos, self.unrequested(request(self.pod, container)))
     }
 
     /// Returns the value for an init container. The OOM killer must not prefer a sidecar to the containers that need it, so the value of a
     /// sidecar is at most that of the regular container with the smallest request.
     pub fn of_init_container(&self, container: &Container) -> i64 {
-        let own = self.unrequested(request(container));
+        let own = self.unrequested(request(self.pod, container));
         let served = self.least.filter(|_| container.is_sidecar()).map(|least| self.unrequested(least));
         self.node.adj(self.qos, served.map_or(own, |served| own.min(served)))
     }
@@ -68,18 +70,15 @@ impl PodScores {
     }
 }
 
-fn request(container: &Container) -> i64 {
-    memory(&container.resources.requests).map_or(0, Quantity::value_bytes)
-}
-
-fn memory(list: &ResourceList) -> Option<&Quantity> {
-    list.get(Resource::Memory.as_str())
+fn request(pod: &Pod, container: &Container) -> i64 {
+    pod.allocated_request(container, Resource::Memory).map_or(0, Quantity::value_bytes)
 }
 
 /// Returns each container's share of the pod-level request that no container requested. It is negative if the pod requests less than its
 /// containers together, which the API server rejects.
 fn share(pod: &Pod) -> i64 {
-    let Some(of_pod) = pod.pod_level_requests().and_then(memory).filter(|request| !request.is_zero()) else { return 0 };
+    let of_pod = pod.allocated_pod_level_request(Resource::Memory).filter(|request| !request.is_zero());
+    let Some(of_pod) = of_pod else { return 0 };
     let left = of_pod.value_bytes().wrapping_sub(pod.container_request(Resource::Memory).units());
     let containers = pod.spec.containers.len() + pod.spec.init_containers.len();
     i64::try_from(containers).ok().and_then(|containers| left.checked_div(containers)).unwrap_or(0)

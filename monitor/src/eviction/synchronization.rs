@@ -1,17 +1,21 @@
-//! Drives the decider with what a kubelet knows, one synchronization at a time (`eviction-semantics.md` §3).
+//! Drives the decider with the statistics of one moment: by the kubelet's rules, one synchronization at a time (`eviction-semantics.md` §3),
+//! or by the agent's, for [`super::preview`].
 
 use crate::config::{Policy, Quirk};
-use crate::units::{CgroupId, Moment, Resource};
+use crate::units::{Moment, Resource, Signal};
 use crate::workloads::{Pod, Summary};
 
 use super::decider::{
-    Answer, Attempt, Choice, Decider, LimitExceeded, Measure, Next, Pace, Place, RecordedCandidate, Rules, Snapshot,
+    Answer, Attempt, Choice, Decider, LimitExceeded, Measure, Next, Note, Pace, Place, RecordedCandidate, Rules,
+    RuntimeFacts, Snapshot,
 };
 use super::evicted::Eviction;
-use super::garbage::Collector;
+use super::garbage::{self, Collector};
+use super::memory_benefit::Worth;
+use super::preview::MissingRule;
 use super::rank::Ranked;
-use super::usage::{ActivePod, PodCandidate, active_pods, candidates};
-use super::{Assessment, Layout, MetThreshold, Observation, local_storage, message, signals};
+use super::usage::{PodCandidate, active_pods, candidates, standing};
+use super::{Armed, Assessment, Layout, MetThreshold, Observation, local_storage, message, signals};
 
 /// The statistics and pods of one moment.
 #[derive(Debug, Clone, Copy)]
@@ -43,60 +47,133 @@ pub struct Synchronized<'a> {
     pub eviction: Option<Eviction<'a>>,
     /// The resource that the event on the node names.
     pub node_event: Option<Resource>,
+    /// What the end of the evicted pod is worth, by the agent's rules for memory.
+    pub worth: Option<Worth>,
+    pub notes: Vec<Note>,
+    /// The agent's rules that could not be applied here.
+    pub not_applied: Vec<MissingRule>,
 }
 
+/// Decides by the kubelet's rules.
 pub fn synchronize<'a>(
     decider: &mut Decider<RecordedCandidate>,
     policy: &Policy,
     input: &Input<'a>,
 ) -> Synchronized<'a> {
-    let rules = Rules { policy, pace: Pace::Kubelet };
     let observation = signals::observe(input.summary, policy.quirks);
     let snapshot =
         Snapshot { now: input.now, layout: input.layout, observation, has_limits: true, ..Snapshot::default() };
     let active = active_pods(input.pods, input.summary);
-    let mut driven: Decider<PodCandidate<'a>> = std::mem::take(decider).between_turns();
-    let mut done = Synchronized::default();
-    let mut answer = Answer::Begin;
-    loop {
-        answer = match driven.step(rules, &snapshot, answer) {
-            Next::Measure(Measure::Candidates { signal, .. }) => {
-                done.collection_sufficed = false;
-                Answer::Candidates(candidates(policy, signal, input.layout, &active).collect())
-            }
-            Next::Measure(Measure::Limits) => Answer::Limits(limits(&mut done, policy, input.layout, &active)),
-            Next::CollectGarbage { collectors, .. } => {
-                (done.garbage_collection, done.collection_sufficed) = (collectors, true);
-                let after = input.after_collection.map(|summary| signals::observe(summary, policy.quirks));
-                Answer::Collected(after.unwrap_or_else(|| snapshot.observation.clone()))
-            }
-            Next::Evict(choice) => {
-                if let Place::Ranked(place) = choice.place {
-                    done.eviction = eviction(policy, &driven, &choice, place);
-                }
-                Answer::Attempt(Attempt::Started)
-            }
-            // At the pace of a kubelet the decider asks for nothing else.
-            Next::Measure(_) | Next::Reclaim { .. } | Next::EndReclaim { .. } | Next::Wait { .. } => break,
-        };
-    }
-    done.acted_on = driven.acted_on().cloned();
-    (done.ranking, done.assessment) = (driven.take_ranking(), driven.take_assessment());
-    *decider = driven.between_turns();
-    done.node_event = node_event(policy, &done);
-    done.observation = snapshot.observation;
-    done
+    let turn = Turn {
+        rules: Rules { policy, pace: Pace::Kubelet },
+        snapshot,
+        after_collection: input.after_collection,
+        candidates: Box::new(|signal| candidates(policy, signal, input.layout, &active).collect()),
+        above_limits: Box::new(|| local_storage::evictions(policy, input.layout, &active)),
+    };
+    turn.take(decider)
 }
 
-fn limits<'a>(
-    done: &mut Synchronized<'a>,
-    policy: &Policy,
-    layout: Layout,
-    active: &[ActivePod<'a>],
-) -> Vec<LimitExceeded> {
-    done.local_storage = local_storage::evictions(policy, layout, active);
-    let exceeded = |eviction: &Eviction<'_>| LimitExceeded { id: CgroupId(0), cause: eviction.cause, is_stale: false };
-    done.local_storage.iter().map(exceeded).collect()
+/// One turn of the decider, with the facts of one moment.
+pub(super) struct Turn<'t, 'a> {
+    pub(super) rules: Rules<'t>,
+    pub(super) snapshot: Snapshot,
+    pub(super) after_collection: Option<&'a Summary>,
+    /// Returns the candidates for a signal.
+    pub(super) candidates: Box<dyn Fn(Signal) -> Vec<PodCandidate<'a>> + 't>,
+    /// Returns the evictions of pods above a limit of their own.
+    pub(super) above_limits: Box<dyn Fn() -> Vec<Eviction<'a>> + 't>,
+}
+
+impl<'a> Turn<'_, 'a> {
+    pub(super) fn take(self, decider: &mut Decider<RecordedCandidate>) -> Synchronized<'a> {
+        let mut driven: Decider<PodCandidate<'a>> = std::mem::take(decider).between_turns();
+        let (mut done, mut above) = (Synchronized::default(), Vec::new());
+        let mut answer = Answer::Begin;
+        loop {
+            answer = match driven.step(self.rules, &self.snapshot, answer) {
+                Next::Measure(what) => self.measure(what, &mut done, &mut above),
+                Next::CollectGarbage { collectors, .. } => {
+                    (done.garbage_collection, done.collection_sufficed) = (collectors, true);
+                    self.collected(driven.armed())
+                }
+                Next::Evict(choice) => {
+                    self.evict(&driven, &choice, &above, &mut done);
+                    Answer::Attempt(Attempt::Started)
+                }
+                // Files hold no figures that reclaim could use.
+                Next::Reclaim { .. } | Next::EndReclaim { .. } | Next::Wait { .. } => break,
+            };
+        }
+        done.acted_on = driven.acted_on().cloned();
+        done.notes.extend(driven.notes());
+        (done.ranking, done.assessment) = (driven.take_ranking(), driven.take_assessment());
+        *decider = driven.between_turns();
+        done.node_event = node_event(self.rules.policy, &done);
+        done.observation = self.snapshot.observation;
+        done
+    }
+
+    fn measure(
+        &self,
+        what: Measure,
+        done: &mut Synchronized<'a>,
+        above: &mut Vec<Eviction<'a>>,
+    ) -> Answer<PodCandidate<'a>> {
+        match what {
+            Measure::Candidates { signal, .. } => {
+                done.collection_sufficed = false;
+                Answer::Candidates((self.candidates)(signal))
+            }
+            Measure::Limits => {
+                *above = (self.above_limits)();
+                Answer::Limits(above.iter().map(exceeded).collect())
+            }
+            // The statistics of one moment hold all figures, and they are exact.
+            Measure::Signals => Answer::Sampled,
+            Measure::Runtime => Answer::Runtime(RuntimeFacts::Up),
+            Measure::Disks { .. } => Answer::DisksMeasured(true),
+            Measure::Standing { place: Place::Limit(place) } => {
+                Answer::Standing(above.get(place).map(|eviction| standing(eviction.pod)).unwrap_or_default())
+            }
+            Measure::Standing { .. } | Measure::Exact { .. } | Measure::Holding { .. } => Answer::Begin,
+        }
+    }
+
+    /// Returns what the collection of garbage freed. That of a kubelet is a part of the synchronization, and that of the agent goes on beside it.
+    fn collected(&self, armed: &[Armed]) -> Answer<PodCandidate<'a>> {
+        let policy = self.rules.policy;
+        let after = self.after_collection.map(|summary| signals::observe(summary, policy.quirks));
+        match self.rules.pace {
+            Pace::Kubelet | Pace::Ranking => {
+                Answer::Collected(after.unwrap_or_else(|| self.snapshot.observation.clone()))
+            }
+            Pace::Agent(_) => {
+                let is_enough = after.is_some_and(|after| garbage::is_enough(policy, armed, &after));
+                Answer::CollectionStarted(is_enough)
+            }
+        }
+    }
+
+    fn evict(
+        &self,
+        decider: &Decider<PodCandidate<'a>>,
+        choice: &Choice,
+        above: &[Eviction<'a>],
+        done: &mut Synchronized<'a>,
+    ) {
+        match choice.place {
+            Place::Ranked(place) => {
+                done.eviction = eviction(self.rules.policy, decider, choice, place);
+                done.worth = decider.worth_at(place);
+            }
+            Place::Limit(place) => done.local_storage.extend(above.get(place).cloned()),
+        }
+    }
+}
+
+fn exceeded(eviction: &Eviction<'_>) -> LimitExceeded {
+    LimitExceeded { id: PodCandidate::cgroup_of(eviction.pod), cause: eviction.cause, is_stale: false }
 }
 
 fn eviction<'a>(
@@ -106,7 +183,8 @@ fn eviction<'a>(
     place: usize,
 ) -> Option<Eviction<'a>> {
     let PodCandidate { pod, stats, .. } = decider.ranking().get(place)?.candidate;
-    let (message, annotations) = message::compose(policy, decider.acted_on()?, pod, stats);
+    let met = decider.acted_on()?;
+    let (message, annotations) = message::compose(policy, met, pod, stats);
     let Choice { cause, grace_period_seconds, .. } = *choice;
     Some(Eviction { pod, cause, grace_period_seconds, message, annotations, has_disruption_target: true })
 }

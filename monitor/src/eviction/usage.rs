@@ -2,12 +2,13 @@
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::config::{Policy, Quirk, Quirks};
-use crate::units::{Amount, Resource, Signal};
+use crate::units::{Amount, CgroupId, Resource, Signal};
 use crate::workloads::kubelet_summary::{FsUsage, PodStats, VolumeStats};
-use crate::workloads::pod::{FullName, Volume};
-use crate::workloads::{Pod, Preference, Summary};
+use crate::workloads::pod::{FullName, Metadata, Volume};
+use crate::workloads::{Outlook, Pod, Preference, Summary};
 
 use super::Layout;
 use super::names::Names;
@@ -41,8 +42,20 @@ pub struct PodCandidate<'a> {
     pub facts: Facts,
     /// The known part of its usage.
     pub stats: Option<&'a PodStats>,
-    /// Why the pod must not be evicted, if its node says so and not the pod itself.
+    /// Why the pod must not be evicted, if its node or the configuration says so and not the pod itself.
     pub exempt: Option<&'static str>,
+    /// What is known about its memory beyond its usage. The kubelet's rules use none of it.
+    pub outlook: Outlook,
+}
+
+impl PodCandidate<'_> {
+    /// Returns an identity in the place of the pod's cgroup, which statistics do not tell.
+    pub fn cgroup_of(pod: &Pod) -> CgroupId {
+        let mut hasher = DefaultHasher::new();
+        let Metadata { uid, namespace, name, .. } = &pod.metadata;
+        (uid, namespace, name).hash(&mut hasher);
+        CgroupId(hasher.finish())
+    }
 }
 
 impl Candidate for PodCandidate<'_> {
@@ -63,15 +76,23 @@ impl Candidate for PodCandidate<'_> {
         self.facts
     }
 
-    fn standing(&self) -> Option<Standing> {
-        Some(Standing {
-            is_critical: self.exempt.is_some() || self.pod.is_critical(),
-            is_pod: true,
-            is_known: true,
-            grace_period_seconds: self.pod.spec.termination_grace_period_seconds,
-            ..Standing::default()
-        })
+    fn cgroup(&self) -> CgroupId {
+        Self::cgroup_of(self.pod)
     }
+
+    fn outlook(&self) -> Outlook {
+        self.outlook
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        Some(Standing { is_critical: self.exempt.is_some() || self.pod.is_critical(), ..standing(self.pod) })
+    }
+}
+
+/// Returns the standing of a pod that is not critical.
+pub(super) fn standing(pod: &Pod) -> Standing {
+    let grace_period_seconds = pod.spec.termination_grace_period_seconds;
+    Standing { is_pod: true, is_known: true, grace_period_seconds, ..Standing::default() }
 }
 
 /// Returns the active pods as candidates for an eviction for `signal`.
@@ -83,7 +104,7 @@ pub fn candidates<'a>(
 ) -> impl Iterator<Item = PodCandidate<'a>> {
     active.iter().map(move |&ActivePod { pod, stats }| {
         let facts = facts(policy, signal, layout, pod, stats);
-        PodCandidate { pod, facts, stats, exempt: None }
+        PodCandidate { pod, facts, stats, exempt: None, outlook: Outlook::default() }
     })
 }
 
@@ -187,7 +208,7 @@ fn disk(
 /// Returns whether the content of the volume lies on the node's own filesystem.
 fn is_local(volume: &Volume) -> bool {
     let is_directory = volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium.is_empty());
-    is_directory || volume.host_path || volume.config_map || volume.git_repo
+    is_directory || volume.host_path.is_some() || volume.config_map || volume.git_repo
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub mod swap_devices;
 pub mod timer;
 pub mod vmstat;
 pub mod zoneinfo;
+pub mod zram;
 
 pub use filesystem_roles::{FilesystemHints, Role};
 pub use hierarchy::{CgroupVersion, Hierarchy, NESTED_ACCOUNTING};

@@ -1,10 +1,13 @@
 //! The local filesystems, from `mountinfo`: where each device is mounted, and its inodes.
 
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{StatVfs, major, minor, stat, statvfs};
+use rustix::fs::{StatVfs, fstatvfs, major, minor, stat, statvfs};
+
+use crate::units::Bytes;
 
 /// Types of filesystems on local disks. Their statistics never wait for a network or for a user's process.
 const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2"];
@@ -139,6 +142,60 @@ pub fn unescaped(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
+/// A tmpfs that is mounted deeper than this belongs to one pod: a volume, or its `/dev/shm`.
+const SHARED_DEPTH: usize = 2;
+
+/// The mounts of the machine's init, for questions about single paths.
+#[derive(Debug)]
+pub struct NodeMounts {
+    process: PathBuf,
+    text: String,
+}
+
+impl NodeMounts {
+    pub fn read(proc_root: &Path) -> Self {
+        let process = process_of_mounts(proc_root);
+        let bytes = std::fs::read(process.join("mountinfo")).unwrap_or_default();
+        Self { process, text: String::from_utf8_lossy(&bytes).into_owned() }
+    }
+
+    /// Returns where the agent finds the tmpfs that holds `path`, and those of the whole node that are mounted below `path`. Leaves out those
+    /// on whose way a slow filesystem is mounted.
+    pub fn in_memory(&self, path: &Path) -> Vec<PathBuf> {
+        if !path.is_absolute() {
+            return Vec::new();
+        }
+        let all: Vec<(PathBuf, &str)> =
+            mounts(&self.text).map(|mount| (unescaped(mount.mount_point), mount.kind)).collect();
+        let holder =
+            all.iter().rev().filter(|(point, _)| path.starts_with(point)).max_by_key(|(point, _)| depth(point));
+        let below = all
+            .iter()
+            .filter(|(point, _)| point.starts_with(path) && point.as_path() != path && depth(point) <= SHARED_DEPTH);
+        let is_quick = |point: &Path| {
+            let mut passed = all.iter().filter(|(passed, _)| point.starts_with(passed));
+            passed.all(|(_, kind)| LOCAL.contains(kind) || QUICK.contains(kind))
+        };
+        let in_memory = holder.into_iter().chain(below).filter(|(point, kind)| *kind == "tmpfs" && is_quick(point));
+        in_memory.map(|(point, _)| self.process.join("root").join(point.strip_prefix("/").unwrap_or(point))).collect()
+    }
+}
+
+/// Returns how many directories a path is below the root.
+fn depth(path: &Path) -> usize {
+    path.components().count().saturating_sub(1)
+}
+
+/// Returns how much of a filesystem is in use. A filesystem that does not tell is taken for full of anything.
+pub fn used(filesystem: impl AsFd) -> Bytes {
+    match fstatvfs(filesystem) {
+        Ok(answer) if answer.f_blocks > 0 => {
+            Bytes(answer.f_blocks.saturating_sub(answer.f_bfree).saturating_mul(answer.f_frsize))
+        }
+        _ => Bytes(u64::MAX),
+    }
+}
+
 /// Returns the `/proc` directory of the process whose mounts are read: init where permitted, because an agent in a container has other
 /// mounts.
 pub(super) fn process_of_mounts(proc_root: &Path) -> PathBuf {
@@ -177,6 +234,45 @@ impl Filesystems {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_in_memory_is_found_by_its_mount() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("1/root")).unwrap();
+        let line = |point: &str, kind: &str| format!("1 1 0:1 / {point} rw - {kind} x rw\n");
+        let text = [
+            line("/", "ext4"),
+            line("/dev", "devtmpfs"),
+            line("/dev/shm", "tmpfs"),
+            line("/run", "tmpfs"),
+            line("/run/disk", "ext4"),
+            line("/net", "nfs4"),
+            line("/net/ram", "tmpfs"),
+            line("/run/containerd/sandbox/shm", "tmpfs"),
+            line("/var/lib/kubelet/pods/u/volumes/x", "tmpfs"),
+            line("/with\\040blank", "tmpfs"),
+        ];
+        std::fs::write(root.path().join("1/mountinfo"), text.concat()).unwrap();
+        let mounts = NodeMounts::read(root.path());
+        for (path, expected) in [
+            ("/var/log", &[][..]),
+            ("/dev/shm", &["dev/shm"]),
+            ("/dev/shm/a/b", &["dev/shm"]),
+            ("/dev", &["dev/shm"]),
+            ("/run/lock", &["run"]),
+            ("/run/disk/x", &[]),
+            ("/net/ram/x", &[]),
+            ("/runner", &[]),
+            ("/with blank/x", &["with blank"]),
+            ("/", &["dev/shm", "run", "with blank"]),
+            ("relative", &[]),
+            ("", &[]),
+        ] {
+            let expected: Vec<_> = expected.iter().map(|it| root.path().join("1/root").join(it)).collect();
+            assert_eq!(mounts.in_memory(Path::new(path)), expected, "{path}");
+        }
+        assert!(NodeMounts::read(&root.path().join("none")).in_memory(Path::new("/dev/shm")).is_empty());
+    }
 
     /// A node with kubelet and containerd (Linux 6.12), and other kinds of mounts.
     const TEXT: &str = r"22 27 0:21 / /proc rw,relatime - proc proc rw

@@ -56,6 +56,11 @@ impl PinnedFile {
         self.text(buffer, length)
     }
 
+    /// Reads a file of one decimal number.
+    pub fn read_number(&self, buffer: &mut Buffer) -> Option<u64> {
+        self.read(buffer).ok()?.trim().parse().ok()
+    }
+
     /// Reads a file of many records (`seq_file`), which the kernel returns page by page, to its end or to the end of the buffer.
     /// Fails when the file cannot be read or is not UTF-8.
     pub fn read_whole<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {

@@ -1,8 +1,11 @@
 //! The memory of all pods together, from the cgroup in which the kubelet keeps them (`kubepods`).
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
 use super::hierarchy::{CgroupVersion, Hierarchy};
 use super::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
-use crate::units::Bytes;
+use crate::units::{Bytes, CgroupId};
 
 /// The cgroup of all pods: of the kubelet's systemd driver and its cgroupfs driver, then with the root that kind configures.
 const KUBEPODS: [&str; 4] = ["kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods"];
@@ -17,6 +20,8 @@ pub struct PodsMemorySample {
     pub usage: Bytes,
     pub inactive_file: Bytes,
     pub active_file: Bytes,
+    /// `slab_reclaimable`; zero on v1, which does not count it.
+    pub reclaimable_slab: Bytes,
 }
 
 impl PodsMemorySample {
@@ -24,6 +29,24 @@ impl PodsMemorySample {
     pub fn working_set(self) -> Bytes {
         self.usage.saturating_sub(self.inactive_file)
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PodsMemoryError {
+    #[error("no kubepods.slice or kubepods in {0}")]
+    Absent(PathBuf),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Returns the id of the cgroup of all pods, which the kernel reports when its limit is reached.
+pub fn cgroup_of_all_pods(hierarchy: &Hierarchy) -> Option<CgroupId> {
+    let metadata = std::fs::metadata(directory(hierarchy)?).ok()?;
+    Some(CgroupId(metadata.ino()))
+}
+
+fn directory(hierarchy: &Hierarchy) -> Option<PathBuf> {
+    KUBEPODS.iter().map(|name| hierarchy.memory.join(name)).find(|path| path.is_dir())
 }
 
 /// Reads the cgroup of all pods. Its files stay open, and are opened anew when the kubelet has made the cgroup again.
@@ -47,7 +70,7 @@ impl PodsMemory {
     }
 
     /// Reads the figures. The error says why there are none.
-    pub fn sample(&mut self) -> Result<PodsMemorySample, String> {
+    pub fn sample(&mut self) -> Result<PodsMemorySample, PodsMemoryError> {
         if let Some(files) = &self.files
             && let Ok(sample) = files.sample(self.hierarchy.version, &mut self.buffer)
         {
@@ -55,33 +78,43 @@ impl PodsMemory {
         }
         self.files = None;
         let files = self.open()?;
-        let sample = files.sample(self.hierarchy.version, &mut self.buffer).map_err(|error| error.to_string())?;
+        let sample = files.sample(self.hierarchy.version, &mut self.buffer)?;
         self.files = Some(files);
         Ok(sample)
     }
 
-    fn open(&self) -> Result<Files, String> {
-        let root = &self.hierarchy.memory;
-        let found = KUBEPODS.iter().map(|name| root.join(name)).find(|path| path.is_dir());
-        let directory = found.ok_or_else(|| format!("no kubepods.slice or kubepods in {}", root.display()))?;
+    /// Reads the limit and the usage, and keeps the other figures of `last`. Reading those makes the kernel sum up the counters of every
+    /// cgroup below. Returns `None` where everything has to be read.
+    pub fn renewed(&mut self, last: PodsMemorySample) -> Option<PodsMemorySample> {
+        let (limit, usage) = self.files.as_ref()?.limit_and_usage(&mut self.buffer).ok()?;
+        Some(PodsMemorySample { limit, usage, ..last })
+    }
+
+    fn open(&self) -> Result<Files, PodsMemoryError> {
+        let directory =
+            directory(&self.hierarchy).ok_or_else(|| PodsMemoryError::Absent(self.hierarchy.memory.clone()))?;
         let (limit, usage) = match self.hierarchy.version {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             CgroupVersion::V2 => ("memory.max", "memory.current"),
         };
-        let open = |name| PinnedFile::open(directory.join(name)).map_err(|error| error.to_string());
+        let open = |name| PinnedFile::open(directory.join(name));
         Ok(Files { limit: open(limit)?, usage: open(usage)?, stat: open("memory.stat")? })
     }
 }
 
 impl Files {
-    fn sample(&self, version: CgroupVersion, buffer: &mut Buffer) -> Result<PodsMemorySample, FileError> {
+    fn limit_and_usage(&self, buffer: &mut Buffer) -> Result<(Option<Bytes>, Bytes), FileError> {
         let number = |file: &PinnedFile, buffer: &mut Buffer| {
             let text = file.read(buffer)?.trim();
             let none = (text == "max").then_some(u64::MAX);
             none.or_else(|| text.parse().ok()).ok_or_else(|| file.content("expected a number of bytes"))
         };
-        let limit = number(&self.limit, buffer)?;
-        let usage = Bytes(number(&self.usage, buffer)?);
+        let limit = Some(Bytes(number(&self.limit, buffer)?)).filter(|it| it.0 <= HIGHEST_LIMIT);
+        Ok((limit, Bytes(number(&self.usage, buffer)?)))
+    }
+
+    fn sample(&self, version: CgroupVersion, buffer: &mut Buffer) -> Result<PodsMemorySample, FileError> {
+        let (limit, usage) = self.limit_and_usage(buffer)?;
         let (inactive, active) = match version {
             CgroupVersion::V1 => ("total_inactive_file", "total_active_file"),
             CgroupVersion::V2 => ("inactive_file", "active_file"),
@@ -89,12 +122,8 @@ impl Files {
         let stat = self.stat.read(buffer)?;
         let value = |key| keyed_value(stat, key).map(Bytes).ok_or_else(|| self.stat.content(format!("no {key} line")));
         let (inactive_file, active_file) = (value(inactive)?, value(active)?);
-        Ok(PodsMemorySample {
-            limit: Some(Bytes(limit)).filter(|it| it.0 <= HIGHEST_LIMIT),
-            usage,
-            inactive_file,
-            active_file,
-        })
+        let reclaimable_slab = keyed_value(stat, "slab_reclaimable").map_or(Bytes::ZERO, Bytes);
+        Ok(PodsMemorySample { limit, usage, inactive_file, active_file, reclaimable_slab })
     }
 }
 
@@ -144,12 +173,34 @@ mod tests {
     fn a_missing_or_odd_cgroup_has_a_reason() {
         let root = tempfile::tempdir().unwrap();
         let mut reader = reader(CgroupVersion::V2, root.path());
-        assert!(reader.sample().unwrap_err().contains("no kubepods.slice or kubepods in"));
+        assert!(reader.sample().unwrap_err().to_string().contains("no kubepods.slice or kubepods in"));
         write(root.path(), "kubepods", &[("memory.max", "x"), ("memory.current", "1"), ("memory.stat", "")]);
-        assert!(reader.sample().unwrap_err().contains("memory.max: expected a number of bytes"));
+        assert!(reader.sample().unwrap_err().to_string().contains("memory.max: expected a number of bytes"));
         write(root.path(), "kubepods", &[("memory.max", "max")]);
-        assert!(reader.sample().unwrap_err().contains("no inactive_file line"));
+        assert!(reader.sample().unwrap_err().to_string().contains("no inactive_file line"));
         write(root.path(), "kubepods", &[("memory.stat", "inactive_file 1\nactive_file 0\n")]);
         assert_eq!(reader.sample().unwrap().working_set(), Bytes(0));
+    }
+
+    #[test]
+    fn limit_and_usage_are_renewed_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let stat = "inactive_file 300\nactive_file 100\nslab_reclaimable 20\n";
+        write(root.path(), "kubepods", &[("memory.max", "max"), ("memory.current", "2000"), ("memory.stat", stat)]);
+        let mut reader = reader(CgroupVersion::V2, root.path());
+        let first = PodsMemorySample {
+            limit: None,
+            usage: Bytes(2000),
+            inactive_file: Bytes(300),
+            active_file: Bytes(100),
+            reclaimable_slab: Bytes(20),
+        };
+        assert_eq!(reader.renewed(first), None, "nothing is open yet");
+        assert_eq!(reader.sample().unwrap(), first);
+        write(root.path(), "kubepods", &[("memory.max", "5000"), ("memory.current", "4000"), ("memory.stat", "")]);
+        assert_eq!(
+            reader.renewed(first),
+            Some(PodsMemorySample { limit: Some(Bytes(5000)), usage: Bytes(4000), ..first })
+        );
     }
 }

@@ -22,7 +22,7 @@ impl SwapDevices {
             else {
                 continue;
             };
-            if name.rsplit('/').next().is_some_and(|name| name.starts_with("zram")) {
+            if zram(name).is_some() {
                 devices.has_zram = true;
             } else if let (Ok(size), Ok(used)) = (size.parse::<u64>(), used.parse::<u64>()) {
                 devices.free = devices.free.saturating_add(Bytes::from_kib(size.saturating_sub(used)));
@@ -31,10 +31,22 @@ impl SwapDevices {
         devices
     }
 
+    /// Returns the names of the zram devices, if all swap is there; `None` without swap, or with other swap.
+    pub fn only_zram(text: &str) -> Option<Vec<&str>> {
+        let paths = text.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next());
+        let names: Option<Vec<_>> = paths.map(zram).collect();
+        names.filter(|names| !names.is_empty())
+    }
+
     /// Returns the free swap that gives memory back. With zram beside other swap it is not known where the next pages go.
     pub fn usable(self) -> Option<Bytes> {
         (!self.has_zram && !self.free.is_zero()).then_some(self.free)
     }
+}
+
+/// Returns the name of a zram device.
+fn zram(path: &str) -> Option<&str> {
+    path.rsplit('/').next().filter(|name| name.starts_with("zram"))
 }
 
 #[cfg(test)]

@@ -144,8 +144,10 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
     let crossed = &state.decision.assessment().crossed;
     let unarmed = state.decision.unarmed();
     let (reach, runtime) = (state.sensors.workloads.tree().reach(), state.sensors.platform.runtime.view());
+    let policy = &state.config.policy;
     let thresholds = state.decision.armed().iter().map(|armed| &armed.threshold).enumerate();
     thresholds
+        .filter(|(_, threshold)| value(threshold.signal).is_some() || !policy.needs_no_limit(threshold))
         .map(|(index, threshold)| ThresholdReport {
             threshold: threshold.clone(),
             bytes: value(threshold.signal)

@@ -13,6 +13,8 @@ use super::{Sensors, growth};
 
 /// Maximum age of the list of workloads at a decision. Usage is always read anew.
 pub const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
+/// Maximum age, at a decision, of the look for victims of other programs. A look takes five system calls or more for each of eight workloads.
+const OTHERS_VICTIMS_AGE: Duration = Duration::from_millis(250);
 
 impl Sensors {
     /// Returns the candidates with their usage of the resource behind `signal`.
@@ -20,7 +22,7 @@ impl Sensors {
         self.workloads.list_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
         let is_memory = signal.resource() == Resource::Memory;
         if is_memory {
-            self.note_others_victims(&config.proc_root);
+            self.note_others_victims_if_older(OTHERS_VICTIMS_AGE, &config.proc_root);
         }
         let tree = self.workloads.tree_mut();
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };

@@ -62,7 +62,10 @@ impl CounterError {
         if fitting <= default.value.resolve(0, config.policy.quirks).bytes() {
             return;
         }
-        for threshold in config.policy.thresholds.iter_mut().filter(|threshold| **threshold == default) {
+        // The copy for the cgroup of all pods keeps the value of its original.
+        let copy = Threshold { signal: Signal::AllocatableMemoryAvailable, ..default.clone() };
+        let defaults = [default, copy];
+        for threshold in config.policy.thresholds.iter_mut().filter(|threshold| defaults.contains(threshold)) {
             threshold.value = ThresholdValue::bytes(fitting);
         }
     }
@@ -134,14 +137,22 @@ mod tests {
         ] {
             let mut config = config(rest);
             machine.fit(&mut config);
-            assert_eq!(thresholds(&config), [expected], "{name}");
+            let mut expected = vec![expected.to_owned()];
+            if config.policy.semantics == Semantics::Corrected {
+                expected.push(format!("allocatableM{}", &expected[0][1..]));
+            }
+            assert_eq!(thresholds(&config), expected, "{name}");
         }
         let mut none = config("evictionHard: {}\n");
         machine(1024 * GIB, 200, 340, 400).fit(&mut none);
         assert_eq!(thresholds(&none), [""; 0]);
         let mut unread = MonitorConfig::default();
         machine(1024 * GIB, 200, 340, 400).fit(&mut unread);
-        assert_eq!(thresholds(&unread), ["memory.available<1360Mi"], "without a file");
+        assert_eq!(
+            thresholds(&unread),
+            ["memory.available<1360Mi", "allocatableMemory.available<1360Mi"],
+            "without a file"
+        );
     }
 
     #[test]

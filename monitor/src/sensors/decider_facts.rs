@@ -38,6 +38,7 @@ impl Sensors {
             memory_stalled: awaits_stalls.then(|| self.pressure.memory_stalled()).flatten(),
             swap: self.swap_out(),
             oom_killed: self.oom_kills.last_of_node(),
+            pods_oom_killed: self.oom_kills.last_of_pods(),
             has_limits: self.pods.has_any(),
             ..snapshot
         }

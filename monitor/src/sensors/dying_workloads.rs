@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use crate::eviction::decider::DyingMemory;
-use crate::node::CgroupVersion;
 use crate::node::pinned_file::Buffer;
 use crate::units::{Bytes, CgroupId, Monotonic};
-use crate::workloads::{GainFiles, Tracked};
+use crate::workloads::{GainFiles, Tracked, WorkloadTree};
 
 /// For this long after a kill the pages of the victim may be on the lists of the CPUs, from which the kernel takes at most an eighth a second
 /// (mm/page_alloc.c, `decay_pcp_high`, Linux 6.12), and nothing while the CPU is idle. A later shortage is another one.
@@ -18,6 +17,8 @@ pub struct DyingWorkloads {
     all: Vec<Dying>,
     /// The latest kill.
     latest: Option<Monotonic>,
+    /// When the last look for victims of other programs began.
+    others_noted: Option<Monotonic>,
     buffer: Buffer,
 }
 
@@ -49,7 +50,7 @@ impl DyingWorkloads {
     /// what the workload holds now. A workload whose kill is noted already stays as it is.
     pub fn note(
         &mut self,
-        (tracked, version): (&Tracked, CgroupVersion),
+        (tracked, tree): (&Tracked, &WorkloadTree),
         (expected, growth): (Option<Bytes>, i64),
         killed_by: KilledBy,
         now: Monotonic,
@@ -69,7 +70,7 @@ impl DyingWorkloads {
         if self.all.iter().any(|dying| dying.memory.id == id) {
             return;
         }
-        let Some(files) = tracked.gain_files(version) else { return };
+        let Some(files) = tree.gain_files(tracked) else { return };
         let left = files.read(&mut self.buffer).unwrap_or(Bytes::ZERO);
         let expected = expected.unwrap_or(left);
         let is_own = killed_by == KilledBy::Agent;
@@ -96,6 +97,16 @@ impl DyingWorkloads {
             let may_live = !memory.is_whole || memory.is_own && memory.is_recent(now);
             may_live || !lives_on(memory.id)
         });
+    }
+
+    /// Takes in that a look for victims of other programs begins.
+    pub(super) fn note_others_at(&mut self, now: Monotonic) {
+        self.others_noted = Some(now);
+    }
+
+    /// Returns whether the last look for victims of other programs began within `age`.
+    pub(super) fn are_others_noted_since(&self, age: Duration, now: Monotonic) -> bool {
+        self.others_noted.is_some_and(|noted| now.since(noted) < age)
     }
 
     /// Returns whether a workload was killed so recently that its pages may be on the lists of the CPUs.
@@ -131,6 +142,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::node::CgroupVersion;
     use crate::node::Hierarchy;
     use crate::workloads::WorkloadTree;
     use crate::workloads::fixtures::populate;
@@ -138,13 +150,12 @@ mod tests {
     #[test]
     fn a_kill_takes_the_place_of_a_grace_that_ends_soon() {
         let root = tempfile::tempdir().unwrap();
-        let version = CgroupVersion::V2;
         let tree = tree_of_one(root.path(), 8 << 20);
         let tracked = &tree.tracked()[0];
         let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
         let mut dying = DyingWorkloads::default();
         let mut noted = |by, seconds| {
-            dying.note((tracked, version), (None, 0), by, at(seconds));
+            dying.note((tracked, &tree), (None, 0), by, at(seconds));
             let all = dying.read(|_| true, at(seconds));
             assert_eq!(all.len(), 1, "{by:?}");
             (all[0].grace_ends, all[0].killed, all[0].expected, all[0].is_own, all[0].is_whole)
@@ -163,7 +174,7 @@ mod tests {
         dying.forget_living(|_| true, at(4));
         assert!(dying.all.is_empty(), "it lives on");
         for by in [KilledBy::Agent, KilledBy::OomKiller, KilledBy::EndOfGrace(at(9))] {
-            dying.note((tracked, version), (None, 0), by, at(5));
+            dying.note((tracked, &tree), (None, 0), by, at(5));
             dying.forget_living(|_| true, at(5));
             assert_eq!(dying.all.len(), 1, "{by:?}: it may have processes");
             dying.all.clear();
@@ -172,10 +183,19 @@ mod tests {
     }
 
     #[test]
+    fn a_look_for_victims_of_others_counts_for_its_age() {
+        let (age, at) = (Duration::from_millis(250), |milliseconds: u64| Monotonic(milliseconds * 1_000_000));
+        let mut dying = DyingWorkloads::default();
+        assert!(!dying.are_others_noted_since(age, at(1_000)), "no look yet");
+        dying.note_others_at(at(1_000));
+        assert!(dying.are_others_noted_since(age, at(1_249)) && !dying.are_others_noted_since(age, at(1_250)));
+    }
+
+    #[test]
     fn a_victim_that_cannot_exit_is_one_kill() {
         let (root, at) = (tempfile::tempdir().unwrap(), |seconds: u64| Monotonic(seconds * 1_000_000_000));
         let tree = tree_of_one(root.path(), 8 << 20);
-        let tracked = (&tree.tracked()[0], CgroupVersion::V2);
+        let tracked = (&tree.tracked()[0], &tree);
         let mut dying = DyingWorkloads::default();
         let mut noted = |by, seconds| {
             dying.note(tracked, (None, 0), by, at(seconds));

@@ -1,6 +1,7 @@
 //! Facts about workloads for the rule of benefit and the rule of pending memory.
 
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -12,6 +13,9 @@ use crate::workloads::{Protection, Tracked, WorkloadUsage, killed_processes};
 
 use super::dying_workloads::KilledBy;
 use super::{Sensors, growth};
+
+/// Near a threshold the victims of other programs are noted this often, so that a decision need not look for them.
+const NOTED_AHEAD: Duration = Duration::from_millis(150);
 
 impl Sensors {
     /// Reads the growth of workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
@@ -25,7 +29,17 @@ impl Sensors {
         if self.growth.is_due(is_urgent, appeared, now) {
             growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now);
             self.note_others_victims(proc_root);
+        } else if is_urgent {
+            self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
         }
+    }
+
+    /// As [`Self::note_others_victims`], unless they were noted within `age`.
+    pub(super) fn note_others_victims_if_older(&mut self, age: Duration, proc_root: &Path) {
+        if self.dying.are_others_noted_since(age, Monotonic::now()) {
+            return;
+        }
+        self.note_others_victims(proc_root);
     }
 
     /// Returns the usage of one workload, with all that is known about its memory.
@@ -52,7 +66,7 @@ impl Sensors {
         let tree = self.workloads.tree();
         let Some(tracked) = tree.find(id) else { return };
         let known = usage.map_or((None, 0), |usage| (usage.outlook.gain, usage.outlook.growth));
-        self.dying.note((tracked, tree.hierarchy().version), known, KilledBy::Agent, now);
+        self.dying.note((tracked, tree), known, KilledBy::Agent, now);
     }
 
     /// Notes the victims of the kernel's OOM killer that were marked since the last turn.
@@ -67,21 +81,22 @@ impl Sensors {
             let parts = [kill.anon_rss, kill.shmem_rss, kill.pgtables];
             let expected: Bytes = parts.into_iter().flatten().sum();
             let expected = Some(expected).filter(|expected| !expected.is_zero());
-            self.dying.note((tracked, tree.hierarchy().version), (expected, 0), KilledBy::OomKiller, now);
+            self.dying.note((tracked, tree), (expected, 0), KilledBy::OomKiller, now);
         }
     }
 
     /// Notes the pods that have ended, the workloads whose processes another program has killed, such as the kubelet or systemd-oomd, and
     /// those whose grace period ends soon. Forgets those that live on. A workload that grows inside its grace period does not end by itself;
     /// one that was killed may have grown until then.
-    pub(super) fn note_others_victims(&mut self, proc_root: &Path) {
+    fn note_others_victims(&mut self, proc_root: &Path) {
+        self.dying.note_others_at(Monotonic::now());
         self.forget_living_victims(proc_root);
         let ended = self.workloads.take_ended();
         let tree = self.workloads.tree();
         for (pod, at) in ended {
             // Its volumes in memory stay until the kubelet removes them. A pod that was seen without processes may just have been made.
             if let Some(tracked) = tree.find_ended(pod).filter(|pod| !lives_on(pod, proc_root)) {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), KilledBy::Other, at);
+                self.dying.note((tracked, tree), (None, 0), KilledBy::Other, at);
             }
         }
         let wall = Timestamp::now();
@@ -97,7 +112,7 @@ impl Sensors {
                 grace_left.map(|left| KilledBy::EndOfGrace(now.after(left)))
             };
             if let Some(by) = by {
-                self.dying.note((tracked, tree.hierarchy().version), (None, 0), by, now);
+                self.dying.note((tracked, tree), (None, 0), by, now);
             }
         }
     }

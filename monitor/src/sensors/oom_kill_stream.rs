@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::kernel::{OomConstraint, OomKill, ProbeReport};
 use crate::node::Hierarchy;
 use crate::node::kmsg::{self, Kmsg, OomReport, Pairing};
+use crate::node::pods_memory::cgroup_of_all_pods;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadTree;
 
@@ -38,6 +39,8 @@ pub struct OomKills {
     balance: Balance,
     /// When a kill was last reported that no limit of a cgroup caused.
     of_node: Option<Monotonic>,
+    /// When a kill was last reported that the limit of all pods together caused.
+    of_pods: Option<Monotonic>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +84,7 @@ impl OomKills {
             by_counters: ByCounters::default(),
             balance: Balance::default(),
             of_node: None,
+            of_pods: None,
         }
     }
 
@@ -158,11 +162,21 @@ impl OomKills {
         if kills.iter().any(|kill| kill.constraint == Some(OomConstraint::None)) {
             self.of_node = Some(now);
         }
+        let mut limits = kills.iter().filter_map(|kill| kill.limit_cgroup).peekable();
+        if limits.peek().is_some() {
+            let pods = cgroup_of_all_pods(hierarchy);
+            self.of_pods = limits.any(|limit| Some(limit) == pods).then_some(now).or(self.of_pods);
+        }
     }
 
     /// Returns when the OOM killer last acted because the node had no memory left, if the agent saw it.
     pub fn last_of_node(&self) -> Option<Monotonic> {
         self.of_node
+    }
+
+    /// Returns when the OOM killer last acted because all pods together had reached their limit, if the agent saw it.
+    pub fn last_of_pods(&self) -> Option<Monotonic> {
+        self.of_pods
     }
 
     /// Returns the kill if it is to be reported now. Holds a kill of the log without a `workload` until the workloads' counters

@@ -143,6 +143,23 @@ fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
     (above.next() == Some("kubepods")).then(|| (PodUid(uid.to_owned()), class))
 }
 
+/// Returns the paths that the kubelet gives the cgroup of a pod: with the systemd driver, and with the cgroupfs driver.
+pub fn of_pod(uid: &str, qos: QosClass) -> [String; 2] {
+    let class = match qos {
+        QosClass::Guaranteed => None,
+        QosClass::Burstable => Some("burstable"),
+        QosClass::BestEffort => Some("besteffort"),
+    };
+    let escaped = uid.replace('-', "_");
+    class.map_or_else(
+        || [format!("kubepods.slice/kubepods-pod{escaped}.slice"), format!("kubepods/pod{uid}")],
+        |class| {
+            let group = format!("kubepods.slice/kubepods-{class}.slice");
+            [format!("{group}/kubepods-{class}-pod{escaped}.slice"), format!("kubepods/{class}/pod{uid}")]
+        },
+    )
+}
+
 /// Returns whether this is the UID of a pod. Pods of the API server have a dashed UUID, static pods 32 hexadecimal digits of a
 /// hash, pods of test clusters any word.
 fn is_pod_uid(uid: &str) -> bool {
@@ -169,6 +186,16 @@ pub fn short_id(id: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_path_of_a_pod_leads_back_to_it() {
+        let uid = "0b8bd9ec-5a1f-4ee0-9a9b-3d6bb6d9a1c2";
+        for qos in QosClass::ALL {
+            for path in of_pod(uid, qos) {
+                assert_eq!(role(&path), Role::Pod(PodUid(uid.to_owned()), qos), "{path}");
+            }
+        }
+    }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";

@@ -56,17 +56,21 @@ fn look(directory: impl AsFd, monitors: Monitors, proc_root: &Path, mut is_enoug
 fn state(proc_root: &Path, pid: Pid) -> Option<State> {
     let file = |name| read(rustix::fs::CWD, proc_root.join(format!("{}/{name}", pid.0))).ok();
     let of_stat = state_by_stat(&file("stat")?);
-    Some(if of_stat == State::Dying || has_sigkill(&file("status")?) { State::Dying } else { of_stat })
+    // The file `stat` shows the signals of the main thread, and a fatal signal reaches each thread. A main thread that has ended shows only
+    // in `status` that the others are to end.
+    let is_dying = of_stat == State::MainThreadEnded && has_sigkill(&file("status")?);
+    Some(if is_dying { State::Dying } else { of_stat })
 }
 
-/// Reads `stat`: the flags are the seventh field after the name, which may contain anything, and the threads the eighteenth. The main
-/// thread of a program may have ended long before the others.
+/// Reads `stat`: the flags are the seventh field after the name, which may contain anything, the threads the eighteenth, and the pending
+/// signals of the main thread the twenty-ninth. The main thread of a program may have ended long before the others.
 fn state_by_stat(stat: &str) -> State {
     let Some((_, rest)) = stat.rsplit_once(") ") else { return State::Alive };
     let field = |place| rest.split(' ').nth(place)?.parse::<u64>().ok();
     match (field(6), field(17)) {
         (Some(flags), Some(0 | 1)) if flags & EXITING != 0 => State::Dying,
         (Some(flags), _) if flags & EXITING != 0 => State::MainThreadEnded,
+        _ if field(28).is_some_and(|pending| pending & SIGKILL != 0) => State::Dying,
         _ => State::Alive,
     }
 }
@@ -83,14 +87,20 @@ mod tests {
 
     use super::*;
 
+    /// Returns the file `stat` of a process, up to its pending signals and one more field.
+    fn stat_of(pid: u32, flags: u64, threads: u32, pending: u64) -> String {
+        format!(
+            "{pid} (a) b) S 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0 9 10 11 12 13 14 15 16 17 {pending} 4096"
+        )
+    }
+
     #[test]
     fn a_workload_lives_on_with_one_process_that_is_alive() {
         let root = tempfile::tempdir().unwrap();
         let process = |pid: u32, flags: u64, threads: u32| {
             let directory = root.path().join(pid.to_string());
             fs::create_dir(&directory).unwrap();
-            let stat = format!("{pid} (a) S 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0");
-            fs::write(directory.join("stat"), stat).unwrap();
+            fs::write(directory.join("stat"), stat_of(pid, flags, threads, 0)).unwrap();
             fs::write(directory.join("status"), "SigPnd:\t0\nShdPnd:\t0\n").unwrap();
         };
         (1..=6).for_each(|pid| process(pid, 4, 1));
@@ -115,11 +125,13 @@ mod tests {
 
     #[test]
     fn exiting_and_killed_processes_are_dying() {
-        let stat = |flags: u64, threads| format!("7 (a) b) S 1 7 7 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 {threads} 0");
+        let stat = |flags, threads, pending| stat_of(7, flags, threads, pending);
         for (text, expected) in [
-            (stat(0x40_0004, 1), State::Dying),
-            (stat(0x40_0004, 2), State::MainThreadEnded),
-            (stat(0x40_0100, 1), State::Alive),
+            (stat(0x40_0004, 1, 0), State::Dying),
+            (stat(0x40_0004, 2, 0x100), State::MainThreadEnded),
+            (stat(0x40_0100, 1, 0), State::Alive),
+            (stat(0x40_0100, 1, 0x4000), State::Alive),
+            (stat(0x40_0100, 9, 0x4100), State::Dying),
             (String::new(), State::Alive),
         ] {
             assert_eq!(state_by_stat(&text), expected, "{text}");

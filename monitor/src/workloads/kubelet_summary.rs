@@ -41,7 +41,18 @@ pub struct MemoryStats {
     pub working_set_bytes: Option<u64>,
 }
 
-/// The field `memory` of a pod or a container.
+/// The field `memory` of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodMemory {
+    pub time: Option<Timestamp>,
+    /// Usage minus inactive file memory.
+    pub working_set_bytes: Option<u64>,
+    /// Anonymous memory.
+    pub rss_bytes: Option<u64>,
+}
+
+/// The field `memory` of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MemoryUsage {
@@ -120,7 +131,7 @@ pub struct PodStats {
     pub pod_ref: PodReference,
     #[serde(deserialize_with = "list")]
     pub containers: Vec<ContainerStats>,
-    pub memory: Option<MemoryUsage>,
+    pub memory: Option<PodMemory>,
     #[serde(rename = "volume", deserialize_with = "list")]
     pub volumes: Vec<VolumeStats>,
     /// The usage of the node's disks by the whole pod.

@@ -8,8 +8,8 @@ use crate::units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outlook {
-    /// The bytes that the candidate's end gives back: anonymous, kernel and shared memory, and locked file pages, not other file pages, not
-    /// swap. An upper bound if the candidate's usage is one. `None` counts as its usage.
+    /// The bytes that the candidate's end gives back: anonymous, kernel and shared memory, locked file pages and compressed swap in memory, not
+    /// other file pages, not shared memory that outlives it, not other swap. An upper bound if the candidate's usage is one. `None` counts as its usage.
     pub gain: Option<Bytes>,
     /// The bytes per second by which the gain grows.
     pub growth: i64,

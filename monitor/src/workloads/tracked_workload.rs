@@ -2,16 +2,21 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
+use crate::node::zram::ZramShare;
 use crate::units::{Bytes, CgroupId, Monotonic};
 
 use super::essential::Examined;
+use super::gain::{Beside, Figures, GainFiles, open_swap};
+use super::outliving_memory::{Outliving, Places};
 use super::outlook::Outlook;
 use super::pod::Pod;
 use super::protection::Protection;
@@ -38,6 +43,13 @@ pub struct Tracked {
     pub(super) is_named: Option<bool>,
     /// The pod that the request comes from.
     pub(super) joined: Option<Arc<Pod>>,
+    /// Where the pod can leave shared memory behind, and what tells how much.
+    pub(super) places: Places,
+    pub(super) outliving: Option<Arc<Outliving>>,
+    /// `memory.swap.current`, opened when all swap is zram; `None` where it does not exist.
+    swap: OnceLock<Option<PinnedFile>>,
+    /// The compressed swap in bytes at the last exact measurement. It is part of the upper bound, for which no further file is read.
+    compressed: AtomicU64,
 }
 
 impl Tracked {
@@ -69,6 +81,10 @@ impl Tracked {
             examined: None,
             is_named: None,
             joined: None,
+            places: Places::default(),
+            outliving: None,
+            swap: OnceLock::new(),
+            compressed: AtomicU64::new(0),
         })
     }
 
@@ -99,7 +115,10 @@ impl Tracked {
 
     /// Reads the usage, an upper bound of the working set.
     pub(super) fn upper_bound(&self, buffer: &mut Buffer) -> Option<WorkloadUsage> {
-        let (usage, outlook) = (self.usage(buffer)?, Outlook::default());
+        let usage = self.usage(buffer)?;
+        let compressed = Bytes(self.compressed.load(Relaxed));
+        let gain = (!compressed.is_zero()).then(|| usage.saturating_add(compressed));
+        let outlook = Outlook { gain, ..Outlook::default() };
         Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None, outlook })
     }
 
@@ -108,7 +127,7 @@ impl Tracked {
     }
 
     fn usage(&self, buffer: &mut Buffer) -> Option<Bytes> {
-        bytes_in(&self.usage, buffer)
+        self.usage.read_number(buffer).map(Bytes)
     }
 
     /// Reads how many file pages this cgroup has read back soon after their reclaim, since it was made. v2 has the counter since Linux
@@ -122,7 +141,13 @@ impl Tracked {
         keys.iter().find_map(|key| keyed_value(stat, key))
     }
 
-    pub(super) fn measure(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<WorkloadUsage> {
+    /// Reads the working set and the gain. `zram` is the memory that swap takes, if all swap is zram.
+    pub(super) fn measure(
+        &self,
+        version: CgroupVersion,
+        zram: Option<ZramShare>,
+        buffer: &mut Buffer,
+    ) -> Option<WorkloadUsage> {
         let key = match version {
             CgroupVersion::V1 => "total_inactive_file",
             CgroupVersion::V2 => "inactive_file",
@@ -130,12 +155,23 @@ impl Tracked {
         let usage = self.upper_bound(buffer)?;
         let stat = self.stat.read(buffer).ok()?;
         let inactive_file = keyed_value(stat, key)?;
+        let figures = Figures::of(usage.working_set, stat, version);
+        let beside = self.beside(version, zram);
+        let compressed = beside.compressed(figures, buffer);
+        self.compressed.store(compressed.0, Relaxed);
+        let gain = Some(beside.gain(figures, compressed, buffer));
         Some(WorkloadUsage {
             working_set: usage.working_set.saturating_sub(Bytes(inactive_file)),
             exact: true,
-            outlook: Outlook { gain: Some(gain_of(usage.working_set, stat, version)), ..Outlook::default() },
+            outlook: Outlook { gain, ..Outlook::default() },
             ..usage
         })
+    }
+
+    fn beside(&self, version: CgroupVersion, zram: Option<ZramShare>) -> Beside<'_> {
+        let open = || open_swap(&self.directory, Path::new(&self.workload.name), version);
+        let swap = zram.and_then(|_| self.swap.get_or_init(open).as_ref());
+        Beside { zram, swap, outliving: self.outliving.as_deref() }
     }
 
     /// Returns how old the workload's memory is, in seconds: the time since a child of the cgroup was made or removed. A pod gets its cgroup's
@@ -151,13 +187,21 @@ impl Tracked {
     }
 
     /// Opens the files from which the gain is read again after the kill, also once the workload is in no list any more.
-    pub fn gain_files(&self, version: CgroupVersion) -> Option<GainFiles> {
-        let open = |name| PinnedFile::open_at(&self.directory, Path::new(&self.workload.name), name).ok();
+    pub fn gain_files(&self, version: CgroupVersion, zram: Option<ZramShare>) -> Option<GainFiles> {
+        let path = Path::new(&self.workload.name);
+        let open = |name| PinnedFile::open_at(&self.directory, path, name).ok();
         let usage = match version {
             CgroupVersion::V1 => "memory.usage_in_bytes",
             CgroupVersion::V2 => "memory.current",
         };
-        Some(GainFiles { usage: open(usage)?, stat: open("memory.stat")?, version })
+        Some(GainFiles {
+            usage: open(usage)?,
+            stat: open("memory.stat")?,
+            version,
+            zram,
+            swap: zram.and_then(|_| open_swap(&self.directory, path, version)),
+            outliving: self.outliving.clone(),
+        })
     }
 }
 
@@ -171,78 +215,26 @@ pub struct Listed {
     pub absent: Option<Monotonic>,
 }
 
-/// The open files of a workload from which its gain is read.
-#[derive(Debug)]
-pub struct GainFiles {
-    usage: PinnedFile,
-    stat: PinnedFile,
-    version: CgroupVersion,
-}
-
-impl GainFiles {
-    /// Reads what the end of the workload would give back. Fails once the cgroup is removed.
-    pub fn read(&self, buffer: &mut Buffer) -> Option<Bytes> {
-        let usage = bytes_in(&self.usage, buffer)?;
-        Some(gain_of(usage, self.stat.read(buffer).ok()?, self.version))
-    }
-}
-
-fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
-    Some(Bytes(file.read(buffer).ok()?.trim().parse().ok()?))
-}
-
-/// Returns what the end of a workload with this usage gives back: anonymous, shared and kernel memory. File pages and reclaimable slab count
-/// as available already. `file` and `cache` include shared memory and tmpfs. File pages that a process has locked (`mlock`) are available
-/// only after its end: they are on the list of unevictable pages, and not on those of file pages.
-fn gain_of(usage: Bytes, stat: &str, version: CgroupVersion) -> Bytes {
-    let bytes = |key| keyed_value(stat, key).map(Bytes);
-    let [file, shared, slab, unevictable] = match version {
-        CgroupVersion::V1 => ["total_cache", "total_shmem", "slab_reclaimable", "total_unevictable"],
-        CgroupVersion::V2 => ["file", "shmem", "slab_reclaimable", "unevictable"],
-    }
-    .map(|key| bytes(key).unwrap_or(Bytes::ZERO));
-    let [inactive, active] = match version {
-        CgroupVersion::V1 => ["total_inactive_file", "total_active_file"],
-        CgroupVersion::V2 => ["inactive_file", "active_file"],
-    }
-    .map(bytes);
-    let file = file.saturating_sub(shared);
-    // Locked anonymous and shared memory is unevictable as well.
-    let locked = inactive.zip(active).map_or(Bytes::ZERO, |(inactive, active)| {
-        file.saturating_sub(inactive.saturating_add(active)).min(unevictable)
-    });
-    usage.saturating_sub(file.saturating_sub(locked)).saturating_sub(slab)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::fixtures;
 
+    /// For the upper bound no further file is read.
     #[test]
-    fn file_pages_are_no_gain_and_shared_memory_is() {
-        for (version, stat, expected) in [
-            (CgroupVersion::V2, "anon 500\nfile 400\nshmem 100\nslab_reclaimable 50\n", 650),
-            (CgroupVersion::V1, "cache 1\nrss 1\ntotal_cache 400\ntotal_rss 600\ntotal_shmem 100\n", 700),
-            (CgroupVersion::V2, "anon 1\nfile 4000\n", 0),
-            (
-                CgroupVersion::V2,
-                "anon 500\nfile 450\nshmem 50\ninactive_file 60\nactive_file 40\nunevictable 300\nslab_reclaimable 50\n",
-                850,
-            ),
-            (
-                CgroupVersion::V2,
-                "anon 500\nfile 450\nshmem 50\ninactive_file 300\nactive_file 100\nunevictable 500\n",
-                600,
-            ),
-            (CgroupVersion::V2, "file 450\nshmem 50\ninactive_file 300\nactive_file 90\nunevictable 0\n", 600),
-            (
-                CgroupVersion::V1,
-                "total_cache 400\ntotal_shmem 100\ntotal_inactive_file 0\ntotal_active_file 0\ntotal_unevictable 300\n",
-                1_000,
-            ),
-            (CgroupVersion::V2, "", 1_000),
-        ] {
-            assert_eq!(gain_of(Bytes(1_000), stat, version), Bytes(expected), "{stat}");
-        }
+    fn the_upper_bound_has_the_compressed_swap_of_the_last_measurement() {
+        let root = tempfile::tempdir().unwrap();
+        fixtures::populate(root.path(), "");
+        std::fs::write(root.path().join("memory.swap.current"), "8000\n").unwrap();
+        let directory = std::fs::File::open(root.path()).unwrap().into();
+        let (version, mut buffer) = (CgroupVersion::V2, Buffer::new());
+        let tracked = Tracked::open(fixtures::workload("a.service").into(), &directory, root.path(), version).unwrap();
+        let mut gain = |zram: Option<u64>| {
+            let exact = tracked.measure(version, zram.map(ZramShare::thousandths), &mut buffer).unwrap();
+            (exact.outlook.gain, tracked.upper_bound(&mut buffer).unwrap().outlook.gain)
+        };
+        assert_eq!(gain(None), (Some(Bytes(4096)), None));
+        assert_eq!(gain(Some(500)), (Some(Bytes(8096)), Some(Bytes(8096))));
+        assert_eq!(gain(None), (Some(Bytes(4096)), None));
     }
 }

@@ -1,5 +1,6 @@
 //! The cgroup tree as a list of workloads, and the workload of every cgroup in it.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,14 +9,18 @@ use std::time::Duration;
 use crate::config::kubernetes_options::PodProtection;
 use crate::config::{CandidateOptions, NamePattern, Quirks, RuntimeEndpoint};
 use crate::node::Hierarchy;
+use crate::node::mountinfo::NodeMounts;
 use crate::node::pinned_file::{Buffer, FileError};
+use crate::node::zram::{Zram, ZramShare};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
 use super::candidacy::{Candidacy, Reach, is_of_sessions, is_outside_pods};
 use super::cgroup_path::PodUid;
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Examined, Signs};
+use super::gain::GainFiles;
 use super::oomd_marks::Preference;
+use super::outliving_memory::{Outliving, Places};
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
 use super::tracked_workload::{Listed, Tracked};
@@ -41,6 +46,9 @@ pub struct WorkloadTree {
     owners: HashMap<CgroupId, Owner>,
     /// The OOM kills of each workload at the last call. They are not in [`Tracked`], which is replaced from time to time.
     oom_kills: HashMap<CgroupId, u64>,
+    zram: Zram,
+    /// The memory that swap takes, if all swap is zram, as of the last scan that looked.
+    zram_share: (Option<ZramShare>, Option<Monotonic>),
     buffer: Buffer,
 }
 
@@ -62,6 +70,8 @@ struct Owner {
     seen: Monotonic,
 }
 
+/// The share of memory that zram takes changes slowly.
+const ZRAM_AGE: Duration = Duration::from_secs(1);
 /// How long the owner of a removed cgroup is kept.
 const OWNER_RETENTION: Duration = Duration::from_secs(60);
 
@@ -91,6 +101,7 @@ impl WorkloadTree {
         };
         let essentials = Essentials::new(&proc_root, None);
         let candidacy = Candidacy::default();
+        let zram = Zram::new(&proc_root);
         let buffer = Buffer::new();
         Self {
             hierarchy,
@@ -105,6 +116,8 @@ impl WorkloadTree {
             last_complete_scan: None,
             owners,
             oom_kills,
+            zram,
+            zram_share: (None, None),
             buffer,
         }
     }
@@ -188,6 +201,9 @@ impl WorkloadTree {
         let root = self.hierarchy.memory.clone();
         let directory = open_root(&root)?;
         let began = Monotonic::now();
+        if self.zram_share.1.is_none_or(|at| began.since(at) >= ZRAM_AGE) {
+            self.zram_share = (self.zram.share(), Some(began));
+        }
         let ended_before: Vec<CgroupId> = self.ended.iter().map(|tracked| tracked.workload.id).collect();
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
         let before = Before { known, began: self.last_complete_scan.take() };
@@ -281,8 +297,8 @@ impl WorkloadTree {
 
     /// Reads the working set of every workload. Removed workloads are omitted.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
-        let (version, buffer) = (self.hierarchy.version, &mut self.buffer);
-        self.tracked.iter().filter_map(|tracked| tracked.measure(version, buffer)).collect()
+        let (version, zram, buffer) = (self.hierarchy.version, self.zram_share.0, &mut self.buffer);
+        self.tracked.iter().filter_map(|tracked| tracked.measure(version, zram, buffer)).collect()
     }
 
     /// Reads the usage of every workload, an upper bound of its working set. Removed workloads are omitted.
@@ -307,7 +323,7 @@ impl WorkloadTree {
     /// Reads the working set of one workload; `None` when it has been removed.
     pub fn measure(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
         let tracked = self.tracked.iter().find(|tracked| tracked.workload.id == id)?;
-        tracked.measure(self.hierarchy.version, &mut self.buffer)
+        tracked.measure(self.hierarchy.version, self.zram_share.0, &mut self.buffer)
     }
 
     /// Returns the OOM kills of each workload since the last call, by the kernel's counters. On the `first` call the counters so far are
@@ -328,6 +344,11 @@ impl WorkloadTree {
         new
     }
 
+    /// Opens the files from which the gain of a workload of this tree is read again after its kill.
+    pub fn gain_files(&self, tracked: &Tracked) -> Option<GainFiles> {
+        tracked.gain_files(self.hierarchy.version, self.zram_share.0)
+    }
+
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy
     }
@@ -336,7 +357,8 @@ impl WorkloadTree {
     fn join(&mut self) -> HashSet<CgroupId> {
         let Pods { specs, quirks, .. } = &self.pods;
         let mut changed = HashSet::new();
-        for Tracked { workload, joined, .. } in &mut self.tracked {
+        let mounts = OnceCell::new();
+        for Tracked { workload, joined, places, outliving, .. } in &mut self.tracked {
             if let Some(pod) = workload.kind.pod_uid().and_then(|uid| specs.find_shared(uid))
                 && workload.pod.as_ref().is_none_or(|known| !Arc::ptr_eq(known, pod))
             {
@@ -345,6 +367,12 @@ impl WorkloadTree {
             let Some(pod) = workload.pod.clone() else { continue };
             if joined.as_ref().is_none_or(|joined| !Arc::ptr_eq(joined, &pod)) {
                 Arc::make_mut(workload).request = pod.request(Resource::Memory, *quirks).bytes();
+                let now = Places::of(&pod);
+                if now != *places {
+                    let mounts = mounts.get_or_init(|| NodeMounts::read(&self.proc_root));
+                    *outliving = Outliving::open(&now, mounts, &self.proc_root).map(Arc::new);
+                    *places = now;
+                }
                 *joined = Some(pod);
                 changed.insert(workload.id);
             }

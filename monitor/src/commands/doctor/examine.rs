@@ -120,6 +120,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
             .collect(),
         set_up: SetUpFact::of(&others, config, &capacities),
         thresholds,
+        pods_limit: pods.and_then(|sample| threshold_facts::pods_limit(&config.policy, sample)),
         decisions,
         filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,

@@ -49,6 +49,8 @@ pub struct Facts {
     pub set_up: Option<SetUpFact>,
     /// The meaning of the thresholds on this machine.
     pub thresholds: Vec<NodeThreshold>,
+    /// The limit of all pods together; `None` if their cgroup has none.
+    pub pods_limit: Option<PodsLimit>,
     /// The state that an agent of this boot has left, and from which an agent that starts now goes on.
     pub decisions: Option<Decisions>,
     /// The configuration file in its usual path, if it was not given: the defaults were examined.
@@ -88,6 +90,16 @@ pub struct NodeThreshold {
     /// Why an agent that starts now would not evict for it, if it would not.
     #[serde(skip)]
     pub unarmed: Option<Unarmed>,
+}
+
+/// The limit of the cgroup of all pods (kubepods), in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodsLimit {
+    pub limit: u64,
+    pub available: i64,
+    /// The thresholds on what is left.
+    pub guarded_by: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

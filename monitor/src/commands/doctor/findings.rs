@@ -9,10 +9,12 @@ use crate::config::Candidates;
 use crate::workloads::Protection;
 
 use super::super::run::{SWAP_ON, namespaces_text};
-use super::facts::{Facts, Filesystem, NodeThreshold, Problem};
+use super::facts::{Facts, Filesystem, NodeThreshold, PodsLimit, Problem};
 use crate::eviction::decider::Unarmed;
 use crate::node::other_killers::{Meaning, OtherKillerFact};
+use crate::units::Bytes;
 
+const PODS_LIMIT: &str = "limit of all pods";
 /// xfs accepts the option at a mount, not at a remount (`man 5 xfs`).
 const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel)";
 /// tune2fs cannot set the feature of a mounted filesystem (`man 8 tune2fs`).
@@ -64,6 +66,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         add(if *is_unsafe { Severity::Unsafe } else { Severity::Degraded }, about, sentence.clone(), None);
     }
     thresholds(facts, &mut add);
+    pods_limit(facts, &mut add);
     killing(facts, &mut add);
     candidates(facts, &mut add);
     disks(facts, &mut add);
@@ -129,6 +132,23 @@ fn thresholds(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option
             ),
         };
         add(Severity::Unsafe, "thresholds", format!("{kind} {threshold} {reason} ({figures})"), Some(mend));
+    }
+}
+
+/// Adds the finding about the limit of all pods together: its OOM killer ends pods while the node has memory left.
+fn pods_limit(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
+    let Some(PodsLimit { limit, available, guarded_by }) = &facts.pods_limit else { return };
+    let left = Bytes(u64::try_from(*available).unwrap_or(0));
+    let what = format!(
+        "all pods together (kubepods) have a limit of {}, of which {left} are left: at the limit the kernel's OOM killer ends processes of pods, \
+         whatever the node has left",
+        Bytes(*limit)
+    );
+    if guarded_by.is_empty() {
+        let mend = "leave enforceNodeAllocatable out, or write evictionHard: {allocatableMemory.available: 100Mi}";
+        add(Severity::Degraded, PODS_LIMIT, format!("{what}; no threshold evicts before that"), Some(mend));
+    } else {
+        add(Severity::Note, PODS_LIMIT, format!("{what}; before that evicts {}", guarded_by.join(", ")), None);
     }
 }
 

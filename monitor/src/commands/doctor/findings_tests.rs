@@ -1,5 +1,5 @@
 use super::super::facts::{
-    Capability, Cgroup, Feature, Filesystem, InodesLeft, Kernel, MissingProbe, Needed, Probes, Runtime,
+    Capability, Cgroup, Feature, Filesystem, InodesLeft, Kernel, MissingProbe, Needed, PodsLimit, Probes, Runtime,
 };
 use super::*;
 use crate::units::Signal;
@@ -54,6 +54,7 @@ pub(in super::super) fn capable() -> Facts {
         other_killers: Vec::new(),
         set_up: None,
         thresholds: Vec::new(),
+        pods_limit: None,
         decisions: None,
         unread_configuration: None,
         limits_unknown: false,
@@ -105,6 +106,29 @@ type Lacking = fn(&mut Facts);
 #[test]
 fn a_capable_machine_has_no_findings() {
     assert_eq!(findings(&capable()), []);
+}
+
+#[test]
+fn the_limit_of_all_pods_has_one_finding() {
+    let limit = |guarded_by: &[&str]| {
+        let guarded_by = guarded_by.iter().map(|it| (*it).to_owned()).collect();
+        findings(&Facts { pods_limit: Some(PodsLimit { limit: 1 << 30, available: 7 << 20, guarded_by }), ..capable() })
+    };
+    let [guarded] = &limit(&["hard allocatableMemory.available<100Mi"])[..] else { panic!("not one finding") };
+    assert_eq!(
+        (guarded.severity, guarded.sentence.as_str()),
+        (
+            Severity::Note,
+            "all pods together (kubepods) have a limit of 1.0 GiB, of which 7.0 MiB are left: at the limit the kernel's OOM killer ends \
+             processes of pods, whatever the node has left; before that evicts hard allocatableMemory.available<100Mi"
+        )
+    );
+    let [unguarded] = &limit(&[])[..] else { panic!("not one finding") };
+    assert_eq!(unguarded.severity, Severity::Degraded);
+    assert!(
+        unguarded.sentence.ends_with("whatever the node has left; no threshold evicts before that"),
+        "{unguarded:?}"
+    );
 }
 
 /// Each case removes one ability and expects one finding.

@@ -50,6 +50,7 @@ nothing.
    "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],
    "setUp": {"name": "first"|"instead"|"watch"|"none of the three"|"unknown", "because"}|null,
    "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible", "reportedOnly": TEXT|null}],
+   "podsLimit": {"limit", "available", "guardedBy": [TEXT]}|null,
    "decisions": {"file", "unused": TEXT|null, "armed": [TEXT], "waiting": [{"threshold", "sinceSeconds"}],
                  "budgets": [{"cause", "spent", "allowed"}]}|null}
 

@@ -1,14 +1,14 @@
 //! Resolves each threshold on this machine, and finds out whether an agent that starts now would act on it.
 
-use crate::config::{MonitorConfig, Semantics};
+use crate::config::{MonitorConfig, Policy, Semantics};
 use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
 use crate::node::pods_memory::PodsMemorySample;
 use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::sensors::allocatable_signal;
-use crate::units::{Signal, signed};
+use crate::units::{Bytes, Signal, signed};
 
-use super::facts::{Filesystem, NodeThreshold};
+use super::facts::{Filesystem, NodeThreshold, PodsLimit};
 
 /// Resolves every threshold of the configuration. A signal that cannot be read is left out.
 pub fn thresholds(
@@ -54,6 +54,14 @@ pub fn thresholds(
         })
     };
     policy.thresholds.iter().filter_map(resolved).collect()
+}
+
+/// Returns the limit of all pods together, and the thresholds that act before the kernel does. `None` without a limit.
+pub fn pods_limit(policy: &Policy, pods: PodsMemorySample) -> Option<PodsLimit> {
+    let SignalValue { available, .. } = allocatable_signal::value(pods, policy)?;
+    let Bytes(limit) = pods.limit?;
+    let guards = allocatable_signal::thresholds(policy).map(|threshold| format!("{} {threshold}", threshold.kind()));
+    Some(PodsLimit { limit, available, guarded_by: guards.collect() })
 }
 
 fn memory(config: &MonitorConfig, hierarchy: &Hierarchy) -> Option<(Signal, u64, u64)> {

@@ -16,7 +16,7 @@ use super::verdict::{Judged, Row, Verdict};
 
 /// Writes one JSON object.
 pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
-    let Verdict { signal, value, thresholds, order: _, ranking, first, eviction } = verdict;
+    let Verdict { signal, value, thresholds, order: _, ranking, first, eviction, not_applied } = verdict;
     let answer = Answer {
         signal: signal.as_str(),
         node,
@@ -28,6 +28,7 @@ pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::
         first: first.and_then(|first| ranking.get(first)).map(|row| row.ranked.candidate.name()),
         grace_period_seconds: eviction.as_ref().map(|eviction| eviction.grace_period_seconds),
         message: eviction.as_ref().map(|eviction| eviction.message.as_str()),
+        not_applied: not_applied.iter().map(|rule| rule.as_str()).collect(),
     };
     serde_json::to_writer_pretty(&mut *writer, &answer)?;
     writer.write_all(b"\n")
@@ -46,6 +47,8 @@ struct Answer<'a> {
     first: Option<FullName<'a>>,
     grace_period_seconds: Option<i64>,
     message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_applied: Vec<&'static str>,
 }
 
 #[derive(Serialize)]

@@ -23,7 +23,7 @@ use crate::sensors::standing;
 use crate::units::Monotonic;
 use crate::units::{Pid, Resource, Signal, format_go_duration};
 use crate::workloads::Tracked;
-use crate::workloads::kubelet_summary::{MemoryUsage, PodReference, PodStats, ProcessStats};
+use crate::workloads::kubelet_summary::{PodMemory, PodReference, PodStats, ProcessStats};
 use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, task_count};
 
 use super::super::doctor::host_facts;
@@ -273,6 +273,6 @@ fn with_others(
     } else {
         None
     };
-    let memory = Some(MemoryUsage { working_set_bytes: Some(usage.working_set.0) });
+    let memory = Some(PodMemory { working_set_bytes: Some(usage.working_set.0), ..PodMemory::default() });
     Some(PodStats { memory, process_stats, ..stats })
 }

@@ -18,6 +18,7 @@ use clap::ValueEnum;
 
 use crate::config::{MonitorConfig, Policy};
 use crate::eviction::Layout;
+use crate::eviction::preview::AgentView;
 use crate::sensors::counter_error::CounterError;
 use crate::units::{Moment, Signal};
 use crate::workloads::Summary;
@@ -45,6 +46,9 @@ pub struct Options {
     /// Their usage, as /stats/summary of the node's kubelet prints it; - is standard input
     #[arg(long, value_name = "SUMMARY.json")]
     summary: Option<PathBuf>,
+    /// The same some seconds before, for how fast memory falls and pods grow; with a MonitorConfiguration; - is standard input
+    #[arg(long, value_name = "SUMMARY.json", requires = "summary")]
+    summary_before: Option<PathBuf>,
     /// The signal to rank for
     #[arg(long, value_name = "SIGNAL", default_value_t = Signal::MemoryAvailable, value_parser = parse_signal)]
     signal: Signal,
@@ -84,6 +88,10 @@ To rank the pods of any node, from files:
   kubectl get pods -A -o json > pods.json
   kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary > summary.json
 
+The kind of the configuration chooses the rules. Without one, and with a MonitorConfiguration (semantics: corrected), they are the agent's:
+protected pods, what an eviction buys, and, with --summary-before, growth. With a KubeletConfiguration they are the kubelet's. Rules that lack
+figures are named on stderr.
+
 Only the pods on the summary's node that have not ended count. A pod that names no node counts when the summary has statistics of it, or
 when no pod names a node. Critical pods are ranked, but never evicted: exempt says why.
 
@@ -109,7 +117,7 @@ With --output json the answer is one object:
   {"signal", "node", "available", "capacity", "time",
    "thresholds": [{"threshold", "kind": "hard"|"soft", "gracePeriodSeconds", "quantity", "met"}],
    "ranking": [{"pod", "uid", "owner", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
-   "first", "gracePeriodSeconds", "message"}
+   "first", "gracePeriodSeconds", "message", "notApplied": [rules of the agent that lack figures]}
 
 with --preemption-for:
 
@@ -172,9 +180,10 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
 }
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
-    let files = [&options.config, &options.pods, &options.summary, &options.nodes];
+    let files = [&options.config, &options.pods, &options.summary, &options.summary_before, &options.nodes];
     if files.into_iter().flatten().filter(|path| input::is_stdin(path)).count() > 1 {
-        let reason = "of --config, --pods, --summary and --nodes only one of them can be standard input";
+        let reason =
+            "of --config, --pods, --summary, --summary-before and --nodes only one of them can be standard input";
         return Err(CommandError::Usage(reason.to_owned()));
     }
     if options.utilization.utilization {
@@ -197,14 +206,23 @@ fn of_signal(options: &Options) -> Result<(), CommandError> {
 }
 
 fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), CommandError> {
-    let policy = options.config.as_deref().map_or_else(|| Ok(Policy::default()), input::policy)?;
+    let config = options.config.as_deref().map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
+    let policy = &config.policy;
+    let before = options.summary_before.as_deref().map(read::summary).transpose()?;
     let summary = read::summary(summary)?;
     let all = read::pods(pods)?;
     let node = options.node.as_deref().unwrap_or(&summary.node.node_name);
     let pods = of_node(all, node, &summary);
     let layout = options.layout.map_or(Layout::Single, Layout::from);
     let question = Question { signal: options.signal, layout, pods: &pods, summary: &summary, marks: None };
-    answer(options, &policy, &verdict::judge(&policy, question), node, &summary)
+    let verdict = match AgentView::of(&config) {
+        Some(view) => verdict::judge_as_agent(view, question, before.as_ref()),
+        None => verdict::judge(policy, question),
+    };
+    for rule in &verdict.not_applied {
+        output::note(format_args!("not applied: {}: {}", rule.as_str(), rule.reason()));
+    }
+    answer(options, policy, &verdict, node, &summary)
 }
 
 fn of_this_node(options: &Options) -> Result<(), CommandError> {

@@ -2,12 +2,14 @@
 
 use crate::config::{Policy, Ranking, RankingKey, Semantics, Threshold};
 use crate::eviction::decider::{
-    Answer, Attempt, Choice, Decider, Measure, Next, Pace, PassedOver, Place, Rules, Snapshot,
+    Answer, Attempt, Choice, Decider, Measure, Next, Pace, PassedOver, Place, Rules, RuntimeFacts, Snapshot,
 };
+use crate::eviction::preview::{AgentView, MissingRule, Preview};
 use crate::eviction::rank::{Order, Ranked};
+use crate::eviction::synchronization::Input;
 use crate::eviction::usage::{PodCandidate, active_pods, candidates};
 use crate::eviction::{Armed, Layout, Observation, SignalValue, daemons, is_below, message, signals};
-use crate::units::{Amount, Signal};
+use crate::units::{Amount, Moment, Signal};
 use crate::workloads::pod::Exemption;
 use crate::workloads::{Pod, QosClass, Summary};
 
@@ -36,6 +38,8 @@ pub struct Verdict<'a> {
     pub first: Option<usize>,
     /// The eviction of the first pod; `None` if no threshold causes it.
     pub eviction: Option<ExpectedEviction>,
+    /// The agent's rules that could not be applied.
+    pub not_applied: Vec<MissingRule>,
 }
 
 /// The eviction of the first pod.
@@ -69,19 +73,51 @@ pub struct Question<'a> {
     pub marks: Option<&'a Marks>,
 }
 
-/// Ranks the pods as if the signal were low.
+/// Ranks the pods as if the signal were low, by the kubelet's rules, or as the agent ranks the workloads of its node.
 pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
     let Question { signal, layout, pods: _, summary, marks } = question;
-    let observation = signals::observe(summary, policy.quirks);
-    let value = observation.get(signal);
     let pace = if marks.is_some() { Pace::Ranking } else { Pace::Kubelet };
-    let rules = Rules { policy, pace };
+    let observation = signals::observe(summary, policy.quirks);
     let snapshot = Snapshot { layout, observation, question: Some(signal), ..Snapshot::default() };
-    let mut decider = Decider::default();
+    let mut asked = Decider::default();
+    let choice = drive(&mut asked, (Rules { policy, pace }, &snapshot), || candidates_of(policy, question));
+    verdict(question, (Rules { policy, pace }, &snapshot), asked, choice)
+}
+
+/// The same by the agent's rules. With the statistics of `before` growth is known.
+pub fn judge_as_agent<'a>(view: AgentView<'a>, question: Question<'a>, before: Option<&'a Summary>) -> Verdict<'a> {
+    let Question { signal, layout, pods, summary, marks: _ } = question;
+    let input = |summary: &'a Summary| Input { now: time_of(summary), layout, summary, after_collection: None, pods };
+    let mut preview = Preview::of(view);
+    if let Some(before) = before {
+        preview.observe(&input(before));
+    }
+    let (input, active) = (input(summary), active_pods(pods, summary));
+    let (asked, mut decider) = preview.ask(signal, &input, &active);
+    let facts = (asked.rules, &asked.snapshot);
+    let choice = drive(&mut decider, facts, || asked.candidates(&input, signal, &active));
+    let not_applied = asked.missing(summary, &decider);
+    Verdict { not_applied, ..verdict(question, facts, decider, choice) }
+}
+
+/// Returns when the node's memory was measured. Growth is known only between two times.
+fn time_of(summary: &Summary) -> Moment {
+    summary.node.memory.and_then(|memory| memory.time).map_or_else(Moment::default, |time| time.0)
+}
+
+/// Asks the decider for a victim.
+fn drive<'a>(
+    decider: &mut Decider<PodCandidate<'a>>,
+    (rules, snapshot): (Rules<'_>, &Snapshot),
+    candidates: impl Fn() -> Vec<PodCandidate<'a>>,
+) -> Option<Choice> {
     let (mut answer, mut choice) = (Answer::Begin, None);
     loop {
-        answer = match decider.step(rules, &snapshot, answer) {
-            Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(candidates_of(policy, question)),
+        answer = match decider.step(rules, snapshot, answer) {
+            Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(candidates()),
+            Next::Measure(Measure::Signals) => Answer::Sampled,
+            Next::Measure(Measure::Runtime) => Answer::Runtime(RuntimeFacts::Up),
+            Next::Measure(Measure::Disks { .. }) => Answer::DisksMeasured(true),
             Next::Evict(chosen) => {
                 choice = Some(chosen);
                 Answer::Attempt(Attempt::Started)
@@ -90,17 +126,26 @@ pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
             | Next::CollectGarbage { .. }
             | Next::Reclaim { .. }
             | Next::EndReclaim { .. }
-            | Next::Wait { .. } => break,
+            | Next::Wait { .. } => return choice,
         };
     }
+}
+
+fn verdict<'a>(
+    Question { signal, summary, .. }: Question<'a>,
+    (rules, snapshot): (Rules<'a>, &Snapshot),
+    mut decider: Decider<PodCandidate<'a>>,
+    choice: Option<Choice>,
+) -> Verdict<'a> {
+    let (policy, observation) = (rules.policy, &snapshot.observation);
     let order = Order::of(policy, signal.resource());
     let first = choice.and_then(|choice| match choice.place {
         Place::Ranked(place) => Some(place),
         Place::Limit(_) => None,
     });
-    let thresholds = thresholds(policy, &decider, signal, &snapshot.observation);
-    let eviction = eviction(policy, &decider, choice, first, &snapshot.observation);
-    let passed_over = decider.passed_over(rules, &snapshot);
+    let thresholds = thresholds(policy, &decider, signal, observation);
+    let eviction = eviction(policy, &decider, choice, first, observation);
+    let passed_over = decider.passed_over(rules, snapshot);
     let excess = daemons::above_reservation(policy, summary);
     let row = |(ranked, passed_over): (Ranked<PodCandidate<'a>>, Option<PassedOver>)| Row {
         explanation: explain(policy, order, &ranked, excess),
@@ -108,7 +153,9 @@ pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
         ranked,
     };
     let ranking = decider.take_ranking().into_iter().zip(passed_over).map(row).collect();
-    Verdict { signal, value, thresholds, order, ranking, first, eviction }
+    // With the time of the statistics, which the agent's observation lacks.
+    let value = signals::observe(summary, policy.quirks).get(signal);
+    Verdict { signal, value, thresholds, order, ranking, first, eviction, not_applied: Vec::new() }
 }
 
 fn candidates_of<'a>(policy: &Policy, question: Question<'a>) -> Vec<PodCandidate<'a>> {

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::eviction::decider::Replayed;
 use crate::eviction::evicted::{Eviction, REASON};
+use crate::eviction::memory_benefit::Worth;
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::synchronization::Synchronized;
 use crate::eviction::{Armed, Observation};
@@ -54,6 +55,9 @@ struct Record<'a> {
     ranking: Vec<FullName<'a>>,
     evict: Option<Evict<'a>>,
     local_storage_evictions: Vec<Evict<'a>>,
+    /// The agent's rules that could not be applied, each once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_applied: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<&'a RawValue>,
 }
@@ -75,6 +79,8 @@ struct Evict<'a> {
     grace_period_seconds: Option<i64>,
     reason: &'static str,
     message: &'a str,
+    /// What the end of the pod is worth, by the agent's rules for memory.
+    worth: Option<String>,
 }
 
 impl<'a> Record<'a> {
@@ -87,8 +93,12 @@ impl<'a> Record<'a> {
             conditions: decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect(),
             garbage_collection: decision.garbage_collection.iter().map(|collector| collector.as_str()).collect(),
             ranking: decision.ranking.iter().map(|ranked| ranked.candidate.name()).collect(),
-            evict: decision.eviction.as_ref().map(Evict::of),
+            evict: decision
+                .eviction
+                .as_ref()
+                .map(|eviction| Evict { worth: decision.worth.map(Worth::words), ..Evict::of(eviction) }),
             local_storage_evictions: decision.local_storage.iter().map(Evict::of).collect(),
+            not_applied: decision.not_applied.iter().map(|rule| rule.as_str()).collect(),
             pods: *pods,
         }
     }
@@ -104,6 +114,7 @@ impl<'a> Evict<'a> {
             grace_period_seconds: signal.map(|_| eviction.grace_period_seconds),
             reason: REASON,
             message: &eviction.message,
+            worth: None,
         }
     }
 }

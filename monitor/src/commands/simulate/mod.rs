@@ -11,10 +11,11 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::config::Policy;
-use crate::eviction::Layout;
+use crate::config::{MonitorConfig, Policy};
 use crate::eviction::decider::{Decider, OwnedRules, Pace, RecordedCandidate, RecordedLine, RecordedRules, Rules};
-use crate::eviction::synchronization::{Input, synchronize};
+use crate::eviction::preview::{AgentView, Preview};
+use crate::eviction::synchronization::{Input, Synchronized, synchronize};
+use crate::eviction::{Armed, Layout};
 use crate::units::Moment;
 
 use super::input::{self, CommandError, Fault};
@@ -31,7 +32,8 @@ pub use progress::Progress;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input
+    /// The policy: a KubeletConfiguration or OpenShift 3 kubeletArguments for the kubelet's decisions, a MonitorConfiguration for the agent's;
+    /// - is standard input
     #[arg(long, value_name = "POLICY.yaml")]
     config: PathBuf,
     /// How to answer
@@ -61,7 +63,13 @@ happened: a pod that was evicted and is still in the next line is still there. T
 not change in mid-trace. Without node.capacity.memory the answer has no oomScoreAdj.
 
 The answer has one JSON object a line, in the same order: time, signals, thresholdsMet, conditions, garbageCollection, ranking,
-evict, localStorageEvictions, pods. With --output table it has a row for each line on which something changes or is evicted.
+evict, localStorageEvictions, pods.
+
+The kind of the configuration chooses the rules. With a MonitorConfiguration (semantics: corrected) they are the agent's: protected pods,
+what an eviction buys, growth from line to line. Lines a second apart show growth best. evict.worth says what the eviction buys. Where the
+trace lacks figures, notApplied names the rule, once, and standard error says why.
+
+With --output table it has a row for each line on which something changes or is evicted.
 
 Exit status: 0 the whole trace was answered, or the reader of the answer went away; 1 the policy or the trace is wrong (every line
 before the one at fault is answered), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
@@ -71,10 +79,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         let reason = "--config -: the trace is standard input already; name a file for one of them";
         return Err(CommandError::Usage(reason.to_owned()));
     }
-    let rules = rules(&options.config)?;
+    let source = RulesSource::read(&options.config)?;
     let Source { name, reader, size } = Source::open(options.trace.as_deref())?;
     let progress = Progress::new(size, options.stats);
-    match replay(rules.borrow(), &name, reader, io::stdout().lock(), options.output, progress) {
+    match replay(source.chosen(), &name, reader, io::stdout().lock(), options.output, progress) {
         Err(error) if error.is_broken_pipe() => Ok(()),
         result => result.map(|_| ()),
     }
@@ -111,19 +119,67 @@ impl Source {
 const NO_TRACE: &str =
     "no trace: name a file, or pipe one in (node-pressure-monitor simulate --help says what one looks like)";
 
-/// Returns the rules of a recorded turn, or a kubelet's pace for a policy of any kind.
-fn rules(path: &Path) -> Result<OwnedRules, CommandError> {
-    if !input::is_stdin(path)
-        && let Ok(bytes) = std::fs::read(path)
-        && let Ok(recorded) = serde_json::from_slice::<RecordedRules<OwnedRules>>(&bytes)
-        && recorded.kind == RecordedRules::<OwnedRules>::KIND
-    {
-        return Ok(recorded.rules);
-    }
-    Ok(OwnedRules { policy: input::policy(path)?, pace: Pace::Kubelet })
+/// Where the rules come from.
+enum RulesSource {
+    /// A turn that an agent recorded.
+    Recorded(Box<OwnedRules>),
+    Config(Box<MonitorConfig>),
 }
 
-/// Answers every line of `trace`, in constant memory. Errors name the trace `name`. Returns the number of answered
+impl RulesSource {
+    fn read(path: &Path) -> Result<Self, CommandError> {
+        if !input::is_stdin(path)
+            && let Ok(bytes) = std::fs::read(path)
+            && let Ok(recorded) = serde_json::from_slice::<RecordedRules<OwnedRules>>(&bytes)
+            && recorded.kind == RecordedRules::<OwnedRules>::KIND
+        {
+            return Ok(Self::Recorded(Box::new(recorded.rules)));
+        }
+        Ok(Self::Config(Box::new(input::monitor(path)?)))
+    }
+
+    fn chosen(&self) -> ChosenRules<'_> {
+        match self {
+            Self::Recorded(rules) => ChosenRules { rules: rules.borrow(), view: None },
+            Self::Config(config) => ChosenRules {
+                rules: Rules { policy: &config.policy, pace: Pace::Kubelet },
+                view: AgentView::of(config),
+            },
+        }
+    }
+}
+
+/// The rules of a replay.
+struct ChosenRules<'a> {
+    /// Those of recorded turns, and of the kubelet.
+    rules: Rules<'a>,
+    /// The agent's, where these hold.
+    view: Option<AgentView<'a>>,
+}
+
+/// The node that decides.
+enum Node<'a> {
+    Kubelet(Box<Decider<RecordedCandidate>>),
+    Agent(Box<Preview<'a>>),
+}
+
+impl Node<'_> {
+    fn decide<'b>(&mut self, policy: &Policy, input: &Input<'b>) -> Synchronized<'b> {
+        match self {
+            Self::Kubelet(decider) => synchronize(decider, policy, input),
+            Self::Agent(preview) => preview.synchronize(input),
+        }
+    }
+
+    fn armed(&self) -> &[Armed] {
+        match self {
+            Self::Kubelet(decider) => decider.armed(),
+            Self::Agent(preview) => preview.armed(),
+        }
+    }
+}
+
+/// Answers every line of `trace` by the kubelet's rules, in constant memory. Errors name the trace `name`. Returns the number of answered
 /// lines.
 /// When a line is wrong, all lines before it are answered.
 pub fn simulate(
@@ -134,18 +190,19 @@ pub fn simulate(
     format: TableOrJson,
     progress: Progress,
 ) -> Result<u64, CommandError> {
-    replay(Rules { policy, pace: Pace::Kubelet }, name, trace, answer, format, progress)
+    let chosen = ChosenRules { rules: Rules { policy, pace: Pace::Kubelet }, view: None };
+    replay(chosen, name, trace, answer, format, progress)
 }
 
 fn replay(
-    rules: Rules<'_>,
+    chosen: ChosenRules<'_>,
     name: &str,
     trace: impl Read,
     answer: impl Write,
     format: TableOrJson,
     mut progress: Progress,
 ) -> Result<u64, CommandError> {
-    let mut simulation = Simulation::new(rules, name);
+    let mut simulation = Simulation::new(chosen, name);
     let mut writer = BufWriter::with_capacity(BUFFER, answer);
     let replayed = simulation.replay(trace, &mut writer, format, &mut progress);
     let written = replayed.and(writer.flush().map_err(CommandError::Output));
@@ -170,7 +227,7 @@ struct Simulation<'a> {
     name: &'a str,
     /// The filesystem layout, and its first line.
     layout: Option<(Layout, u64)>,
-    decider: Decider<RecordedCandidate>,
+    node: Node<'a>,
     before: Option<Moment>,
     pods: PodCache,
     answered: u64,
@@ -182,12 +239,14 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(rules: Rules<'a>, name: &'a str) -> Self {
+    fn new(ChosenRules { rules, view }: ChosenRules<'a>, name: &'a str) -> Self {
+        let kubelet = || Node::Kubelet(Box::default());
+        let node = view.map_or_else(kubelet, |view| Node::Agent(Box::new(Preview::of(view))));
         Self {
             rules,
+            node,
             name,
             layout: None,
-            decider: Decider::default(),
             before: None,
             pods: PodCache::default(),
             answered: 0,
@@ -234,6 +293,9 @@ impl<'a> Simulation<'a> {
             self.note_once(&parsed, line.number, progress);
             self.check_layout(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
             let answer = self.step(&parsed);
+            for rule in &answer.decision.not_applied {
+                progress.print(&format!("{name}:{}: not applied: {}: {}", line.number, rule.as_str(), rule.reason()));
+            }
             let written = match format {
                 TableOrJson::Json => answer::write_json(writer, &answer),
                 TableOrJson::Table => table.write(writer, &answer),
@@ -306,8 +368,8 @@ impl<'a> Simulation<'a> {
             after_collection: parsed.summary_after_garbage_collection.as_ref(),
             pods: self.pods.pods(),
         };
-        let decision = synchronize(&mut self.decider, self.rules.policy, &input);
-        Answer { time: &parsed.time.text, armed: self.decider.armed(), decision, pods: self.pods.described() }
+        let decision = self.node.decide(self.rules.policy, &input);
+        Answer { time: &parsed.time.text, armed: self.node.armed(), decision, pods: self.pods.described() }
     }
 }
 

@@ -85,6 +85,9 @@ impl<'a> Table<'a> {
                 let why = printable(ranked.explanation(Order::of(self.policy, resource)));
                 writeln!(writer, "{:<TIME$}    why   {why}", "")?;
             }
+            if let Some(worth) = decision.worth {
+                writeln!(writer, "{:<TIME$}    worth {}", "", worth.words())?;
+            }
             writeln!(writer, "{:<TIME$}    told  {}", "", printable(eviction.message.trim_end()))?;
             let others: Vec<String> = decision
                 .ranking

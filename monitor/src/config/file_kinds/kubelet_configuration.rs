@@ -1,7 +1,7 @@
 //! A `KubeletConfiguration`, read as the kubelet reads it. Fields that do not concern evictions are ignored.
 
 use super::monitor_configuration;
-use super::reservations::{SWAP, SWAP_FIX, check_header, enforced_field, reserved_map};
+use super::reservations::{PodsThreshold, SWAP, SWAP_FIX, check_header, enforced_field, reserved_map};
 use super::threshold_fields::{Rules, Style, ThresholdFields};
 use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking, Reservations};
@@ -80,7 +80,7 @@ fn read_fields(walk: &mut Walk<'_>, fields: &Fields<'_>) -> MonitorConfig {
         quirks: policy.quirks,
         defaults: default_thresholds(),
         merge_defaults,
-        pods_enforced: enforced_field(walk, fields, true),
+        pods: enforced_field(walk, fields, PodsThreshold::Written),
         style: Style::Maps,
     };
     ThresholdFields::from_maps(walk, fields).assemble(walk, &rules, &mut policy);

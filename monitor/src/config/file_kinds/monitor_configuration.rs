@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::reservations::{check_header, enforced_field, reserved_map};
+use super::reservations::{PodsThreshold, check_header, enforced_field, reserved_map};
 use super::threshold_fields::{Rules, Style, ThresholdFields};
 use crate::config::candidate_options::{self, CandidateOptions};
 use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
@@ -91,11 +91,15 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
     let mut merge_defaults = false;
     walk.set(&mut merge_defaults, fields.get("mergeDefaultEvictionSettings"), Walk::boolean);
     let default = Policy::default_hard_threshold();
+    let by_default = match policy.semantics {
+        Semantics::Corrected => PodsThreshold::ByDefault,
+        Semantics::Kubelet => PodsThreshold::Off,
+    };
     let rules = Rules {
         quirks: policy.quirks,
         defaults: vec![(default.signal, default.value)],
         merge_defaults,
-        pods_enforced: enforced_field(walk, fields, false),
+        pods: enforced_field(walk, fields, by_default),
         style: Style::Maps,
     };
     ThresholdFields::from_maps(walk, fields).assemble(walk, &rules, policy);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::kubelet_configuration::{NO_NOTIFICATION, default_thresholds, kubelet_policy};
-use super::reservations::{Item, SWAP, SWAP_FIX, pods_enforced, reserved};
+use super::reservations::{Item, PodsThreshold, SWAP, SWAP_FIX, pods_enforced, reserved};
 use super::threshold_fields::{Entry, Rules, Style, ThresholdFields};
 use crate::config::document_walk::{Change, Field, Walk, only_near};
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking};
@@ -84,7 +84,7 @@ impl<'n> Arguments<'n> {
             quirks: policy.quirks,
             defaults,
             merge_defaults: false,
-            pods_enforced: pods && !matches!(ignored, Some((_, true))),
+            pods: if matches!(ignored, Some((_, true))) { PodsThreshold::Off } else { pods },
             style: Style::Arguments,
         };
         arguments.threshold_fields(walk).assemble(walk, &rules, &mut policy);
@@ -213,14 +213,14 @@ impl<'n> Arguments<'n> {
         amounts
     }
 
-    fn pods_enforced(&self, walk: &mut Walk<'_>) -> bool {
+    fn pods_enforced(&self, walk: &mut Walk<'_>) -> PodsThreshold {
         let given = self.items("enforce-node-allocatable");
         let mut scopes = Vec::new();
         for item in given {
             let texts = item.text.split(',').map(str::trim).filter(|text| !text.is_empty());
             scopes.extend(texts.map(|text| Item { text, shown: text, ..item.clone() }));
         }
-        given.is_empty() || pods_enforced(walk, &scopes)
+        if given.is_empty() { PodsThreshold::Written } else { pods_enforced(walk, &scopes) }
     }
 
     /// Records warnings about what is valid, but probably not intended.

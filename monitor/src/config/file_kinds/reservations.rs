@@ -81,8 +81,20 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
     None
 }
 
-/// Checks the items of `enforceNodeAllocatable`, and returns whether the cgroup of all pods is limited.
-pub fn pods_enforced(walk: &mut Walk<'_>, items: &[Item<'_>]) -> bool {
+/// Whether hard thresholds on memory count for the cgroup of all pods too (`enforceNodeAllocatable`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodsThreshold {
+    /// The list is written without `pods`.
+    Off,
+    /// The field is absent from a file with the agent's own rules. They count where that cgroup has a limit, and give way to a threshold that
+    /// is written for it.
+    ByDefault,
+    /// `pods` is in the list, or the kubelet's default puts it there.
+    Written,
+}
+
+/// Checks the items of `enforceNodeAllocatable`, and returns whether `pods` is among them.
+pub fn pods_enforced(walk: &mut Walk<'_>, items: &[Item<'_>]) -> PodsThreshold {
     let others = items.iter().any(|item| item.text != "none");
     for item in items {
         walk.describe(&item.field, || Shape::Choice(ENFORCED.map(str::to_owned).to_vec()));
@@ -92,11 +104,11 @@ pub fn pods_enforced(walk: &mut Walk<'_>, items: &[Item<'_>]) -> bool {
             item.error(walk, "cannot stand with others", "leave out either none or everything else");
         }
     }
-    items.iter().any(|item| item.text == "pods")
+    if items.iter().any(|item| item.text == "pods") { PodsThreshold::Written } else { PodsThreshold::Off }
 }
 
 /// Reads `enforceNodeAllocatable`. Returns `absent` where the field is absent.
-pub fn enforced_field(walk: &mut Walk<'_>, fields: &Fields<'_>, absent: bool) -> bool {
+pub fn enforced_field(walk: &mut Walk<'_>, fields: &Fields<'_>, absent: PodsThreshold) -> PodsThreshold {
     const FIX: &str = "write e.g. [pods], or [] for nothing";
     let Some(field) = fields.get("enforceNodeAllocatable") else {
         return absent;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::reservations::Item;
+use super::reservations::{Item, PodsThreshold};
 use crate::config::amount_mistakes::{explain, meant, meant_duration};
 use crate::config::document_walk::{ASSUMED_GRACE, Change, Field, Fields, Shape, Walk};
 use crate::config::policy::Policy;
@@ -53,8 +53,7 @@ pub struct Rules {
     pub defaults: Vec<(Signal, ThresholdValue)>,
     /// Whether `evictionHard` keeps the defaults that it does not name.
     pub merge_defaults: bool,
-    /// Whether the cgroup of all pods is limited.
-    pub pods_enforced: bool,
+    pub pods: PodsThreshold,
     pub style: Style,
 }
 
@@ -78,7 +77,10 @@ impl<'n> ThresholdFields<'n> {
 
     /// Sets the thresholds of the policy, and records errors and warnings about them.
     pub fn assemble(&self, walk: &mut Walk<'_>, rules: &Rules, policy: &mut Policy) {
-        let mut lists = ThresholdLists { pods_enforced: rules.pods_enforced, ..ThresholdLists::default() };
+        let by_default =
+            rules.pods == PodsThreshold::ByDefault && !names(self.hard(), Signal::AllocatableMemoryAvailable);
+        let pods_enforced = by_default || rules.pods == PodsThreshold::Written;
+        let mut lists = ThresholdLists { pods_enforced, ..ThresholdLists::default() };
         lists.hard = values(walk, self.hard(), true, rules.quirks)
             .into_iter()
             .map(|(entry, value)| (entry.signal, value))
@@ -138,7 +140,7 @@ impl<'n> ThresholdFields<'n> {
             Vec::new()
         });
         policy.hard_count = lists.hard.len();
-        policy.pods_enforced = lists.pods_enforced;
+        (policy.pods_enforced, policy.pods_by_default) = (pods_enforced, by_default);
         self.advise(walk, rules, &lists, &soft);
     }
 

@@ -166,7 +166,7 @@ impl Migration<'_> {
         let line = page.field(name, &format!("[{}]", scopes.join(", ")));
         match given.as_ref().and_then(|list| list.first()) {
             Some(first) => drop(line.origin(format!("line {}", first.line))),
-            None => drop(line.origin("the kubelet's default; the agent's is []")),
+            None => drop(line.origin("the kubelet's default")),
         }
         if is_pods {
             line.note(

@@ -113,7 +113,7 @@ fn values_change_only_with_a_reason() {
                 "The source has no evictionHard",
                 "evictionPressureTransitionPeriod: 5m0s  # line 13: 0s\n",
                 "Zero in a KubeletConfiguration stands for the default",
-                "enforceNodeAllocatable: [pods]  # the kubelet's default; the agent's is []\n",
+                "enforceNodeAllocatable: [pods]  # the kubelet's default\n",
                 "- imageMinimumGCAge (line 15, 0s): zero stands for the default",
             ][..],
         ),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Policy, Quirks, Threshold};
 use crate::eviction::{Armed, NodeCondition, Observation, SignalValue, is_below};
-use crate::units::{Amount, Monotonic, named_enum};
+use crate::units::{Amount, Monotonic, Signal, named_enum};
 
 use super::snapshot::Snapshot;
 
@@ -78,7 +78,7 @@ named_enum! {
         Fell = "signal_fell",
         /// All tasks waited for memory for more than a tenth of the last second.
         Stalls = "memory_stalls",
-        /// The kernel's OOM killer acted for the whole node.
+        /// The kernel's OOM killer acted for the whole node, or for the limit of all pods where that is what the threshold is on.
         OomKill = "oom_kill",
         /// The configuration has `evictions.actOnPresentPressure`, or an armed threshold would act as well.
         Told = "configuration",
@@ -181,6 +181,13 @@ impl Arming {
         self.waiting.iter().map(|waiting| (&waiting.threshold, waiting.since))
     }
 
+    /// Arms the threshold, unless it cannot be meant for this node: an agent saw it unmet before.
+    pub(super) fn presume(&mut self, threshold: &Threshold, capacity: i64, quirks: Quirks) {
+        if is_plausible(threshold, capacity, quirks) {
+            self.arm(threshold, capacity);
+        }
+    }
+
     fn arm(&mut self, threshold: &Threshold, capacity: i64) {
         self.waiting.retain(|waiting| waiting.threshold != *threshold);
         let is_it = |armed: &ArmedThreshold| armed.threshold == *threshold;
@@ -210,11 +217,17 @@ impl Waiting {
             Some(ArmedBy::Fell)
         } else if is_memory && is_stalled {
             Some(ArmedBy::Stalls)
-        } else if is_memory && snapshot.oom_killed.is_some_and(|at| at > self.since) {
+        } else if is_memory && self.oom_killed(snapshot).is_some_and(|at| at > self.since) {
             Some(ArmedBy::OomKill)
         } else {
             None
         }
+    }
+
+    /// Returns when the OOM killer last acted for lack of what the threshold is on. A kill for the node counts for all pods too.
+    fn oom_killed(&self, snapshot: &Snapshot) -> Option<Monotonic> {
+        let of_pods = snapshot.pods_oom_killed.filter(|_| self.threshold.signal == Signal::AllocatableMemoryAvailable);
+        snapshot.oom_killed.max(of_pods)
     }
 }
 

@@ -236,3 +236,18 @@ fn the_list_of_armed_thresholds_is_bounded() {
     }
     assert_eq!(arming.armed.len(), MOST);
 }
+
+#[test]
+fn a_kill_at_the_limit_of_all_pods_arms_their_threshold_only() {
+    for (signal, of_pods, of_node, expected) in [
+        (Signal::AllocatableMemoryAvailable, Some(6), None, Some(ArmedBy::OomKill)),
+        (Signal::AllocatableMemoryAvailable, None, Some(6), Some(ArmedBy::OomKill)),
+        (Signal::AllocatableMemoryAvailable, Some(4), None, None),
+        (MEMORY, Some(6), None, None),
+    ] {
+        let at = |seconds: Option<u64>| seconds.map(|at| Monotonic(at * 1_000_000_000));
+        let waiting = Waiting { threshold: threshold(signal, "2Gi"), available: G, since: Monotonic(5_000_000_000) };
+        let snapshot = Snapshot { pods_oom_killed: at(of_pods), oom_killed: at(of_node), ..Snapshot::default() };
+        assert_eq!(waiting.exit(G, &snapshot, false), expected, "{signal} {of_pods:?} {of_node:?}");
+    }
+}

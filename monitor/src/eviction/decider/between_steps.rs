@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::{EvictionLimits, Threshold};
 use crate::eviction::budget::Class;
 use crate::eviction::rank::Ranked;
-use crate::eviction::{Armed, Assessment, Layout, MetThreshold, Observation, arm};
+use crate::eviction::{Armed, Assessment, Layout, MetThreshold, Observation, SignalValue, arm};
 use crate::units::Monotonic;
 
 use super::memory::Renewal;
@@ -36,6 +36,11 @@ impl<C> Decider<C> {
     /// Returns how long evictions pause after the last one.
     pub fn cool_down(&self, now: Monotonic) -> Option<Duration> {
         self.memory.cool_downs.last().map(|until| until.since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// Returns whether it is known how fast the signal falls.
+    pub fn knows_fall(&self, value: SignalValue, now: Monotonic) -> bool {
+        self.memory.fall(value, now).is_some()
     }
 
     /// Returns the thresholds that are watched on the present layout.
@@ -114,6 +119,18 @@ impl<C> Decider<C> {
     /// pressure began anew.
     pub fn reset_renewal(&mut self) {
         self.memory.renewal.reset();
+    }
+
+    /// Takes the observed thresholds for armed, as they are in an agent that has run for long. Statistics do not tell when it started.
+    pub fn presume_armed(&mut self, rules: Rules<'_>, layout: Layout, observation: &Observation) {
+        if self.layout != Some(layout) {
+            self.arm(rules, layout);
+        }
+        for Armed { threshold, .. } in &self.armed {
+            if let Some(value) = observation.get(threshold.signal) {
+                self.memory.arming.presume(threshold, value.capacity, rules.policy.quirks);
+            }
+        }
     }
 
     /// Arms the thresholds of the policy for this layout. Thresholds that stay armed keep the time for which they have been met.

@@ -73,7 +73,7 @@ impl<C: Candidate> Decider<C> {
     }
 
     fn ranked(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
-        if rules.agent().is_some() {
+        if rules.agent().is_some() && snapshot.question.is_none() {
             // Measuring and ranking take time, and the signal may have recovered meanwhile.
             return self.ask(Phase::Confirming, Next::Measure(Measure::Signals));
         }

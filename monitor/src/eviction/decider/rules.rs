@@ -35,6 +35,17 @@ pub struct AgentRules {
     pub defers_soft: bool,
 }
 
+impl AgentRules {
+    pub fn of(config: &MonitorConfig) -> Self {
+        Self {
+            mode: config.mode,
+            limits: config.evictions,
+            methods: config.kubernetes.evictions,
+            defers_soft: config.kubernetes.defer_soft_in_maintenance,
+        }
+    }
+}
+
 /// [`Rules`] as a recorded trace carries them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct OwnedRules {
@@ -51,13 +62,7 @@ impl OwnedRules {
 impl<'a> Rules<'a> {
     /// Returns the rules by which the agent evicts.
     pub fn of_agent(config: &'a MonitorConfig) -> Self {
-        let agent = AgentRules {
-            mode: config.mode,
-            limits: config.evictions,
-            methods: config.kubernetes.evictions,
-            defers_soft: config.kubernetes.defer_soft_in_maintenance,
-        };
-        Self { policy: &config.policy, pace: Pace::Agent(agent) }
+        Self { policy: &config.policy, pace: Pace::Agent(AgentRules::of(config)) }
     }
 
     pub(super) fn agent(&self) -> Option<AgentRules> {

@@ -71,6 +71,9 @@ pub struct Snapshot {
     /// When the kernel's OOM killer last acted for the whole node, and not for a cgroup's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_killed: Option<Monotonic>,
+    /// When it last acted for the limit of all pods together, of which `allocatableMemory.available` is the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_oom_killed: Option<Monotonic>,
     /// Whether the local storage of candidates is to be checked against their limits when a check is due.
     pub has_limits: bool,
 }

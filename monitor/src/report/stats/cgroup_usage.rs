@@ -123,7 +123,7 @@ impl<'h> Cgroups<'h> {
             }
             CgroupVersion::V1 => {
                 let file = PinnedFile::open(self.of_controller("cpuacct").join(path).join("cpuacct.usage")).ok()?;
-                file.read(&mut self.buffer).ok()?.trim().parse().ok()?
+                file.read_number(&mut self.buffer)?
             }
         };
         let now = Monotonic::now();

@@ -1,6 +1,6 @@
 //! Limits on how much of a pod object is kept in memory.
 
-use super::object::{Pod, ResourceList, Resources};
+use super::object::{Pod, ResourceList, Resources, shorten};
 use super::resource_name::ResourceName;
 
 /// Limit of each list of containers, volumes and tolerations. No running pod has more.
@@ -29,10 +29,20 @@ impl Pod {
         spec.resources.iter_mut().for_each(retain_deciding);
         retain(&mut spec.overhead);
         spec.volumes.truncate(MAX_ITEMS);
+        // The beginning tells on which filesystem the path is.
+        spec.volumes.iter_mut().filter_map(|volume| volume.host_path.as_mut()).for_each(|it| shorten(&mut it.path));
         spec.tolerations.truncate(MAX_ITEMS);
         status.container_statuses.truncate(MAX_ITEMS);
         status.init_container_statuses.truncate(MAX_ITEMS);
         status.ephemeral_container_statuses.truncate(MAX_ITEMS);
+        let of_containers = status.container_statuses.iter_mut().chain(&mut status.init_container_statuses);
+        let of_containers = of_containers.chain(&mut status.ephemeral_container_statuses);
+        for told in of_containers {
+            retain(&mut told.allocated_resources);
+            retain_deciding(&mut told.resources);
+        }
+        retain(&mut status.allocated_resources);
+        retain_deciding(&mut status.resources);
         self
     }
 }

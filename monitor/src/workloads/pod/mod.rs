@@ -1,5 +1,6 @@
 //! Pods as the API prints them.
 
+mod allocation;
 mod bounds;
 mod deletion;
 mod identity;
@@ -14,8 +15,8 @@ mod resources;
 pub use deletion::Deletion;
 pub use identity::{Exemption, FullName, has_ended, system_priority};
 pub use object::{
-    Container, ContainerStatus, EmptyDir, Metadata, Owner, Pod, ResourceList, Resources, Spec, Status, Toleration,
-    Volume,
+    Container, ContainerStatus, EmptyDir, HostPath, Metadata, Owner, Pod, ResourceList, Resources, Spec, Status,
+    Toleration, Volume,
 };
 pub use pod_list::Pods;
 pub use resource_name::ResourceName;

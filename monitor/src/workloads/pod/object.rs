@@ -1,6 +1,7 @@
 //! The API's object `v1.Pod`, with the fields that a decision reads.
 
 use jiff::Timestamp;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::deletion::Deletion;
@@ -67,6 +68,9 @@ pub struct Spec {
     /// False if the pod has its own user namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_users: Option<bool>,
+    /// The pod is in the node's namespace of System V IPC, and has the node's `/dev/shm`.
+    #[serde(rename = "hostIPC", deserialize_with = "or_default", skip_serializing_if = "is_false")]
+    pub host_ipc: bool,
 }
 
 /// A container of any kind; the API's arrays of containers differ only in when they run.
@@ -111,14 +115,20 @@ pub struct Volume {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty_dir: Option<EmptyDir>,
-    #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
-    pub host_path: bool,
+    #[serde(deserialize_with = "host_path", skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<HostPath>,
     #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub config_map: bool,
     #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub git_repo: bool,
     #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub persistent_volume_claim: bool,
+}
+
+/// A file or directory of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct HostPath {
+    pub path: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -166,6 +176,12 @@ pub struct Status {
     pub init_container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub ephemeral_container_statuses: Vec<ContainerStatus>,
+    /// The requests that the kubelet has allocated to the pod as a whole.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub allocated_resources: ResourceList,
+    /// The requests and limits of the pod as a whole that are in force.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -176,6 +192,12 @@ pub struct ContainerStatus {
     /// The name of the runtime and the id: `containerd://0123…`.
     #[serde(rename = "containerID", deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
+    /// The requests that the kubelet has allocated to the container.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub allocated_resources: ResourceList,
+    /// The requests and limits of the container that are in force.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -190,6 +212,12 @@ pub struct Owner {
     /// Whether this owner recreates the pod.
     #[serde(deserialize_with = "or_default")]
     pub controller: bool,
+}
+
+impl Resources {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.limits.is_empty()
+    }
 }
 
 impl ResourceList {
@@ -209,6 +237,20 @@ impl ResourceList {
             ResourceName::Other(name) => name.starts_with("hugepages-"),
         })
     }
+}
+
+/// Reads a volume's hostPath. One that cannot be read is there all the same.
+fn host_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HostPath>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Wire {
+        Readable { path: String },
+        Other(IgnoredAny),
+    }
+    Ok(Option::<Wire>::deserialize(deserializer)?.map(|wire| match wire {
+        Wire::Readable { path } => HostPath { path },
+        Wire::Other(_) => HostPath::default(),
+    }))
 }
 
 /// Reads all annotations, because the operator chooses which of them protect a pod, and may change that later.
@@ -246,14 +288,15 @@ mod tests {
         let json = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "deletionTimestamp": "2026-11-21T00:00:00Z",
                 "annotations": {"kubernetes.io/config.source": "api"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true}]},
-            "spec": {"priority": -5, "hostUsers": false, "overhead": {"memory": "1Mi"}, "resources": {"limits": {"hugepages-2Mi": "0"}},
+            "spec": {"priority": -5, "hostUsers": false, "hostIPC": true, "overhead": {"memory": "1Mi"}, "resources": {"limits": {"hugepages-2Mi": "0"}},
                 "containers": [{"name": "c", "resources": {"requests": {"memory": "1E3", "cpu": "100m"}}}],
                 "initContainers": [{"name": "i", "restartPolicy": "Always"}],
                 "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
                 "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}}, {"name": "b", "hostPath": {"path": "/"}},
                     {"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "configMap": {}}, {"name": "e", "gitRepo": {}}]},
             "status": {"phase": "Running", "qosClass": "Burstable", "startTime": "2026-11-20T08:00:00Z",
-                "containerStatuses": [{"name": "c", "containerID": "containerd://0123"}]}}"#;
+                "containerStatuses": [{"name": "c", "containerID": "containerd://0123", "allocatedResources": {"memory": "1E3"},
+                    "resources": {"limits": {"memory": "2E3"}}}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
         let written = serde_json::to_string(&pod).unwrap();
         assert_eq!(serde_json::from_str::<Pod>(&written).unwrap(), pod);

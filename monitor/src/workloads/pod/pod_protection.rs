@@ -30,7 +30,7 @@ impl Pod {
             (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
             (priority_at_least.is_some_and(|least| self.priority() >= least), Protection::Priority),
             (
-                *local_storage && volumes.iter().any(|volume| volume.empty_dir.is_some() || volume.host_path),
+                *local_storage && volumes.iter().any(|volume| volume.empty_dir.is_some() || volume.host_path.is_some()),
                 Protection::LocalStorage,
             ),
             (

@@ -17,7 +17,7 @@ impl Pod {
         self.spec.resources.as_ref().map(|of_pod| &of_pod.requests).filter(|requests| requests.names_pod_level())
     }
 
-    /// Returns the pod's request including overhead (`eviction-semantics.md` §5). It is zero for inodes and process ids, which cannot be
+    /// Returns the pod's request including overhead (`eviction-semantics.md` §5), as far as the kubelet has allocated it. It is zero for inodes and process ids, which cannot be
     /// requested.
     pub fn request(&self, resource: Resource, quirks: Quirks) -> Amount {
         if !resource.is_bytes() {
@@ -26,9 +26,7 @@ impl Pod {
         let requested = if !self.has_pod_level_resources() {
             self.container_request(resource)
         } else if resource == Resource::Memory {
-            self.pod_level_requests()
-                .and_then(|requests| requests.get(resource.as_str()))
-                .map_or(Amount::ZERO, Quantity::amount)
+            self.allocated_pod_level_request(resource).map_or(Amount::ZERO, Quantity::amount)
         } else if quirks.has(Quirk::PodLevelHidesStorageRequest) {
             Amount::ZERO
         } else {
@@ -41,10 +39,14 @@ impl Pod {
         }
     }
 
-    /// Returns the sum of the containers' requests, whatever the pod as a whole requests.
+    /// Returns the sum of the containers' allocated requests, whatever the pod as a whole requests.
     pub fn container_request(&self, resource: Resource) -> Amount {
-        let request = |container: &Container| container.resources.requests.get(resource.as_str()).map(Quantity::amount);
-        combined(&self.spec, request, |sum, next| sum + *next).unwrap_or_default()
+        combined(
+            &self.spec,
+            |container| self.allocated_request(container, resource).map(Quantity::amount),
+            |sum, next| sum + *next,
+        )
+        .unwrap_or_default()
     }
 
     /// Returns the request that the scheduler and the descheduler count (`PodRequests` of k8s.io/component-helpers, Kubernetes 1.36). Unlike
