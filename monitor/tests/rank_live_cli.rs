@@ -163,7 +163,10 @@ fn unprotected_services_rank_for_memory_and_process_ids() {
     let everything = format!("{NO_RUNTIME}evictions: {{candidates: everything}}\n");
     let (answer, said) = node.rank(&everything, &[]);
     assert_eq!((&answer["available"], &answer["capacity"]), (&Value::from(2_u64 << 30), &Value::from(4_u64 << 30)));
-    assert_eq!(answer["first"], "system.slice/app.service");
+    assert_eq!(answer["first"], format!("?/{HOARDER}").as_str());
+    assert_eq!(of(&answer, "system.slice/app.service")["exempt"], "it may be evicted only if it leaks");
+    let listed = format!("{NO_RUNTIME}evictions: {{candidates: everything, services: [system.slice/app.service]}}\n");
+    assert_eq!(node.rank(&listed, &[]).0["first"], "system.slice/app.service");
     assert_eq!(of(&answer, "system.slice/app.service")["usage"], 300 << 20);
     assert_eq!(names(&answer).len(), 4);
     assert!(
@@ -208,7 +211,7 @@ fn the_pods_file_gives_names_and_priorities() {
     node.write("pods.json", &pods);
     let config = format!("{NO_RUNTIME}pods: {}\n", node.path("pods.json").display());
     let (answer, said) = node.rank(&config, &[]);
-    assert!(!said.contains("without them"), "the agent ranks by them as well: {said}");
+    assert!(!said.contains("priorities and requests are not known"), "{said}");
     assert_eq!(of(&answer, "batch/quiet")["priority"], -5);
     assert_eq!(of(&answer, "batch/hoarder")["exempt"], "critical priority 2000000000");
     assert!(!names(&answer).contains(&"batch/elsewhere"));

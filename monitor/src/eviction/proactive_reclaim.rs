@@ -74,7 +74,7 @@ pub fn missing(policy: &Policy, met: &MetThreshold) -> Bytes {
 /// candidate is within its request.
 pub fn furthest_above_request<C: Candidate>(candidates: &[Ranked<C>]) -> Option<usize> {
     let above = |ranked: &Ranked<C>| {
-        let Facts { usage, request, .. } = ranked.facts();
+        let Facts { usage, request, .. } = ranked.candidate.facts();
         usage.unwrap_or_default() - request.unwrap_or_default()
     };
     let furthest = candidates

@@ -191,20 +191,20 @@ pub struct Ranked<C> {
 
 impl<C: Candidate> Ranked<C> {
     /// Returns the facts that its place in the ranking follows from.
-    pub fn facts(&self) -> Facts {
-        self.candidate.facts()
+    pub fn facts(&self, order: Order<'_>) -> Facts {
+        order.facts(&self.candidate)
     }
 
     /// Returns the value of every key of the order, most important first.
     pub fn keys(&self, order: Order<'_>) -> Vec<KeyValue> {
-        let facts = order.facts(&self.candidate);
+        let facts = self.facts(order);
         order.keys.iter().map(|key| KeyValue::of(*key, &facts)).collect()
     }
 
     pub fn explanation(&self, order: Order<'_>) -> String {
         let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
         let name = self.candidate.name();
-        match order.facts(&self.candidate).usage {
+        match self.facts(order).usage {
             Some(usage) => {
                 format!("{name} uses {}: {}", quantity_words(usage, order.resource), keys.join(", "))
             }

@@ -115,7 +115,7 @@ fn the_quirk_decides_the_place_of_missing_statistics() {
             facts: Facts { request: Some(who.facts.request.unwrap_or_default()), ..who.facts },
             ..who.clone()
         }));
-        let missing: Vec<bool> = ranked.iter().map(|ranked| ranked.facts().usage.is_none()).collect();
+        let missing: Vec<bool> = ranked.iter().map(|ranked| ranked.candidate.facts.usage.is_none()).collect();
         let first = policy.quirks.has(Quirk::MissingStatisticsFirst);
         prop_assert!(missing.is_sorted_by_key(|missing| *missing != first), "{:?}", missing);
         seen.when(missing.contains(&true) && missing.contains(&false));

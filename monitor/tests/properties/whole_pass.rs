@@ -231,7 +231,8 @@ fn the_printed_keys_explain_the_order() {
             let Some(acted_on) = &decision.acted_on else { return Ok(()) };
             let order = Order::of(&policy, acted_on.threshold.signal.resource());
             for pair in decision.ranking.windows(2) {
-                let told = |ranked: &Ranked<PodCandidate<'_>>| (ranked.facts().usage.is_none(), ranked.keys(order));
+                let told =
+                    |ranked: &Ranked<PodCandidate<'_>>| (ranked.candidate.facts().usage.is_none(), ranked.keys(order));
                 let same_keys = told(&pair[0]) == told(&pair[1]);
                 let by_name = pair[0].candidate.name() < pair[1].candidate.name();
                 prop_assert!(!same_keys || by_name, "{:?}", pair);

@@ -84,6 +84,7 @@ struct Ranked<'a> {
     owner: Option<String>,
     qos_class: &'static str,
     priority: i32,
+    /// The usage that the place follows from: by the agent's rules for memory what the end of the pod gives back.
     usage: Option<i64>,
     request: Option<i64>,
     exempt: Option<&'a str>,
@@ -94,7 +95,7 @@ struct Ranked<'a> {
 impl<'a> Ranked<'a> {
     fn of(row: &'a Row<'_>, verdict: &Verdict<'_>) -> Self {
         let Row { ranked, exempt, explanation } = row;
-        let facts = ranked.facts();
+        let facts = ranked.facts(verdict.order);
         let keys = verdict.order.keys().iter().map(|key| key.as_str()).zip(ranked.keys(verdict.order));
         Self {
             pod: ranked.candidate.name(),

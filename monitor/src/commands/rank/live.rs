@@ -24,7 +24,7 @@ use crate::units::Monotonic;
 use crate::units::{Pid, Resource, Signal, format_go_duration};
 use crate::workloads::Tracked;
 use crate::workloads::kubelet_summary::{PodMemory, PodReference, PodStats, ProcessStats};
-use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, task_count};
+use crate::workloads::{Outlook, Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, task_count};
 
 use super::super::doctor::host_facts;
 use super::super::input::CommandError;
@@ -85,15 +85,20 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
         pods.push(pods::pod(&usage.workload, &specs, snapshot, volumes));
         summary.pods.extend(stats);
         let of_spec = || usage.workload.kind.pod_uid().and_then(|uid| specs.find(uid));
+        let operators = of_spec().and_then(|pod| operators(pod, config));
+        let is_daemon = operators == Some(Protection::DaemonSet);
         let exempt = if standing::is_node_critical(tracked, &config.proc_root) {
             Some(NODE_CRITICAL)
-        } else if let Some(protection) = of_spec().and_then(|pod| operators(pod, config)) {
+        } else if let Some(protection) = operators.filter(|_| !is_daemon) {
             Some(protection.as_str())
         } else {
             // The disk usage of a pod is freed by its removal, not by ending its processes.
             (is_of_disk && !view.state.is_there()).then_some(NOT_REMOVED)
         };
-        marks.set(pods::uid(&usage.workload).to_owned(), Mark { preference: usage.workload.preference, exempt });
+        let only_as_leaker = is_daemon || usage.workload.only_as_leaker;
+        let outlook = Outlook { is_daemon, only_as_leaker, ..usage.outlook };
+        let mark = Mark { preference: usage.workload.preference, exempt, outlook };
+        marks.set(pods::uid(&usage.workload).to_owned(), mark);
     }
     if is_of_disk && pods.is_empty() {
         output::note(

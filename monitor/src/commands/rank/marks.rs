@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::workloads::{Pod, Preference};
+use crate::workloads::{Outlook, Pod, Preference};
 
 /// Marks by the UID of the cgroup.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub struct Mark {
     pub preference: Preference,
     /// The reason why the agent never evicts the workload, if the pod itself does not show it.
     pub exempt: Option<&'static str>,
+    /// What is known about its memory beyond its usage.
+    pub outlook: Outlook,
 }
 
 impl Marks {
@@ -72,11 +74,11 @@ mod tests {
         let (memory, corrected) = (Signal::MemoryAvailable, Semantics::Corrected);
         assert_eq!(judged(memory, corrected, None), expected("a, c (mirror pod), b", "a"));
         let mut marks = Marks::default();
-        marks.set("1".to_owned(), Mark { preference: Preference::Avoid, exempt: None });
+        marks.set("1".to_owned(), Mark { preference: Preference::Avoid, ..Mark::default() });
         assert_eq!(judged(memory, corrected, Some(&marks)), expected("c (mirror pod), b, a", "b"));
         // A mirror pod has the marks of its static pod, but its own reason takes precedence.
-        marks.set("3".to_owned(), Mark { preference: Preference::Avoid, exempt: Some("x") });
-        marks.set("2".to_owned(), Mark { preference: Preference::None, exempt: Some("critical") });
+        marks.set("3".to_owned(), Mark { preference: Preference::Avoid, exempt: Some("x"), ..Mark::default() });
+        marks.set("2".to_owned(), Mark { exempt: Some("critical"), ..Mark::default() });
         assert_eq!(judged(memory, corrected, Some(&marks)), expected("b (critical), a, c (mirror pod)", "a"));
     }
 

@@ -119,6 +119,8 @@ With --output json the answer is one object:
    "ranking": [{"pod", "uid", "owner", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
    "first", "gracePeriodSeconds", "message", "notApplied": [rules of the agent that lack figures]}
 
+usage is what the place follows from. By the agent's rules that is, for memory, what the end of the workload gives back: no file pages.
+
 with --preemption-for:
 
   {"node", "priority", "requests": {by resource}, "fits": "withoutPreemption"|"afterPreemption"|"never"|null,
@@ -219,9 +221,6 @@ fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), Comman
         Some(view) => verdict::judge_as_agent(view, question, before.as_ref()),
         None => verdict::judge(policy, question),
     };
-    for rule in &verdict.not_applied {
-        output::note(format_args!("not applied: {}: {}", rule.as_str(), rule.reason()));
-    }
     answer(options, policy, &verdict, node, &summary)
 }
 
@@ -247,6 +246,9 @@ fn answer(
     node: &str,
     summary: &Summary,
 ) -> Result<(), CommandError> {
+    for rule in &verdict.not_applied {
+        output::note(format_args!("not applied: {}: {}", rule.as_str(), rule.reason()));
+    }
     if let Some(words) = input::swap_words(summary) {
         output::note(words);
     }

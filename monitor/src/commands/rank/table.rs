@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use crate::config::{Policy, RankingKey};
 use crate::eviction::rank::Candidate as _;
-use crate::eviction::rank::KeyValue;
+use crate::eviction::rank::{Facts, KeyValue};
 use crate::units::{Amount, Resource, format_go_duration};
 use crate::workloads::Preference;
 
 use super::super::output::{aligned, amount as words, printable};
-use super::verdict::{ExpectedEviction, Judged, Row, Verdict};
+use super::verdict::{ExpectedEviction, Judged, Verdict};
 
 /// Writes the observation, the pods with every ranking key, and the eviction of the first pod.
 pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, policy: &Policy, node: &str) -> io::Result<()> {
@@ -72,7 +72,8 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
     use RankingKey::{Priority, QosClass, Request, Usage};
     let keys = verdict.order.keys();
     let facts = [QosClass, Priority, Usage, Request];
-    let none_preferred = verdict.ranking.iter().all(|row| row.ranked.facts().preference == Preference::None);
+    let none_preferred =
+        verdict.ranking.iter().all(|row| row.ranked.facts(verdict.order).preference == Preference::None);
     let says_something = |key: &RankingKey| !(none_preferred && *key == RankingKey::Preference);
     let others = facts.into_iter().filter(|key| !keys.contains(key));
     let columns: Vec<RankingKey> = keys.iter().copied().filter(says_something).chain(others).collect();
@@ -81,7 +82,8 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
     let titles = columns.iter().map(|key| title(*key).to_owned());
     table.push(["".to_owned(), "POD".to_owned()].into_iter().chain(titles).chain(["".to_owned()]).collect());
     for (index, row) in verdict.ranking.iter().enumerate() {
-        let cells = columns.iter().map(|key| cell(KeyValue::of(*key, &row.ranked.facts()), row, resource));
+        let facts = row.ranked.facts(verdict.order);
+        let cells = columns.iter().map(|key| cell(KeyValue::of(*key, &facts), &facts, resource));
         let note = match &row.exempt {
             Some(exempt) => format!("exempt: {exempt}"),
             None if verdict.first == Some(index) => "<- would be evicted first".to_owned(),
@@ -107,7 +109,7 @@ fn title(key: RankingKey) -> &'static str {
     }
 }
 
-fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
+fn cell(value: KeyValue, facts: &Facts, resource: Resource) -> String {
     match value {
         KeyValue::Preference(Preference::None) => "-".to_owned(),
         KeyValue::Preference(_) => "avoid".to_owned(),
@@ -115,7 +117,7 @@ fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
         KeyValue::ExceedsRequests(true) => "yes".to_owned(),
         KeyValue::ExceedsRequests(false) => "no".to_owned(),
         KeyValue::Priority(priority) => priority.to_string(),
-        KeyValue::Request(_) if row.ranked.facts().request.is_none() => "-".to_owned(),
+        KeyValue::Request(_) if facts.request.is_none() => "-".to_owned(),
         KeyValue::UsageAboveRequest(amount)
         | KeyValue::Excess(amount)
         | KeyValue::Usage(amount)

@@ -9,7 +9,7 @@ use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::synchronization::Input;
 use crate::eviction::usage::{PodCandidate, active_pods, candidates};
 use crate::eviction::{Armed, Layout, Observation, SignalValue, daemons, is_below, message, signals};
-use crate::units::{Amount, Moment, Signal};
+use crate::units::{Amount, Moment, Resource, Signal};
 use crate::workloads::pod::Exemption;
 use crate::workloads::{Pod, QosClass, Summary};
 
@@ -81,7 +81,10 @@ pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
     let snapshot = Snapshot { layout, observation, question: Some(signal), ..Snapshot::default() };
     let mut asked = Decider::default();
     let choice = drive(&mut asked, (Rules { policy, pace }, &snapshot), || candidates_of(policy, question));
-    verdict(question, (Rules { policy, pace }, &snapshot), asked, choice)
+    let weighs_growth =
+        marks.is_some() && policy.semantics == Semantics::Corrected && signal.resource() == Resource::Memory;
+    let not_applied = if weighs_growth { vec![MissingRule::Growth, MissingRule::Fall] } else { Vec::new() };
+    Verdict { not_applied, ..verdict(question, (Rules { policy, pace }, &snapshot), asked, choice) }
 }
 
 /// The same by the agent's rules. With the statistics of `before` growth is known.
@@ -163,8 +166,8 @@ fn candidates_of<'a>(policy: &Policy, question: Question<'a>) -> Vec<PodCandidat
     let active = active_pods(pods, summary);
     let marked = |mut candidate: PodCandidate<'a>| {
         let mark = marks.map(|marks| marks.of(candidate.pod)).unwrap_or_default();
-        (candidate.facts.preference, candidate.exempt) = (mark.preference, mark.exempt);
-        candidate
+        candidate.facts.preference = mark.preference;
+        PodCandidate { exempt: mark.exempt, outlook: mark.outlook, ..candidate }
     };
     candidates(policy, signal, layout, &active).map(marked).collect()
 }
@@ -226,7 +229,7 @@ fn explain(policy: &Policy, order: Order<'_>, ranked: &Ranked<PodCandidate<'_>>,
     let explanation = ranked.explanation(order);
     let goes_last = policy.ranking == Ranking::OpenShift3 && order.keys().contains(&RankingKey::QosClass);
     match excess {
-        _ if !goes_last || ranked.facts().qos != QosClass::Guaranteed => explanation,
+        _ if !goes_last || ranked.facts(order).qos != QosClass::Guaranteed => explanation,
         None => format!("{explanation}; Guaranteed: goes only when nothing else is left"),
         Some(excess) => format!(
             "{explanation}; Guaranteed: goes only when nothing else is left, or because system daemons exceed their reservation, now by {}",

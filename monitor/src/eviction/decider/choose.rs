@@ -215,7 +215,7 @@ impl<C: Candidate> Decider<C> {
         if signal.resource() != Resource::Pids {
             return false;
         }
-        let all: Amount = self.turn.ranking.iter().filter_map(|ranked| ranked.facts().usage).sum();
+        let all: Amount = self.turn.ranking.iter().filter_map(|ranked| ranked.candidate.facts().usage).sum();
         candidate.facts().usage.is_some_and(|usage| usage + usage >= all)
     }
 

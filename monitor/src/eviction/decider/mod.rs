@@ -320,7 +320,7 @@ impl<C: Candidate> Decider<C> {
     /// Returns the judge of which candidates free enough. The largest candidate is taken from those that can be evicted.
     fn benefit(&self, rules: Rules<'_>, signal: Signal, can_be_evicted: impl Fn(&C) -> bool) -> Benefit {
         let usable = self.turn.ranking.iter().filter(|ranked| can_be_evicted(&ranked.candidate));
-        let largest = usable.filter_map(|ranked| ranked.facts().usage).max();
+        let largest = usable.filter_map(|ranked| ranked.candidate.facts().usage).max();
         Benefit::of(rules.policy, signal, self.turn.observation.get(signal), self.acted_on(), largest)
     }
 }

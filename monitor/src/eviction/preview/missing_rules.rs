@@ -49,10 +49,10 @@ impl MissingRule {
                 "a threshold is met from the beginning, and PSI and OOM kills are not known: it counts as armed"
             }
             Self::Growth => {
-                "growth takes two readings of a pod's rssBytes, at most 20 s apart: a pod without them counts as no leak"
+                "how fast a workload grows takes two readings, at most 20 s apart: one without them counts as no leak"
             }
             Self::Fall => {
-                "how fast memory falls takes two readings, at most 20 s apart: no eviction has to buy time, and no pod counts as a leak"
+                "how fast memory falls takes two readings, at most 20 s apart: no eviction has to buy time, and no workload counts as a leak"
             }
             Self::Gain => "a pod has no rssBytes: its working set, an upper bound, counts as what its end gives back",
             Self::Swap => {

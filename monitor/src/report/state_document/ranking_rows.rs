@@ -59,7 +59,7 @@ fn candidate(
     order: Order<'_>,
     report: &NodeReport,
 ) -> Place {
-    let (name, facts) = (report.names.of_workload(&ranked.candidate.workload), ranked.facts());
+    let (name, facts) = (report.names.of_workload(&ranked.candidate.workload), ranked.facts(order));
     let keys = order.keys().iter().zip(ranked.keys(order));
     let why = match passed_over {
         None => place_words(&facts, order),
@@ -91,7 +91,7 @@ fn protected(usage: &WorkloadUsage, name: &Name, resource: Resource) -> Option<P
         display: name.display.clone(),
         exempt: Some(protection.to_string()),
         why: Some(not_a_candidate(&protection)),
-        usage: memory(usage.working_set),
+        usage: memory(usage.outlook.gain.unwrap_or(usage.working_set)),
         request: memory(usage.workload.request),
         ..Place::default()
     })
