@@ -1,5 +1,6 @@
 //! Evidence from the kernel that does not depend on the agent: signals, OOM kills, reclaim events.
 
+pub mod calls;
 pub mod kmsg;
 pub mod trace;
 

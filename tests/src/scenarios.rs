@@ -105,6 +105,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "earlyoom" => earlyoom::earlyoom,
         "oom-score-adj" => scores::scores,
         "omit" => omit::omit,
+        "crossing-calls" => enforcing::crossing::calls,
         "dwarfs" => enforcing::benefit::dwarfs,
         "neighbours" => enforcing::benefit::neighbours,
         "slow-leak" => enforcing::benefit::slow_leak,

@@ -56,6 +56,12 @@ pub struct Common {
     /// Carry on when asked to end by SIGTERM.
     #[arg(long)]
     ignore_term: bool,
+    /// Hold so many open files, also in each child.
+    #[arg(long, default_value_t = 0)]
+    files: u32,
+    /// Fork so many children that only sleep.
+    #[arg(long, default_value_t = 0)]
+    children: u32,
 }
 
 #[derive(Debug, Args)]
@@ -91,9 +97,6 @@ pub struct Hold {
     common: Common,
     #[arg(long)]
     mib: u64,
-    /// Fork so many children that only sleep.
-    #[arg(long, default_value_t = 0)]
-    children: u32,
     /// Shared memory instead of private.
     #[arg(long)]
     shared: bool,
@@ -338,6 +341,16 @@ fn prepare(common: &Common) {
     if common.ignore_term {
         // SAFETY: SIG_IGN is a valid disposition for SIGTERM.
         unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
+    }
+    for _ in 0..common.files {
+        // SAFETY: this makes a new descriptor of the standard input, which stays open.
+        unsafe { libc::dup(0) };
+    }
+    for _ in 0..common.children {
+        // SAFETY: this process has one thread, so the child may do anything.
+        if unsafe { libc::fork() } == 0 {
+            memory::sleep_for_ever();
+        }
     }
 }
 

@@ -122,17 +122,23 @@ fn parse_totals(text: &str) -> Option<(u64, u64)> {
 /// "  comm-12 [001] d..1. 12.345678: signal_generate: sig=9 errno=0 code=128 comm=x pid=34 grp=1 res=0".
 fn parse_signal(line: &str) -> Option<SignalEvent> {
     let (head, tail) = line.split_once(": signal_generate: ")?;
-    // A command name may contain blanks and dashes. The thread id is between the last '-' and " [cpu]".
-    let (task, context) = head.rsplit_once(" [")?;
-    let sender_tid = task.trim_end().rsplit_once('-')?.1.parse().ok()?;
-    let at_ns = parse_seconds(context.split_whitespace().last()?)?;
+    let (sender_tid, at) = parse_thread(head)?;
+    let at_ns = parse_seconds(at)?;
     let number = tail.strip_prefix("sig=")?.split(' ').next()?.parse().ok()?;
     let target = tail.rsplit_once(" pid=")?.1.split(' ').next()?.parse().ok()?;
     let is_of_kernel = tail.contains(SI_KERNEL);
     Some(SignalEvent { at_ns, sender_tid, number, target, is_of_kernel })
 }
 
-fn parse_seconds(text: &str) -> Option<u64> {
+/// Parses the head of a line: the thread, and the time as text.
+pub fn parse_thread(head: &str) -> Option<(i32, &str)> {
+    // A command name may contain blanks and dashes. The thread id is between the last '-' and " [cpu]".
+    let (task, context) = head.rsplit_once(" [")?;
+    let thread = task.trim_end().rsplit_once('-')?.1.parse().ok()?;
+    Some((thread, context.split_whitespace().last()?))
+}
+
+pub fn parse_seconds(text: &str) -> Option<u64> {
     let (seconds, micros) = text.split_once('.')?;
     if micros.len() != 6 {
         return None;

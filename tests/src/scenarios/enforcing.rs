@@ -5,6 +5,7 @@ pub mod benefit;
 pub mod budgets;
 pub mod chaos;
 pub mod cluster;
+pub mod crossing;
 pub mod effect;
 pub mod pending;
 pub mod runtime_slice;

@@ -161,12 +161,6 @@ pub fn listen(listen: &Listen) -> Result<()> {
 }
 
 pub fn hold(hold: &Hold) -> Result<()> {
-    for _ in 0..hold.children {
-        // SAFETY: this process has one thread, so the child may do anything.
-        if unsafe { libc::fork() } == 0 {
-            sleep_for_ever();
-        }
-    }
     let bytes = hold.mib * MIB;
     let memory = if hold.shared { Memory::shared(bytes)? } else { Memory::reserve(bytes)? };
     memory.touch_all();

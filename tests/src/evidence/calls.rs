@@ -1,0 +1,128 @@
+//! The system calls of one thread, as the kernel records them (`raw_syscalls:sys_enter`).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::trace::{parse_seconds, parse_thread};
+
+const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-calls";
+
+/// A system call that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    pub at_ns: u64,
+    number: i64,
+}
+
+/// A running record, which ends with the scenario. It holds the last few thousand calls.
+#[derive(Debug)]
+pub struct Calls {
+    directory: PathBuf,
+}
+
+impl Calls {
+    /// Begins to record the calls of a thread.
+    pub fn of(thread: i32) -> Result<Self> {
+        let calls = Self { directory: PathBuf::from(INSTANCE) };
+        if !calls.directory.exists() {
+            fs::create_dir(&calls.directory).with_context(|| format!("create {INSTANCE}"))?;
+        }
+        calls.write("trace_clock", "mono")?;
+        calls.write("buffer_size_kb", "512")?;
+        calls.write("trace", "")?;
+        calls.write("events/raw_syscalls/sys_enter/filter", &format!("common_pid == {thread}"))?;
+        calls.write("events/raw_syscalls/sys_enter/enable", "1")?;
+        calls.write("tracing_on", "1")?;
+        Ok(calls)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.directory.join(file);
+        fs::write(&path, text).with_context(|| format!("write {text:?} to {}", path.display()))
+    }
+
+    /// Keeps what is recorded, and records no more.
+    pub fn stop(&self) -> Result<()> {
+        self.write("tracing_on", "0")
+    }
+
+    /// Returns the recorded calls, in order of time.
+    pub fn recorded(&self) -> Result<Vec<Call>> {
+        let path = self.directory.join("trace");
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let mut calls: Vec<Call> = text.lines().filter_map(parse).collect();
+        calls.sort_by_key(|call| call.at_ns);
+        Ok(calls)
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        // An event that stays enabled would slow the next scenario down.
+        let _ = self.write("events/raw_syscalls/sys_enter/enable", "0");
+    }
+}
+
+/// Parses a line such as "  comm-12 [001] ..... 12.345678: sys_enter: NR 17 (3, 7f, 1000, 0, 0, 0)".
+fn parse(line: &str) -> Option<Call> {
+    let (head, tail) = line.split_once(": sys_enter: NR ")?;
+    let (_, at) = parse_thread(head)?;
+    Some(Call { at_ns: parse_seconds(at)?, number: tail.split(' ').next()?.parse().ok()? })
+}
+
+/// Returns how often each call was made, with its name: "openat 2, pread64 5".
+pub fn names(calls: &[Call]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for call in calls {
+        *counts.entry(name(call.number)).or_default() += 1;
+    }
+    counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+fn name(number: i64) -> String {
+    let known = [
+        (libc::SYS_read, "read"),
+        (libc::SYS_write, "write"),
+        (libc::SYS_pread64, "pread64"),
+        (libc::SYS_openat, "openat"),
+        (libc::SYS_close, "close"),
+        (libc::SYS_lseek, "lseek"),
+        (libc::SYS_statx, "statx"),
+        (libc::SYS_fstat, "fstat"),
+        (libc::SYS_newfstatat, "newfstatat"),
+        (libc::SYS_readlinkat, "readlinkat"),
+        (libc::SYS_getdents64, "getdents64"),
+        (libc::SYS_getxattr, "getxattr"),
+        (libc::SYS_fgetxattr, "fgetxattr"),
+        (libc::SYS_kill, "kill"),
+        (libc::SYS_pidfd_open, "pidfd_open"),
+        (libc::SYS_pidfd_send_signal, "pidfd_send_signal"),
+        (libc::SYS_futex, "futex"),
+        (libc::SYS_madvise, "madvise"),
+        (libc::SYS_mmap, "mmap"),
+        (libc::SYS_munmap, "munmap"),
+        (libc::SYS_bpf, "bpf"),
+        (libc::SYS_epoll_pwait, "epoll_pwait"),
+        (libc::SYS_timerfd_settime, "timerfd_settime"),
+    ];
+    let found = known.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned());
+    found.unwrap_or_else(|| format!("call {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_and_its_name() {
+        let line = format!("  node-pressure-m-40 [001] ..... 12.345678: sys_enter: NR {} (3, 7f)", libc::SYS_pread64);
+        let call = parse(&line).unwrap();
+        assert_eq!(call, Call { at_ns: 12_345_678_000, number: libc::SYS_pread64 });
+        let other = Call { number: 9_999, ..call };
+        assert_eq!(names(&[call, other, call]), "call 9999 1, pread64 2");
+        assert_eq!(parse("# tracer: nop"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! What a decision costs: the system calls of the agent from the sample that crosses the threshold to its signal.
+
+use anyhow::{Context, Result};
+
+use super::{Crowd, LIMIT, config};
+use crate::agent::forget_decisions;
+use crate::cgroups::PodSpec;
+use crate::config::AgentConfig;
+use crate::evidence::calls::{self, Call, Calls};
+use crate::evidence::trace::Trace;
+use crate::stage::Stage;
+use crate::units::milliseconds_between;
+
+const LEAKER: &str = "app.slice/leaky.service";
+/// Most calls for a pod, and for a service, whose processes have to be looked at once more.
+const MOST: [usize; 2] = [12, 20];
+const RAMP: &str = "ramp --name leaker --rate 40 --to 960 --fast-until 200";
+
+/// A victim: its work, and whether it is a pod.
+struct Victim {
+    name: &'static str,
+    work: String,
+    is_pod: bool,
+}
+
+pub fn calls(stage: &mut Stage<'_>) -> Result<()> {
+    if !Trace::has("raw_syscalls/sys_enter") {
+        stage.skip("this kernel does not record system calls");
+        return Ok(());
+    }
+    let large = format!("{RAMP} --children 99 --files 500");
+    let victims = [
+        Victim { name: "pod", work: RAMP.to_owned(), is_pod: true },
+        Victim { name: "large pod", work: large.clone(), is_pod: true },
+        Victim { name: "service", work: format!("{RAMP} --files 10"), is_pod: false },
+        Victim { name: "large service", work: large, is_pod: false },
+    ];
+    for victim in victims {
+        let most = if victim.is_pod { MOST[0] } else { MOST[1] };
+        let (calls, milliseconds) = of_crossing(stage, &victim)?;
+        let names = calls::names(&calls);
+        stage.note(format!("{}: {} calls in {milliseconds:.2} ms: {names}", victim.name, calls.len()));
+        stage.check(calls.len() <= most, || {
+            format!(
+                "{}: {} calls from the sample to the signal, {most} are promised: {names}",
+                victim.name,
+                calls.len()
+            )
+        });
+    }
+    Ok(())
+}
+
+/// Returns the calls from the sample that crossed to the signal, and the time that they took.
+fn of_crossing(stage: &mut Stage<'_>, victim: &Victim) -> Result<(Vec<Call>, f64)> {
+    forget_decisions()?;
+    let mut crowd = Crowd::with_ballast(stage, 350)?;
+    let extra = format!("evictions:\n  candidates: everything\n  services: [\"{LEAKER}\"]\n");
+    let agent = stage.agent(&AgentConfig { extra, ..config() })?;
+    stage.boot.trace.clear()?;
+    let calls = Calls::of(agent.pid)?;
+    let leaker = if victim.is_pod {
+        crowd.pod(stage.pod("leaker", PodSpec::best_effort())?, stage, &victim.work)?
+    } else {
+        crowd.host_service(stage, LEAKER, (&victim.work, 0))?
+    };
+    let gone = stage.until(LIMIT, |stage| stage.reaper.ended(leaker.pid).is_some());
+    calls.stop()?;
+    stage.check(gone, || format!("the {} lives on after {LIMIT:?}", victim.name));
+    let (by_agent, _) = stage.signals_of(&agent)?;
+    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL).context("no SIGKILL from the agent")?;
+    let record = agent.events("eviction").into_iter().find(|record| record.text("action") == "kill");
+    let sampled = record.and_then(|record| record.number("sampled_mono_ns")).context("no time of the sample")?;
+    let recorded = calls.recorded()?.into_iter();
+    let between = recorded.filter(|call| (sampled..=kill.at_ns).contains(&call.at_ns)).collect();
+    stage.stop(&agent);
+    crowd.end(stage);
+    Ok((between, milliseconds_between(sampled, kill.at_ns)))
+}
