@@ -203,6 +203,12 @@ impl Agent {
         if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event(Monotonic::now()) }
     }
 
+    /// Returns the time until the next sample, where a threshold is imminent by what is measured.
+    fn until_imminent(&self, now: Monotonic) -> Option<Duration> {
+        let within = self.decision.sampled_within(&self.config.policy, now)?;
+        Some(within.saturating_sub(now.since(self.sensors.memory.sample()?.at)))
+    }
+
     /// Returns the time until the next timed task.
     fn next_event(&self, now: Monotonic) -> (Duration, Wakeup) {
         let Some(until_sample) = self.sensors.until_sample(&self.config, now) else {
@@ -215,6 +221,7 @@ impl Agent {
             }
         };
         sooner(self.decision.assessment().next_change, Wakeup::Deadline);
+        sooner(self.until_imminent(now), Wakeup::Deadline);
         sooner(self.actions.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.sensors.oom_kills.until_due(now), Wakeup::KernelLog);
         sooner(self.actions.reclaim.next_check(now), Wakeup::Reclaim);

@@ -183,6 +183,9 @@ impl<'p> Run<'p> {
     fn next_wakeup(&self) -> f64 {
         let until = until_next_sample(&self.policy, &sampling(), self.decider.observation(), &self.rate);
         let mut next = self.now + until.as_secs_f64();
+        if let Some(within) = self.decider.sampled_within(&self.policy, self.clock()) {
+            next = next.min(self.now + within.as_secs_f64());
+        }
         if let Some(retry) = self.decider.retry() {
             next = next.min(self.now + retry.since(self.clock()).as_secs_f64().max(1e-3));
         }

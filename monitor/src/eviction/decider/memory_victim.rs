@@ -21,6 +21,10 @@ const POLL: Duration = Duration::from_millis(10);
 const SOUGHT_EVERY: Duration = Duration::from_millis(50);
 /// A protected workload that grows by less than this share of the fall is not named as what leaks.
 const NAMED_SHARE: f64 = 0.1;
+/// A threshold that is met within this time at the present fall is imminent. Growth is measured over one second.
+const IMMINENT: Duration = Duration::from_secs(3);
+/// Memory is sampled at least this often then, and growth is read as often.
+const SAMPLED_EVERY: Duration = Duration::from_millis(200);
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
 
@@ -263,6 +267,12 @@ impl<C: Candidate> Decider<C> {
                 signed_float(value.available) - falls < quantity
             })
         })
+    }
+
+    /// Returns within which time of the last sample the next one is due, by what is measured. The fastest fall that is possible may allow a
+    /// longer pause, which would hide what has stopped to grow since.
+    pub fn sampled_within(&self, policy: &Policy, now: Monotonic) -> Option<Duration> {
+        self.is_memory_near(policy, IMMINENT, now).then_some(SAMPLED_EVERY)
     }
 
     /// Returns what the end of the candidate at this place of the ranking was worth, as the last pick judged it.
