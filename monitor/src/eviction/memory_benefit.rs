@@ -106,7 +106,7 @@ pub struct MemoryBenefit {
     rows: Vec<Row>,
     /// The largest gain of a candidate, or what is expected from those that were killed, if that is more.
     best: f64,
-    /// The gain of all candidates together.
+    /// The gain of all candidates together whose end makes a difference.
     all: f64,
     /// The excess growth of the slowest culprit.
     slowest_culprit: f64,
@@ -116,11 +116,10 @@ impl MemoryBenefit {
     pub fn of(need: Need, rows: Vec<Row>) -> Self {
         let slowest_culprit = slowest_culprit(&rows, need);
         let mut benefit = Self { need, rows, best: 0.0, all: 0.0, slowest_culprit };
-        let candidates = || benefit.rows.iter().filter(|row| benefit.may_go(row)).map(|row| row.gain);
         // At the cliff no memory is relied on before it has come.
         let expected = if need.is_cliff { 0.0 } else { need.expected };
-        let (best, all) = (candidates().fold(expected, f64::max), candidates().sum());
-        (benefit.best, benefit.all) = (best, all);
+        benefit.best = benefit.candidates().map(|row| row.gain).fold(expected, f64::max);
+        benefit.all = benefit.candidates().filter(|row| benefit.makes_a_difference(row)).map(|row| row.gain).sum();
         benefit
     }
 
@@ -235,6 +234,10 @@ impl MemoryBenefit {
         let lasts = rule!(NoMinimum: true, buys >= self.need.minimum);
         let helps = covers && lasts;
         if helps { Worth::Helps(buys) } else { Worth::TooLittle(buys) }
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| self.may_go(row))
     }
 
     fn is_culprit(&self, row: &Row) -> bool {

@@ -3,6 +3,8 @@
 use node_pressure_monitor::eviction::decider::PassedOver;
 use node_pressure_monitor::eviction::memory_benefit::Worth;
 
+use crate::plan::Plan;
+
 #[derive(Debug, Default)]
 pub struct History {
     pub decisions: Vec<Decision>,
@@ -98,17 +100,25 @@ impl Decision {
 
     /// Returns whether the workload may count as a culprit: it is one over some span, or nearly, or if a faster one does not count, or one that
     /// has just started. The agent takes up to `noise` off the fall.
-    pub fn may_be_culprit(&self, row: &Row, noise: f64) -> bool {
-        let less_noise = [0.25, 0.5, 0.75, 1.0].map(|share| self.fall - noise * share);
-        let of_spans = [self.slow_fall.min(self.fall - noise), self.fall * 0.5, self.fall, self.fall * 1.3];
-        let falls = of_spans.into_iter().chain(less_noise).map(|fall| fall.max(1e-6));
+    pub fn may_be_culprit(&self, row: &Row, plan: &Plan) -> bool {
+        // The agent takes nothing off the fall over ten seconds, or since its start.
+        let jump = plan.error * 2.0 / self.at.clamp(1.0, 10.0);
+        let least = (self.fall * 0.5).min(self.slow_fall).min(self.fall - plan.noise()).max(1e-6);
+        let most = (self.fall * 1.3).max(self.fall + jump).max(1e-6);
         let growths: [fn(&Row) -> f64; 2] = [|row| row.slow, |row| if row.is_new { 0.0 } else { row.slow }];
-        let slowest =
-            growths.into_iter().flat_map(|growth| falls.clone().map(move |fall| self.slowest_culprit(growth, fall)));
-        let slowest = slowest.filter(|slowest| slowest.is_finite()).fold(f64::INFINITY, f64::min);
+        let slowest = growths.into_iter().filter_map(|growth| self.slowest_within(growth, least, most));
+        let slowest = slowest.fold(f64::INFINITY, f64::min);
         let slowest = if slowest.is_finite() { slowest } else { self.fall * 0.02 };
         let is_rising = self.slow_fall <= 0.0;
         row.excess > 0.0 && row.fast > 0.0 && (is_rising || row.fast >= slowest * 0.33)
+    }
+
+    /// Returns the least growth of a culprit, whichever of these the fall is.
+    fn slowest_within(&self, growth: fn(&Row) -> f64, least: f64, most: f64) -> Option<f64> {
+        // The larger the fall, the more of them it takes, up to all.
+        let all: f64 = self.rows.iter().map(growth).filter(|growth| *growth > 0.0).sum();
+        let fall = most.min(all * 2.0 * (1.0 - 1e-9));
+        (fall >= least).then(|| self.slowest_culprit(growth, fall))
     }
 
     /// The culprits are the smallest set, in the order of their growth, that causes at least half of the fall.

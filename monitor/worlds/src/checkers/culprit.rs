@@ -26,9 +26,7 @@ fn named(world: &World<'_>, decision: &Decision, victim: &Row) -> Option<Finding
         Some(Worth::Leaks) if !decision.is_growth_known => {
             format!("the growth of {name} is not known, and it was called a culprit")
         }
-        Some(Worth::Leaks)
-            if !decision.may_be_culprit(victim, world.plan.noise()) && !is_blind(world.plan, decision.at) =>
-        {
+        Some(Worth::Leaks) if !decision.may_be_culprit(victim, world.plan) && !is_blind(world.plan, decision.at) => {
             format!("{name} grows by {:.2} of {:.2} MiB/s, and was called a culprit", victim.fast, decision.fall)
         }
         _ => return None,
@@ -41,7 +39,7 @@ fn bystander(world: &World<'_>, decision: &Decision, victim: &Row) -> Option<Fin
     let noise = world.plan.noise();
     let buys = victim.gain / (decision.fall - noise).max(1e-6);
     let helps = decision.before == 0 && buys >= MINIMUM && victim.gain >= decision.missing * 0.9;
-    if decision.may_be_culprit(victim, world.plan.noise()) || helps || is_blind(world.plan, decision.at) {
+    if decision.may_be_culprit(victim, world.plan) || helps || is_blind(world.plan, decision.at) {
         return None;
     }
     let right =

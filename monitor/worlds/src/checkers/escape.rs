@@ -21,7 +21,7 @@ pub fn check(world: &World<'_>) -> Verdict {
     let (history, _) = run(&plan, Options { until_first: true, ..Options::default() });
     // One of the decoys may go, or another culprit.
     let is_right = |other: &Decision| {
-        let is_culprit = other.victim().is_some_and(|row| other.may_be_culprit(row, world.plan.noise()));
+        let is_culprit = other.victim().is_some_and(|row| other.may_be_culprit(row, world.plan));
         other.victim == first.victim || other.victim >= world.plan.pods.len() || is_culprit
     };
     verdict.check(history.decisions.first().filter(|other| !is_right(other) && !is_close_call(world)).map(|other| {

@@ -21,9 +21,8 @@ pub fn check(world: &World<'_>) -> Verdict {
 /// Judges whether a bystander went before one of a lower class or priority that lasts long enough.
 fn asks_too_much(world: &World<'_>, decision: &Decision) -> Option<Finding> {
     let World { plan, .. } = world;
-    let victim = decision
-        .victim()
-        .filter(|victim| victim.excess > 0.0 && !decision.may_be_culprit(victim, world.plan.noise()))?;
+    let victim =
+        decision.victim().filter(|victim| victim.excess > 0.0 && !decision.may_be_culprit(victim, world.plan))?;
     let is_before = |pod: &Pod, other: &Pod| match plan.ranking {
         Order::Qos => pod.class < other.class,
         Order::Kubernetes => pod.priority < other.priority,

@@ -6,7 +6,7 @@ pub fn check(world: &World<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     for decision in &world.history.decisions {
         let Some(victim) = decision.victim() else { continue };
-        let is_dwarf = victim.gain < decision.missing * 0.08 && !decision.may_be_culprit(victim, world.plan.noise());
+        let is_dwarf = victim.gain < decision.missing * 0.08 && !decision.may_be_culprit(victim, world.plan);
         let right = decision.others().find(|row| {
             let keeps_promise = row.excess > 1.0 || victim.excess <= 0.0;
             !row.only_as_culprit && keeps_promise && row.gain >= decision.short * 0.12
