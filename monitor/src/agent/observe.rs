@@ -7,6 +7,7 @@ use crate::eviction::growth;
 use crate::eviction::{Layout, Observation};
 use crate::report::log_layout;
 use crate::sensors::Observed;
+use crate::sensors::memory_outlook::Near;
 use crate::sensors::workload_scan::LIST_AGE;
 use crate::units::Monotonic;
 
@@ -47,6 +48,9 @@ impl Agent {
     /// Passes the turn's samples to the incident recorder. Called after an eviction: the receivers may touch memory for the first time,
     /// which is slow when none is left.
     pub(super) fn pass_on_samples(&mut self) {
+        if let Some(late) = self.sensors.memory.take_lateness() {
+            self.reporter.outlets.metrics.sampled_late(late);
+        }
         let recorder = &mut self.reporter.recorder;
         self.sensors.memory.pass_on_samples(|at, available| recorder.add_sample(at, available));
     }
@@ -87,15 +91,17 @@ impl Agent {
     pub(super) fn watch_growth(&mut self) {
         let now = Monotonic::now();
         let is_near = self.decision.is_memory_near(&self.config.policy, growth::HORIZON, now);
+        let until_due = self.next_event(now).0;
         // Reading the workloads takes longer than a decision, which must not wait for it.
-        let is_urgent = self.is_near();
+        let is_urgent = until_due <= PREPARE_WITHIN;
         if is_near && !is_urgent && self.last.rehearsed.is_none_or(|last| now.since(last) >= REHEARSE_EVERY) {
             self.rehearse();
         }
         if is_near || self.actions.evictor.next_poll(now).is_some() {
             self.reporter.outlets.publications.note_trouble();
         }
-        self.sensors.watch_growth((is_near, is_urgent), &self.config.proc_root, now);
+        let near = Near { is_near, is_urgent, due: now.after(until_due) };
+        self.sensors.watch_growth(near, &self.config.proc_root, now);
         self.sensors.watch_swap(is_near, now);
     }
 

@@ -66,6 +66,19 @@ pub struct Growth {
     choices: u32,
     /// How many workloads had appeared since the start of the agent at that time.
     appeared: u64,
+    /// How many gains are still to be read in this round. A round is cut where the next sample is due.
+    left: usize,
+}
+
+/// The reading of one workload's gain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// The gain, and when it was read.
+    Of(Bytes, Monotonic),
+    /// The workload has been removed.
+    Gone,
+    /// The next sample is due. The rest of the round is read later.
+    NoTime,
 }
 
 /// The last reading of `memory.current`.
@@ -105,6 +118,14 @@ impl Gain {
         reading
     }
 
+    fn take(&mut self, bytes: Bytes, at: Monotonic) {
+        let grown = || self.growth_since_last(bytes, at);
+        self.growth = self.window.fall(bytes.signed(), at).map(|fall| rounded(-fall)).or_else(grown);
+        (self.bytes, self.read) = (bytes, Some(at));
+        self.first.get_or_insert(at);
+        self.window.observe(bytes.signed(), at);
+    }
+
     /// Returns the growth, if the readings cover the whole span.
     fn growth_over_span(&self) -> Option<i64> {
         let covered = self.read?.since(self.first?);
@@ -134,7 +155,7 @@ impl Growth {
     /// Returns whether a reading is due while a threshold is near. `appeared` is how many workloads have appeared since the agent started: one
     /// that is new is read at once.
     pub fn is_due(&self, is_urgent: bool, appeared: u64, now: Monotonic) -> bool {
-        if appeared != self.appeared {
+        if appeared != self.appeared || self.left > 0 {
             return true;
         }
         let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
@@ -150,11 +171,15 @@ impl Growth {
         self.read.is_none_or(|read| now.since(read) >= interval)
     }
 
-    /// Begins a reading. Returns whether it begins with `memory.current` of every workload, which [`Self::choose`] takes: a second time soon
+    /// Begins a round of readings, or goes on with one. Returns whether it begins with `memory.current` of every workload, which [`Self::choose`] takes: a second time soon
     /// after the first, because one reading does not show which workloads grow.
     pub fn begin(&mut self, appeared: u64, now: Monotonic) -> bool {
         self.read = Some(now);
         self.since.get_or_insert(now);
+        if self.left > 0 && appeared == self.appeared {
+            return false;
+        }
+        self.left = EXACT;
         let is_due = self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY);
         let chooses = appeared != self.appeared || self.choices < 2 || is_due;
         if chooses {
@@ -189,22 +214,27 @@ impl Growth {
         self.gain = order.iter().map(|(_, listed)| (listed.id, of(listed))).collect();
     }
 
-    /// Reads the gain of chosen workloads. `read` returns it with the time, or `None` if the workload is gone.
-    pub fn read(&mut self, mut read: impl FnMut(CgroupId) -> Option<(Bytes, Monotonic)>) {
+    /// Reads the gain of chosen workloads, those that were read longest ago first. Returns whether the round is complete.
+    pub fn read(&mut self, mut read: impl FnMut(CgroupId) -> Reading) -> bool {
         let mut oldest: Vec<(Option<Monotonic>, CgroupId)> =
             self.gain.iter().map(|(id, reading)| (reading.read, *id)).collect();
         oldest.sort_unstable();
-        for (_, id) in oldest.into_iter().take(EXACT) {
-            let (Some((bytes, at)), Some(reading)) = (read(id), self.gain.get_mut(&id)) else {
-                self.gain.remove(&id);
-                continue;
-            };
-            let grown = || reading.growth_since_last(bytes, at);
-            reading.growth = reading.window.fall(bytes.signed(), at).map(|fall| rounded(-fall)).or_else(grown);
-            (reading.bytes, reading.read) = (bytes, Some(at));
-            reading.first.get_or_insert(at);
-            reading.window.observe(bytes.signed(), at);
+        for (_, id) in oldest.into_iter().take(self.left) {
+            match read(id) {
+                Reading::Of(bytes, at) => {
+                    if let Some(gain) = self.gain.get_mut(&id) {
+                        gain.take(bytes, at);
+                    }
+                }
+                Reading::Gone => {
+                    self.gain.remove(&id);
+                }
+                Reading::NoTime => return false,
+            }
+            self.left -= 1;
         }
+        self.left = 0;
+        true
     }
 
     /// Forgets the growth if it was measured too long ago to count for the present.
@@ -327,7 +357,7 @@ mod tests {
         ] {
             let mut growth = Growth::default();
             growth.choose(std::iter::once(Listed { absent, ..listed(1, 2_000) }), at(5_000));
-            growth.read(|_| Some((Bytes(2_000), at(5_000))));
+            growth.read(|_| Reading::Of(Bytes(2_000), at(5_000)));
             assert_eq!(growth.of(CgroupId(1)), expected, "{name}");
         }
     }
@@ -345,7 +375,10 @@ mod tests {
             if growth.begin(0, at(milliseconds)) {
                 growth.choose(all(grown), at(milliseconds));
             }
-            growth.read(|id| all(grown).find(|it| it.id == id).map(|it| (it.usage, at(milliseconds))));
+            growth.read(|id| {
+                let found = all(grown).find(|it| it.id == id);
+                found.map_or(Reading::Gone, |it| Reading::Of(it.usage, at(milliseconds)))
+            });
         }
         assert_eq!(growth.of(small), Some(60 << 20));
         assert_eq!(growth.gain.len(), EXACT);
@@ -363,11 +396,39 @@ mod tests {
             read = 0;
             growth.read(|_| {
                 read += 1;
-                Some((Bytes((100 + step) << 20), now))
+                Reading::Of(Bytes((100 + step) << 20), now)
             });
         }
         assert_eq!((growth.gain.len(), read), (200, EXACT));
         assert!((0..200).all(|id| growth.of(CgroupId(id)) == Some(5 << 20)));
+    }
+
+    #[test]
+    fn a_round_is_cut_where_a_sample_is_due() {
+        let mut growth = Growth::default();
+        let all = || (0..10).map(|id| listed(id, 100 << 20));
+        let mut read = Vec::new();
+        // Four fit between two samples.
+        for slice in 0..3 {
+            let now = at(slice);
+            assert!(growth.is_due(true, 0, now), "the round goes on");
+            if growth.begin(0, now) {
+                growth.choose(all(), now);
+            }
+            let mut left = 4;
+            growth.read(|id| {
+                if left == 0 {
+                    return Reading::NoTime;
+                }
+                left -= 1;
+                read.push(id);
+                Reading::Of(Bytes(100 << 20), now)
+            });
+        }
+        read.sort_unstable();
+        assert_eq!(read, (0..10).map(CgroupId).collect::<Vec<_>>(), "each once");
+        assert!(!growth.is_due(true, 0, at(3)), "the next round has time");
+        assert!(growth.is_due(true, 1, at(3)), "unless a workload has appeared");
     }
 
     #[test]
@@ -386,7 +447,7 @@ mod tests {
         let take = |growth: &mut Growth, seconds: u64, bytes: u64| {
             growth.begin(0, at(seconds * 1_000));
             growth.choose(std::iter::once(listed(id.0, bytes)), at(seconds * 1_000));
-            growth.read(|_| Some((Bytes(bytes), at(seconds * 1_000))));
+            growth.read(|_| Reading::Of(Bytes(bytes), at(seconds * 1_000)));
         };
         take(&mut growth, 1, 8_000);
         assert_eq!(growth.of(id), None, "after one reading");

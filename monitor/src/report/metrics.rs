@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use prometheus::proto::{Metric, MetricFamily};
-use prometheus::{Counter, CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
+use prometheus::{
+    Counter, CounterVec, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder,
+};
 
 use super::cluster_metrics::ClusterMetrics;
 use super::configuration_state::ConfigMetrics;
@@ -93,6 +95,8 @@ metrics! {
         signal_source: IntGaugeVec = "signal_source"{signal, source},
         /// Times that the agent woke up, by cause.
         wakeups: IntCounterVec = "wakeups_total"{cause},
+        /// By how many seconds a sample of memory was later than it was due: what else the agent had to do, and the wait for a CPU.
+        lateness: HistogramVec = "sample_lateness_seconds"{},
         /// Objects that the kernel side could not count because a map was full, by their kind.
         untracked: IntCounterVec = "untracked_total"{what},
         /// Times that kswapd was woken, all NUMA nodes together.
@@ -258,6 +262,11 @@ impl Metrics {
     /// Counts one wake-up of the loop.
     pub fn wakeup(&self, cause: &str) {
         self.node.wakeups.with_label_values(&[cause]).inc();
+    }
+
+    /// Counts one sample that was due, and was taken this much later.
+    pub fn sampled_late(&self, late: Duration) {
+        self.node.lateness.with_label_values::<&str>(&[]).observe(late.as_secs_f64());
     }
 
     pub fn eviction(&self, cause: impl Into<Cause>, outcome: EvictionOutcome) {

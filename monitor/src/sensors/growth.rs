@@ -1,15 +1,29 @@
 //! Reads the growth of workloads, by which culprits are found, and the other facts about candidates that the rule of benefit uses. What is
 //! read when is a rule of [`crate::eviction::growth`].
 
-use crate::eviction::growth::Growth;
+use crate::eviction::growth::{Growth, Reading};
 use crate::units::Monotonic;
 use crate::workloads::{Outlook, Protection, WorkloadTree, WorkloadUsage};
 
-pub(super) fn read(growth: &mut Growth, tree: &mut WorkloadTree, appeared: u64, now: Monotonic) {
+/// Reads until the next sample is due, but one workload at least. Returns whether the round is complete.
+pub(super) fn read(
+    growth: &mut Growth,
+    tree: &mut WorkloadTree,
+    appeared: u64,
+    now: Monotonic,
+    due: Monotonic,
+) -> bool {
     if growth.begin(appeared, now) {
         growth.choose(tree.listed().into_iter(), now);
     }
-    growth.read(|id| Some((tree.measure(id)?.outlook.gain?, Monotonic::now())));
+    let mut has_begun = false;
+    growth.read(|id| {
+        if std::mem::replace(&mut has_begun, true) && Monotonic::now() >= due {
+            return Reading::NoTime;
+        }
+        let gain = tree.measure(id).and_then(|usage| usage.outlook.gain);
+        gain.map_or(Reading::Gone, |gain| Reading::Of(gain, Monotonic::now()))
+    })
 }
 
 /// Adds to `usage` what is known about its memory. A growth that was not measured is unknown.

@@ -17,19 +17,32 @@ use super::{Sensors, growth};
 /// Near a threshold the victims of other programs are noted this often, so that a decision need not look for them.
 const NOTED_AHEAD: Duration = Duration::from_millis(150);
 
+/// How near a threshold on memory is.
+#[derive(Debug, Clone, Copy)]
+pub struct Near {
+    /// One may be met within half a minute.
+    pub is_near: bool,
+    /// A decision may be due in a moment.
+    pub is_urgent: bool,
+    /// When the next sample is due.
+    pub due: Monotonic,
+}
+
 impl Sensors {
-    /// Reads the growth of workloads if a threshold on memory may be met soon. Otherwise forgets it. While a decision is urgent,
-    /// a reading of the last second is enough, unless a workload has appeared since.
-    pub fn watch_growth(&mut self, (is_near, is_urgent): (bool, bool), proc_root: &Path, now: Monotonic) {
-        if !self.growth.is_wanted(is_near, now) {
+    /// Reads the growth of workloads if a threshold on memory may be met soon, until the next sample is due. Otherwise forgets it. While a
+    /// decision is urgent, a reading of the last second is enough, unless a workload has appeared since.
+    pub fn watch_growth(&mut self, near: Near, proc_root: &Path, now: Monotonic) {
+        if !self.growth.is_wanted(near.is_near, now) {
             return;
         }
         self.workloads.list_if_older(LISTED_EVERY, now);
         let appeared = self.workloads.appeared_ever();
-        if self.growth.is_due(is_urgent, appeared, now) {
-            growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now);
-            self.note_others_victims(proc_root);
-        } else if is_urgent {
+        if self.growth.is_due(near.is_urgent, appeared, now) {
+            if growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now, near.due) {
+                self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
+                self.prepare_standing(proc_root);
+            }
+        } else if near.is_urgent {
             self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
         }
     }

@@ -40,6 +40,8 @@ pub struct Memory {
     /// Samples not yet passed to the slope and the incident recorder; at most two per turn.
     new_samples: Vec<(Monotonic, Bytes)>,
     watermarks: Watermarks,
+    /// By how much the last sample that was due was late.
+    late: Option<Duration>,
 }
 
 impl Memory {
@@ -55,6 +57,7 @@ impl Memory {
             slope: Slope::default(),
             new_samples: Vec::new(),
             watermarks: Watermarks { zoneinfo: proc_root.join("zoneinfo"), last: None },
+            late: None,
         }
     }
 
@@ -73,6 +76,17 @@ impl Memory {
 
     pub fn sample(&self) -> Option<MemorySample> {
         self.sample
+    }
+
+    /// Notes when a sample was due that is taken now.
+    pub(super) fn note_due(&mut self, due: Monotonic, now: Monotonic) {
+        if now >= due {
+            self.late = Some(now.since(due));
+        }
+    }
+
+    pub fn take_lateness(&mut self) -> Option<Duration> {
+        self.late.take()
     }
 
     /// Takes a new sample for a report. Returns the sample that the loop decides by; the caller restores it afterwards.

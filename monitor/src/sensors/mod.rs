@@ -25,7 +25,7 @@ pub mod kernel_counts;
 mod kubelet_disks;
 pub mod live_ranking;
 pub mod local_storage_limits;
-mod memory_outlook;
+pub mod memory_outlook;
 pub mod memory_signal;
 mod oom_counters;
 pub mod oom_kill_stream;
@@ -179,6 +179,9 @@ impl Sensors {
     /// When memory cannot be read. Then no decision is possible.
     pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
         let semantics = config.policy.semantics;
+        if let Some(due) = self.sample_due(config) {
+            self.memory.note_due(due, Monotonic::now());
+        }
         let sample = self.memory.read(semantics)?;
         self.growth.forget_stale(sample.at);
         let is_armed = |signal| armed.iter().any(|armed| armed.threshold.signal == signal);
@@ -202,10 +205,14 @@ impl Sensors {
 
     /// Returns how long until the next sample of memory; nothing without a sample.
     pub fn until_sample(&self, config: &MonitorConfig, now: Monotonic) -> Option<Duration> {
+        self.sample_due(config).map(|due| due.since(now))
+    }
+
+    fn sample_due(&self, config: &MonitorConfig) -> Option<Monotonic> {
         let sample = self.memory.sample()?;
         let observation = self.observation(config.policy.semantics)?;
         let until = until_next_sample(&config.policy, &config.sampling, &observation, self.memory.rate());
-        Some(until.saturating_sub(now.since(sample.at)))
+        Some(sample.at.after(until))
     }
 
     /// Looks at the kubelet of this node, which evicts for disks, too. `may_search`: there is time to read the names of all processes.

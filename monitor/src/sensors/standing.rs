@@ -17,6 +17,10 @@ use super::{Sensors, control_plane, reclaimable};
 
 /// The `oom_score_adj` that the kubelet sets for node-critical pods of any class.
 pub const NODE_CRITICAL_SCORE: i16 = -997;
+/// Near a threshold so many workloads that grow are looked at ahead.
+const MOST_PREPARED: usize = 8;
+/// The value that the runtime gives a pod's sandbox.
+const SANDBOX_SCORE: i16 = -998;
 
 impl Sensors {
     pub fn runtime_facts(&self) -> RuntimeFacts {
@@ -37,6 +41,16 @@ impl Sensors {
         // A daemon may have started, or lowered its score, since the last scan.
         let is_critical = known.is_critical || !known.is_pod && self.workloads.tree().essential_now(id).is_some();
         Standing { is_critical, ..known }
+    }
+
+    /// Finds out which of the workloads that a decision may choose are critical to the node, so that it need not look.
+    pub(super) fn prepare_standing(&self, proc_root: &Path) {
+        let tree = self.workloads.tree();
+        let ids = self.growth.largest().into_iter().chain(self.growth.growing().take(MOST_PREPARED));
+        for tracked in ids.filter_map(|id| tree.find(id)) {
+            // The answer is remembered.
+            let _prepared = is_node_critical(tracked, proc_root);
+        }
     }
 
     /// Returns the standing without another look for daemons, which reads every listening socket: for what only shows the ranking.
@@ -113,9 +127,16 @@ pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     if workload.pod.is_some() {
         return false;
     }
+    is_candidate && tracked.is_node_critical(|| is_marked(tracked, proc_root))
+}
+
+/// Returns whether the first processes of a pod have the value; `None` if they are its sandbox alone, or none.
+fn is_marked(tracked: &Tracked, proc_root: &Path) -> Option<bool> {
     // The kubelet sets the value for every container of such a pod, so a few processes suffice.
-    let is_marked = || cgroup_processes::oom_scores(tracked.directory(), Monitors::of(&workload.kind), proc_root, 4);
-    is_candidate && is_marked().into_iter().any(|(_, value)| value == NODE_CRITICAL_SCORE)
+    let monitors = Monitors::of(&tracked.workload().kind);
+    let found = cgroup_processes::oom_scores(tracked.directory(), monitors, proc_root, 4);
+    let mut containers = found.into_iter().map(|(_, value)| value).filter(|value| *value > SANDBOX_SCORE);
+    containers.next().map(|first| first == NODE_CRITICAL_SCORE || containers.any(|value| value == NODE_CRITICAL_SCORE))
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub struct Tracked {
     pub(super) examined: Option<Examined>,
     /// Whether the workload is protected by its name; `None` until the name is looked up.
     pub(super) is_named: Option<bool>,
+    /// Whether the kubelet has marked its containers as critical to the node, once that is known: it does so for all or for none.
+    is_node_critical: OnceLock<bool>,
     /// The pod that the request comes from.
     pub(super) joined: Option<Arc<Pod>>,
     /// Where the pod can leave shared memory behind, and what tells how much.
@@ -80,6 +82,7 @@ impl Tracked {
             owner_uid: 0,
             examined: None,
             is_named: None,
+            is_node_critical: OnceLock::new(),
             joined: None,
             places: Places::default(),
             outliving: None,
@@ -93,6 +96,17 @@ impl Tracked {
         if self.owner_uid != owner_uid {
             (self.owner_uid, self.is_named) = (owner_uid, None);
         }
+    }
+
+    /// Returns whether the kubelet has marked the containers as critical to the node. `look` finds out, as long as that is not known; it
+    /// returns `None` where no container runs.
+    pub fn is_node_critical(&self, look: impl FnOnce() -> Option<bool>) -> bool {
+        let known = || self.is_node_critical.get().copied();
+        let looked = || {
+            let found = look()?;
+            Some(*self.is_node_critical.get_or_init(|| found))
+        };
+        known().or_else(looked).unwrap_or(false)
     }
 
     pub(super) fn age(&self) -> Duration {

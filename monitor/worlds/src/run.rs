@@ -11,7 +11,7 @@ use node_pressure_monitor::eviction::decider::{
     Measure, Next, Note, Pace, Place, Rules, RuntimeFacts, Snapshot, Standing, UnderWay,
 };
 use node_pressure_monitor::eviction::evicted::Cause;
-use node_pressure_monitor::eviction::growth::{self, Growth};
+use node_pressure_monitor::eviction::growth::{self, Growth, Reading};
 use node_pressure_monitor::eviction::rank::Candidate as _;
 use node_pressure_monitor::eviction::{Observation, SignalValue};
 use node_pressure_monitor::units::{Bytes, Monotonic, Signal};
@@ -359,7 +359,7 @@ impl<'p> Run<'p> {
         }
         self.growth.read(|id| {
             let pod = pod_of(id);
-            (!truth.is_gone(pod, at)).then(|| (bytes(truth.holds(pod, at)), now))
+            if truth.is_gone(pod, at) { Reading::Gone } else { Reading::Of(bytes(truth.holds(pod, at)), now) }
         });
         self.note_others_victims();
     }
