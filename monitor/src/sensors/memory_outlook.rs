@@ -40,9 +40,10 @@ impl Sensors {
         if self.growth.is_due(near.is_urgent, appeared, now) {
             if growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now, near.due) {
                 self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
-                self.prepare_standing(proc_root);
+                self.prepare_standing(proc_root, near.due);
             }
         } else if near.is_urgent {
+            self.prepare_standing(proc_root, near.due);
             self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
         }
     }

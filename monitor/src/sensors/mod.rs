@@ -34,6 +34,7 @@ pub mod other_signals;
 pub mod pid_signal;
 mod pod_identity;
 pub mod pod_source;
+mod prepared_standing;
 pub mod pressure_conditions;
 mod reclaimable;
 mod refaulters;
@@ -54,6 +55,7 @@ use std::time::Duration;
 use crate::config::{MonitorConfig, Semantics};
 use crate::disk::Walker;
 use crate::eviction::deadline::{FallRate, until_next_sample};
+use crate::eviction::growth::Growth;
 use crate::eviction::{Armed, Layout, Observation, SignalValue};
 use crate::kernel::{Kernel, OomKill};
 use crate::node::MemoryReader;
@@ -79,13 +81,13 @@ use self::oom_kill_stream::{Attributed, OomBalance, OomKills};
 use self::other_signals::OtherSignals;
 use self::pid_signal::PidSignal;
 use self::pod_source::PodSource;
+use self::prepared_standing::PreparedStanding;
 use self::pressure_conditions::PressureConditions;
 use self::refaulters::Refaulters;
 use self::sources::{Facts, Sources};
 use self::static_manifests::StaticManifests;
 use self::swap_out::SwapWatch;
 use self::workload_scan::{LIST_AGE, Workloads};
-use crate::eviction::growth::Growth;
 
 #[derive(Debug)]
 pub struct Sensors {
@@ -103,6 +105,7 @@ pub struct Sensors {
     pub sources: Sources,
     pub workloads: Workloads,
     pub growth: Growth,
+    prepared: PreparedStanding,
     pub dying: DyingWorkloads,
     /// `None` if `/proc/zoneinfo` cannot be read.
     cpu_lists: Option<CpuFreeLists>,
@@ -165,6 +168,7 @@ impl Sensors {
             sources: Sources::new(psi, proc_root),
             workloads: Workloads::new(tree),
             growth: Growth::default(),
+            prepared: PreparedStanding::default(),
             dying: DyingWorkloads::default(),
             cpu_lists: CpuFreeLists::open(proc_root).ok(),
             manifests: None,

@@ -8,7 +8,7 @@ use crate::cluster::State;
 use crate::eviction::decider::{ControlPlane, RuntimeFacts, Standing};
 use crate::eviction::proactive_reclaim::Holding;
 use crate::runtime::{State as RuntimeState, Stores};
-use crate::units::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::cgroup_processes::Monitors;
 use crate::workloads::{Kind, Pod, PodUid, QosClass, Tracked, WorkloadUsage, cgroup_processes};
 
@@ -39,18 +39,25 @@ impl Sensors {
     pub fn standing(&self, id: CgroupId, proc_root: &Path) -> Standing {
         let known = self.known_standing(id, proc_root);
         // A daemon may have started, or lowered its score, since the last scan.
-        let is_critical = known.is_critical || !known.is_pod && self.workloads.tree().essential_now(id).is_some();
+        let look = || self.workloads.tree().essential_now(id).is_some();
+        let is_essential = || self.prepared.is_essential(id, Monotonic::now()).unwrap_or_else(look);
+        let is_critical = known.is_critical || !known.is_pod && is_essential();
         Standing { is_critical, ..known }
     }
 
-    /// Finds out which of the workloads that a decision may choose are critical to the node, so that it need not look.
-    pub(super) fn prepare_standing(&self, proc_root: &Path) {
+    /// Finds out which of the workloads that a decision may choose are critical to the node, so that it need not look. Stops where the next
+    /// sample is due.
+    pub(super) fn prepare_standing(&mut self, proc_root: &Path, due: Monotonic) {
         let tree = self.workloads.tree();
-        let ids = self.growth.largest().into_iter().chain(self.growth.growing().take(MOST_PREPARED));
-        for tracked in ids.filter_map(|id| tree.find(id)) {
+        let ids = self.growth.growing().take(MOST_PREPARED).chain(self.growth.largest());
+        let tracked = ids.filter_map(|id| tree.find(id));
+        let (pods, others): (Vec<&Tracked>, Vec<&Tracked>) =
+            tracked.partition(|tracked| tracked.workload().kind.pod_uid().is_some());
+        for pod in pods.into_iter().take_while(|_| Monotonic::now() < due) {
             // The answer is remembered.
-            let _prepared = is_node_critical(tracked, proc_root);
+            let _prepared = is_node_critical(pod, proc_root);
         }
+        self.prepared.prepare(others.into_iter().map(|tracked| tracked.workload().id), tree, due);
     }
 
     /// Returns the standing without another look for daemons, which reads every listening socket: for what only shows the ranking.

@@ -6,7 +6,7 @@ pub mod cgroup_processes;
 mod cgroup_walk;
 pub mod container_memory;
 pub mod enclosing_workload;
-mod essential;
+pub mod essential;
 #[cfg(test)]
 pub mod fixtures;
 mod gain;

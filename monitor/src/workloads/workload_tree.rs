@@ -161,8 +161,18 @@ impl WorkloadTree {
     /// Returns why the workload must not be evicted, by its processes as they are now. For a workload outside pods. The work does not grow
     /// with the workload: what the last scan has examined is not read again.
     pub fn essential_now(&self, id: CgroupId) -> Option<Protection> {
+        self.essential_by(id, &self.signs())
+    }
+
+    /// Reads which sockets and locks mark a daemon that the node depends on.
+    pub fn signs(&self) -> Signs {
+        self.essentials.signs()
+    }
+
+    /// As [`Self::essential_now`], by signs that were read before.
+    pub fn essential_by(&self, id: CgroupId, signs: &Signs) -> Option<Protection> {
         let tracked = self.find(id).filter(|tracked| is_outside_pods(&tracked.workload))?;
-        let found = self.essentials.look(tracked, &self.essentials.signs());
+        let found = self.essentials.look(tracked, signs);
         let place = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let holds = |pid| place(pid).is_some_and(|path| membership::is_within(&path, &tracked.workload.name));
         found
