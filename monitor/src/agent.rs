@@ -4,6 +4,7 @@ mod events;
 mod housekeeping;
 mod observe;
 mod reload;
+mod sample_alone;
 mod start;
 mod turn;
 mod wakeup;
@@ -25,6 +26,7 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 pub use self::reload::Reload;
+use self::sample_alone::Sampled;
 pub use self::wakeup::Wakeup;
 
 #[derive(Debug)]
@@ -49,6 +51,8 @@ struct LastTimes {
     published: Option<Monotonic>,
     /// When the decision was last rehearsed.
     rehearsed: Option<Monotonic>,
+    /// Until this time a sample may come without a whole turn.
+    alone_until: Option<Monotonic>,
 }
 
 impl Agent {
@@ -131,8 +135,9 @@ impl Agent {
         let now = Monotonic::now();
         self.reporter.outlets.metrics.wakeup(wakeup.as_str());
         self.reporter.outlets.health.beat(Instant::now());
+        let Sampled::ForTurn(sample) = self.sample_alone(wakeup, now) else { return };
         self.sensors.events.drain();
-        self.decide(wakeup, now);
+        self.decide(wakeup, now, sample);
         self.kept.keep(self.decision.memory());
         self.report_kernel_events(now);
         let (reporter, mut state) = self.reporting();
@@ -150,6 +155,7 @@ impl Agent {
             self.do_housekeeping();
         }
         self.reporter.report_capabilities(&mut self.sensors, now);
+        self.note_whole_turn();
     }
 
     /// Returns the reporter, and the state from which it draws its reports.
@@ -214,7 +220,13 @@ impl Agent {
         let Some(until_sample) = self.sensors.until_sample(&self.config, now) else {
             return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline);
         };
-        let mut soonest = (until_sample, Wakeup::Deadline);
+        let besides = self.next_besides_sample(now);
+        [(until_sample, Wakeup::Deadline), besides].into_iter().min_by_key(|(wait, _)| *wait).unwrap_or(besides)
+    }
+
+    /// Returns the time until the next timed task other than a sample that is due by the fastest possible fall.
+    fn next_besides_sample(&self, now: Monotonic) -> (Duration, Wakeup) {
+        let mut soonest = (self.until_housekeeping(now), Wakeup::Housekeeping);
         let mut sooner = |wait: Option<Duration>, wakeup| {
             if let Some(wait) = wait.filter(|wait| *wait < soonest.0) {
                 soonest = (wait, wakeup);
@@ -235,7 +247,6 @@ impl Agent {
             sooner(Some(limits), Wakeup::Deadline);
         }
         sooner(self.reporter.status().until_taint(&self.config.kubernetes, now), Wakeup::Deadline);
-        sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }
 }

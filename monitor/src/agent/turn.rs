@@ -11,11 +11,11 @@ use crate::units::{Monotonic, Resource};
 use super::{Agent, Wakeup};
 
 impl Agent {
-    /// Takes a turn on a fresh sample, and reports what happened in it.
-    pub(super) fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
+    /// Takes a turn on this sample, or on a fresh one, and reports what happened in it.
+    pub(super) fn decide(&mut self, wakeup: Wakeup, woken: Monotonic, sample: Option<(Monotonic, Observation)>) {
         let polled = Monotonic::now();
         let ended = self.actions.poll(&self.config.evictions, &mut self.sensors, polled);
-        let Some(observed) = self.observe() else {
+        let Some(observed) = sample.or_else(|| self.observe()) else {
             return self.reporter.report_ended(&ended, polled, None);
         };
         // The action precedes the report: writing a log record takes as long as a decision.

@@ -7,7 +7,7 @@ use crate::eviction::fall::FallNow;
 use crate::eviction::memory_benefit::{Culprits, MemoryBenefit, Need, Row, Worth, is_cliff};
 use crate::eviction::mutants::rule;
 use crate::eviction::rank::{Candidate, Facts};
-use crate::eviction::{MetThreshold, Observation};
+use crate::eviction::{MetThreshold, Observation, is_below};
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal, signed_float};
 
 use super::pending::{DyingMemory, Level};
@@ -267,6 +267,22 @@ impl<C: Candidate> Decider<C> {
                 signed_float(value.available) - falls < quantity
             })
         })
+    }
+
+    /// Takes a sample in if nothing in it is below a threshold. Returns whether that is so.
+    pub fn passes_by(&mut self, policy: &Policy, observation: &Observation, now: Monotonic) -> bool {
+        if self.armed.iter().any(|armed| is_below(policy, &armed.threshold, observation, false)) {
+            return false;
+        }
+        self.memory.observe_memory(observation, now);
+        self.turn.observation.clone_from(observation);
+        true
+    }
+
+    /// Returns whether no threshold is met, and no condition holds.
+    pub fn is_calm(&self) -> bool {
+        let assessment = &self.turn.assessment;
+        assessment.conditions.is_empty() && !assessment.crossed.contains(&true) && self.memory.shortages.is_empty()
     }
 
     /// Returns within which time of the last sample the next one is due, by what is measured. The fastest fall that is possible may allow a

@@ -1,0 +1,43 @@
+//! A sample that finds nothing below a threshold ends after it was compared. Near a threshold most samples are such, hundreds a second.
+
+use std::time::Duration;
+
+use crate::eviction::Observation;
+use crate::units::Monotonic;
+
+use super::{Agent, Wakeup};
+
+/// A whole turn follows the last one after this time at the latest.
+const WHOLE_TURN_EVERY: Duration = Duration::from_millis(100);
+
+/// What a wake-up for a sample came to.
+pub(super) enum Sampled {
+    /// The sample is all that was due.
+    Alone,
+    /// A whole turn follows, with this sample and its time if one was taken.
+    ForTurn(Option<(Monotonic, Observation)>),
+}
+
+impl Agent {
+    /// Takes a sample if that is all that is due, and passes it on unless something is below a threshold.
+    pub(super) fn sample_alone(&mut self, wakeup: Wakeup, now: Monotonic) -> Sampled {
+        if wakeup != Wakeup::Deadline || self.last.alone_until.is_none_or(|until| now >= until) {
+            return Sampled::ForTurn(None);
+        }
+        let Some((sampled, observation)) = self.observe() else { return Sampled::ForTurn(None) };
+        if !self.decision.passes_by(&self.config.policy, &observation, sampled) {
+            return Sampled::ForTurn(Some((sampled, observation)));
+        }
+        self.pass_on_samples();
+        Sampled::Alone
+    }
+
+    /// Notes at the end of a whole turn until when a sample may come alone: nothing goes on, and nothing else is due.
+    pub(super) fn note_whole_turn(&mut self) {
+        let now = Monotonic::now();
+        let goes_on = self.actions.evictor.next_poll(now).is_some() || self.actions.reclaim.next_check(now).is_some();
+        let is_calm = !goes_on && self.decision.is_calm();
+        let until = || now.after(self.next_besides_sample(now).0.min(WHOLE_TURN_EVERY));
+        self.last.alone_until = is_calm.then(until);
+    }
+}
