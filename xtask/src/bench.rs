@@ -3,6 +3,7 @@
 
 mod fleet;
 mod kernel;
+mod near;
 mod pods;
 mod walk;
 
@@ -24,7 +25,7 @@ pub use self::kernel::Outcome;
     after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench probes aggregates\n  cargo xtask bench fleet --nodes 200\n  cargo xtask bench"
 )]
 pub struct Options {
-    /// pass, simulate, numbers, probes, aggregates, walk, pods or fleet; all when none is named.
+    /// pass, simulate, numbers, probes, aggregates, walk, pods, near or fleet; all when none is named.
     benches: Vec<String>,
     /// The number of nodes of `fleet`, 10 to 2000. With `KUBERNETES_BIN` it measures at a real API server, too.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=2000))]
@@ -34,8 +35,13 @@ pub struct Options {
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// A bench that compares its own figures with its budget. The table below has its name and its function.
 pub type Judge = fn(&Workspace) -> Result<Outcome>;
-const JUDGES: [(&str, Judge); 4] =
-    [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
+const JUDGES: [(&str, Judge); 5] = [
+    ("probes", kernel::probes),
+    ("aggregates", kernel::aggregates),
+    ("walk", walk::million),
+    ("pods", pods::minute),
+    ("near", near::near),
+];
 /// The bench whose size the options tell.
 const FLEET: &str = "fleet";
 /// Benches of `cargo xtask test`, with fewer files and seconds.
@@ -45,7 +51,8 @@ pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of many pods", pods::quarter),
 ];
 /// Benches of `cargo xtask test --long` only: linking a bench with the agent's release settings takes a minute.
-pub const JUDGES_OF_LONG_TEST: [(&str, Judge); 1] = [("cost of the kernel side, aggregates", kernel::aggregates)];
+pub const JUDGES_OF_LONG_TEST: [(&str, Judge); 2] =
+    [("cost of the kernel side, aggregates", kernel::aggregates), ("cost near a threshold", near::near)];
 /// The bench of the promise. It is compiled in release mode, as the agent is; the benches above use the profile of the tests.
 pub const RELEASED_OF_TEST: [&str; 1] = ["pass"];
 

@@ -219,6 +219,7 @@ impl Growth {
         let mut oldest: Vec<(Option<Monotonic>, CgroupId)> =
             self.gain.iter().map(|(id, reading)| (reading.read, *id)).collect();
         oldest.sort_unstable();
+        self.left = self.left.min(oldest.len());
         for (_, id) in oldest.into_iter().take(self.left) {
             match read(id) {
                 Reading::Of(bytes, at) => {
@@ -356,6 +357,7 @@ mod tests {
             ("not known", None, None),
         ] {
             let mut growth = Growth::default();
+            growth.begin(0, at(5_000));
             growth.choose(std::iter::once(Listed { absent, ..listed(1, 2_000) }), at(5_000));
             growth.read(|_| Reading::Of(Bytes(2_000), at(5_000)));
             assert_eq!(growth.of(CgroupId(1)), expected, "{name}");

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::{Crowd, LIMIT, config};
-use crate::agent::forget_decisions;
+use crate::agent::{Agent, forget_decisions};
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::evidence::calls::{self, Call, Calls};
@@ -51,6 +51,21 @@ pub fn calls(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Prints how many samples were late by how much.
+fn note_lateness(stage: &Stage<'_>, agent: &Agent, name: &str) -> Result<()> {
+    let metrics = agent.metrics()?;
+    let within = |bound: &str| metrics.sum("sample_lateness_seconds_bucket", &[("le", bound)]).unwrap_or(0.0);
+    let [all, five, ten, twenty, forty] = ["+Inf", "0.005", "0.01", "0.02", "0.04"].map(within);
+    stage.note(format!(
+        "{name}: {all} samples were due; later than 5, 10, 20, 40 ms: {}, {}, {}, {}",
+        all - five,
+        all - ten,
+        all - twenty,
+        all - forty
+    ));
+    Ok(())
+}
+
 /// Returns the calls from the sample that crossed to the signal, and the time that they took.
 fn of_crossing(stage: &mut Stage<'_>, victim: &Victim) -> Result<(Vec<Call>, f64)> {
     forget_decisions()?;
@@ -73,6 +88,7 @@ fn of_crossing(stage: &mut Stage<'_>, victim: &Victim) -> Result<(Vec<Call>, f64
     let sampled = record.and_then(|record| record.number("sampled_mono_ns")).context("no time of the sample")?;
     let recorded = calls.recorded()?.into_iter();
     let between = recorded.filter(|call| (sampled..=kill.at_ns).contains(&call.at_ns)).collect();
+    note_lateness(stage, &agent, victim.name)?;
     stage.stop(&agent);
     crowd.end(stage);
     Ok((between, milliseconds_between(sampled, kill.at_ns)))

@@ -13,8 +13,9 @@ use crate::units::MIB;
 
 const LEAKER: &str = "system.slice/leaky.service";
 const BALLAST: &str = "system.slice/ballast.service";
-/// MemAvailable at which the leak ends: below a quarter of the threshold, and above what the kernel keeps for itself.
-const FLOOR_MIB: u64 = 17;
+/// MemAvailable at which the leak ends: below a quarter of the threshold also when the last victim's 13 MiB have left the CPUs' lists of free
+/// pages, and above what the kernel keeps for itself.
+const FLOOR_MIB: u64 = 10;
 
 /// The time after which a fall that has ended does not count any more. The agent averages it over ten seconds.
 const FALL_FADES: Duration = Duration::from_secs(30);
