@@ -96,7 +96,7 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
     let victim = cgroups.workload("victim.service", 20);
     let tree = cgroups.tree(built_in_patterns());
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC), None);
     assert!(!target.is_gone());
     let limits = EvictionLimits {
         cool_down: Duration::ZERO,
@@ -288,7 +288,7 @@ fn killer() {
     let mut tree = WorkloadTree::new(hierarchy, PROC.into(), Vec::new());
     tree.scan().unwrap();
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC), None);
     let _outcome = target.recorded_in(FreezeRecord::beside(Path::new(lock))).kill();
 }
 
@@ -370,7 +370,7 @@ fn twenty_thousand_cgroups_of_one_workload_do_not_hold_up_a_scan_or_a_kill() {
         .collect();
     let (cut, scan) = scans.into_iter().min_by_key(|(_, took)| *took).expect("five scans");
     let target = tree.workloads().find(|workload| workload.name == victim).expect("it is a workload").id;
-    let target = Target::new(tree.find(target).unwrap(), tree.hierarchy(), Path::new(PROC)).unwrap();
+    let target = Target::new(tree.find(target).unwrap(), tree.hierarchy(), Path::new(PROC), None);
     let begun = Instant::now();
     let killed = target.kill();
     let kill = begun.elapsed();

@@ -81,7 +81,8 @@ impl Actions {
         let pod = tracked.workload().kind.pod_uid().cloned();
         let record = FreezeRecord::beside(&config.lock_file);
         let hierarchy = sensors.workloads.tree().hierarchy();
-        let target = Target::new(tracked, hierarchy, &config.proc_root)?.recorded_in(record);
+        let has_monitors = sensors.has_monitors(order.id);
+        let target = Target::new(tracked, hierarchy, &config.proc_root, has_monitors).recorded_in(record);
         let intent = || intent(pod.as_ref()?, choice, order.reason?, sensors, config);
         let processes = match choice.route {
             Route::Local => self.end_processes(target, pod, choice, sensors)?,

@@ -2,13 +2,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal};
 
-use crate::node::pinned_file::{is_gone, keyed_value};
+use crate::node::pinned_file::{Buffer, PinnedFile, is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::{CgroupId, Pid};
 use crate::workloads::Tracked;
@@ -25,8 +26,9 @@ pub struct Target {
     /// The workload's name: its path in the hierarchy.
     pub name: String,
     pub id: CgroupId,
-    directory: OwnedFd,
-    kill_file: Option<OwnedFd>,
+    directory: Arc<OwnedFd>,
+    kill_file: Option<Arc<OwnedFd>>,
+    events: Option<Arc<PinnedFile>>,
     monitors: Monitors,
     /// Whether CRI-O's monitors, which have to live, are in the pod's cgroup.
     has_monitors: bool,
@@ -43,32 +45,30 @@ const ROUNDS: u32 = 8;
 /// Time limit for a v1 freezer: a task in uninterruptible sleep must not delay the kill of the others.
 const FREEZE_LIMIT: Duration = Duration::from_millis(50);
 
+/// `cgroup.events` is smaller.
+const EVENTS_SIZE: usize = 256;
+
 impl Target {
-    /// Opens the cgroup of `tracked`.
-    ///
-    /// # Errors
-    /// When no further file can be opened.
-    pub fn new(tracked: &Tracked, hierarchy: &Hierarchy, proc_root: &Path) -> Result<Self, ActionError> {
+    /// Takes the open cgroup of `tracked`. `has_monitors` tells whether it holds CRI-O's monitors, if that was found out lately.
+    pub fn new(tracked: &Tracked, hierarchy: &Hierarchy, proc_root: &Path, has_monitors: Option<bool>) -> Self {
         let workload = tracked.workload();
-        let directory = tracked
-            .directory()
-            .try_clone_to_owned()
-            .map_err(|source| ActionError::refused(format!("cannot hold {}", workload.name), source))?;
+        let directory = tracked.shared_directory();
         let monitors = Monitors::of(&workload.kind);
-        let kill_file = tracked.kill_file().and_then(|file| file.try_clone_to_owned().ok());
-        Ok(Self {
+        let looked = || !cgroup_processes::monitors(&directory).is_empty();
+        Self {
             name: workload.name.clone(),
             id: workload.id,
             monitors,
-            has_monitors: monitors == Monitors::LeftOut && !cgroup_processes::monitors(&directory).is_empty(),
+            has_monitors: monitors == Monitors::LeftOut && has_monitors.unwrap_or_else(looked),
             directory,
-            kill_file,
+            kill_file: tracked.kill_file(),
+            events: tracked.events_file(),
             version: hierarchy.version,
             cgroup: hierarchy.memory.join(&workload.name),
             freezer: hierarchy.freezer.as_ref().map(|freezer| freezer.join(&workload.name)),
             proc_root: proc_root.to_owned(),
             record: None,
-        })
+        }
     }
 
     /// Sets the file that records a frozen workload.
@@ -82,9 +82,13 @@ impl Target {
         match self.version {
             CgroupVersion::V1 => self.lists_none(),
             CgroupVersion::V2 if self.has_monitors => self.containers_are_gone(),
-            CgroupVersion::V2 => match read_at(&self.directory, "cgroup.events") {
-                Ok(events) => keyed_value(&events, "populated") == Some(0),
-                Err(error) => is_gone(&error),
+            CgroupVersion::V2 => match &self.events {
+                Some(events) => match events.read(&mut Buffer::of(EVENTS_SIZE)) {
+                    Ok(events) => keyed_value(events, "populated") == Some(0),
+                    Err(error) => error.is_gone(),
+                },
+                // It was removed before it could be opened.
+                None => self.lists_none(),
             },
         }
     }

@@ -19,7 +19,7 @@ fn target(root: &Path) -> Target {
     let mut tree = WorkloadTree::new(hierarchy.clone(), "/nonexistent".into(), Vec::new());
     tree.scan().unwrap();
     let [tracked] = tree.tracked() else { panic!("{:?}", tree.tracked()) };
-    Target::new(tracked, &hierarchy, Path::new("/nonexistent")).unwrap()
+    Target::new(tracked, &hierarchy, Path::new("/nonexistent"), None)
 }
 
 /// Each row: the cgroups of a pod, and those that are killed as a whole.

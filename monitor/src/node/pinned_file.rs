@@ -18,6 +18,16 @@ pub enum FileError {
     Content { path: PathBuf, what: String },
 }
 
+impl FileError {
+    /// Returns whether the file's cgroup has been removed.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Open { source, .. } | Self::Read { source, .. } => is_gone(source),
+            Self::Content { .. } => false,
+        }
+    }
+}
+
 /// Returns whether the error means that the file's cgroup has been removed: `ENOENT` for its path, `ENODEV` for an open file.
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)

@@ -56,8 +56,14 @@ impl Sensors {
         for pod in pods.into_iter().take_while(|_| Monotonic::now() < due) {
             // The answer is remembered.
             let _prepared = is_node_critical(pod, proc_root);
+            self.prepared.prepare_pod(pod, Monotonic::now());
         }
         self.prepared.prepare(others.into_iter().map(|tracked| tracked.workload().id), tree, due);
+    }
+
+    /// Returns whether CRI-O's monitors are in a pod's cgroup, if that was found out ahead.
+    pub fn has_monitors(&self, id: CgroupId) -> Option<bool> {
+        self.prepared.has_monitors(id, Monotonic::now())
     }
 
     /// Returns the standing without another look for daemons, which reads every listening socket: for what only shows the ranking.

@@ -25,11 +25,13 @@ use super::workload::{Workload, WorkloadUsage};
 #[derive(Debug)]
 pub struct Tracked {
     pub(super) workload: Arc<Workload>,
-    pub(super) directory: OwnedFd,
+    pub(super) directory: Arc<OwnedFd>,
     usage: PinnedFile,
     stat: PinnedFile,
     /// The open file `cgroup.kill`; absent on v1 and before Linux 5.14.
-    kill: Option<OwnedFd>,
+    kill: Option<Arc<OwnedFd>>,
+    /// The open file `cgroup.events`; absent on v1.
+    events: Option<Arc<PinnedFile>>,
     read: Monotonic,
     /// The beginning of the last complete scan that did not find it. The workload appeared since.
     pub(super) absent: Option<Monotonic>,
@@ -69,13 +71,16 @@ impl Tracked {
         let usage = PinnedFile::open_at(directory, path, usage_name)?;
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
-        let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        let is_v2 = version == CgroupVersion::V2;
+        let events = is_v2.then(|| PinnedFile::open_at(&directory, path, "cgroup.events").ok()).flatten();
         Ok(Self {
             workload,
-            directory,
+            directory: Arc::new(directory),
             usage,
             stat,
-            kill,
+            kill: kill.ok().map(Arc::new),
+            events: events.map(Arc::new),
             read: Monotonic::now(),
             absent: None,
             tree_protection: None,
@@ -122,9 +127,19 @@ impl Tracked {
         self.directory.as_fd()
     }
 
+    /// Returns the open directory for a holder that may outlive the list of workloads.
+    pub fn shared_directory(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.directory)
+    }
+
     /// Returns the open `cgroup.kill`, if the kernel has it.
-    pub fn kill_file(&self) -> Option<BorrowedFd<'_>> {
-        self.kill.as_ref().map(AsFd::as_fd)
+    pub fn kill_file(&self) -> Option<Arc<OwnedFd>> {
+        self.kill.clone()
+    }
+
+    /// Returns the open `cgroup.events` of cgroup v2.
+    pub fn events_file(&self) -> Option<Arc<PinnedFile>> {
+        self.events.clone()
     }
 
     /// Reads the usage, an upper bound of the working set.

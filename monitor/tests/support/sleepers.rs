@@ -91,7 +91,7 @@ impl Cgroups {
     pub fn target(&self, name: &str) -> Target {
         let tree = self.tree(Vec::new());
         let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
-        Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap()
+        Target::new(tracked, tree.hierarchy(), Path::new(PROC), None)
     }
 
     /// Waits for the end of the only eviction.

@@ -8,14 +8,17 @@ use super::{AFTERMATH, Crowd, config, note_evictions};
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::evidence::meminfo;
+use crate::knob::Knob;
 use crate::stage::Stage;
 use crate::units::MIB;
 
 const LEAKER: &str = "system.slice/leaky.service";
 const BALLAST: &str = "system.slice/ballast.service";
-/// MemAvailable at which the leak ends: below a quarter of the threshold also when the last victim's 13 MiB have left the CPUs' lists of free
-/// pages, and above what the kernel keeps for itself.
-const FLOOR_MIB: u64 = 10;
+/// MemAvailable at which the leak ends: below a quarter of the threshold, and above what the kernel keeps for itself.
+const FLOOR_MIB: u64 = 17;
+/// The share of a zone that the CPUs' lists of free pages hold at most, as small as the kernel allows. Lists of 60 MiB would count as left, and
+/// would lift the node above the cliff after the leak has ended.
+const SMALLEST_LISTS: u64 = 1_000_000;
 
 /// The time after which a fall that has ended does not count any more. The agent averages it over ten seconds.
 const FALL_FADES: Duration = Duration::from_secs(30);
@@ -23,6 +26,8 @@ const FALL_FADES: Duration = Duration::from_secs(30);
 /// The leaker is protected. Two pods are evicted in vain, and no other while the leak goes on: none buys a second. Once the leak has ended, a
 /// third one takes the node away from the kernel's OOM killer.
 pub fn protected_leak(stage: &mut Stage<'_>) -> Result<()> {
+    let lists = Knob::open("percpu_pagelist_high_fraction")?;
+    lists.set(SMALLEST_LISTS)?;
     let mut crowd = Crowd::default();
     // The ballast is no candidate, or it would be the one that helps.
     let ballast = crowd.host_service(stage, BALLAST, ("hold --name ballast --mib 400", 0))?;
