@@ -94,7 +94,13 @@ fn a_valid_configuration_is_applied_and_an_invalid_one_refused() {
 #[test]
 fn rank_reads_the_served_summary() {
     let agent = Agent::start("evictionHard: {nodefs.available: 1Mi, pid.available: 10}\n", "json");
-    let answer = agent.get("/stats/summary");
+    // On a busy machine the agent is ready before the first statistics are.
+    let begun = Instant::now();
+    let mut answer = agent.get("/stats/summary");
+    while answer.starts_with("HTTP/1.1 503") && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(100));
+        answer = agent.get("/stats/summary");
+    }
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("200 OK") && head.contains("content-type: application/json"), "{head}");
     let json: serde_json::Value = serde_json::from_str(body).unwrap();
