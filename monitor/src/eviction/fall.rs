@@ -55,9 +55,10 @@ impl Fall {
     /// Returns the larger of the average falls over one second and over ten seconds, in units of the signal per second, and the least that
     /// is assumed while a threshold is met. Returns `None` before there are two samples.
     pub fn per_second(&self, available: i64, capacity: i64, now: Monotonic) -> Option<FallNow> {
-        let noise = noise(capacity) / SHORT.as_secs_f64();
-        let short = fall(&self.0, SHORT, available, now).map(|fall| fall - noise);
-        let long = fall(&self.0, LONG, available, now);
+        let short = fall(&self.0, SHORT, available, now).map(|fall| fall.less_jump(capacity));
+        // Soon after the start it is the average of a short time as well.
+        let of_long = |fall: Fallen| if fall.passed < SHORT { fall.less_jump(capacity) } else { fall.per_second };
+        let long = fall(&self.0, LONG, available, now).map(of_long);
         let measured = [short, long].into_iter().flatten().max_by(f64::total_cmp)?;
         let least = (signed_float(capacity) * LEAST_SHARE_A_MINUTE / 60.0).min(LEAST);
         let (present, present_most) = self.present(available, capacity, now).unwrap_or((measured, measured));
@@ -69,7 +70,7 @@ impl Fall {
     fn present(&self, available: i64, capacity: i64, now: Monotonic) -> Option<(f64, f64)> {
         let first = self.0.iter().rfind(|(at, _)| now.since(*at) >= PRESENT)?;
         let passed = now.since(first.0);
-        let fall = since_sample(first, available, now).filter(|_| passed <= PRESENT * 2)?;
+        let fall = since_sample(first, available, now).filter(|_| passed <= PRESENT * 2)?.per_second;
         let noise = noise(capacity) / passed.as_secs_f64();
         Some((fall - noise, fall + noise))
     }
@@ -79,7 +80,7 @@ impl Fall {
     pub fn since(&self, then: Monotonic, (available, capacity): (i64, i64), now: Monotonic) -> Option<(f64, f64)> {
         let is_recent = |(at, _): &&(Monotonic, i64)| *at >= then && now.since(*at) <= SHORT;
         let first = self.0.iter().find(is_recent).filter(|(at, _)| now.since(*at) >= SHORTEST_SINCE)?;
-        let fall = since_sample(first, available, now)?;
+        let fall = since_sample(first, available, now)?.per_second;
         Some((fall, fall - noise(capacity) / now.since(first.0).as_secs_f64()))
     }
 }
@@ -91,16 +92,31 @@ fn noise(capacity: i64) -> f64 {
 
 /// Returns by how much the value fell per second over the stretch of time: since the newest sample that is at least as old, or else since the
 /// oldest one. It is negative for a rise. Returns `None` if that sample is too recent, or too old to say anything about this stretch.
-fn fall(samples: &[(Monotonic, i64)], span: Duration, value: i64, now: Monotonic) -> Option<f64> {
+fn fall(samples: &[(Monotonic, i64)], span: Duration, value: i64, now: Monotonic) -> Option<Fallen> {
     let first = samples.iter().rposition(|(at, _)| now.since(*at) >= span).unwrap_or(0);
     let mut of_stretch = samples.iter().skip(first);
     since_sample(of_stretch.find(|(at, _)| now.since(*at) <= span * 2)?, value, now)
 }
 
 /// Returns by how much the value fell per second since the sample, unless the sample is too recent.
-fn since_sample((then, before): &(Monotonic, i64), value: i64, now: Monotonic) -> Option<f64> {
+fn since_sample((then, before): &(Monotonic, i64), value: i64, now: Monotonic) -> Option<Fallen> {
     let passed = now.since(*then);
-    (passed >= SHORTEST).then(|| signed_float(before.saturating_sub(value)) / passed.as_secs_f64())
+    let per_second = || signed_float(before.saturating_sub(value)) / passed.as_secs_f64();
+    (passed >= SHORTEST).then(|| Fallen { per_second: per_second(), passed })
+}
+
+/// By how much a value fell per second over the time that has passed.
+#[derive(Debug, Clone, Copy)]
+struct Fallen {
+    per_second: f64,
+    passed: Duration,
+}
+
+impl Fallen {
+    /// Returns the fall without what may be a jump of the kernel's counters. Over less than a second the same jump is a faster fall.
+    fn less_jump(self, capacity: i64) -> f64 {
+        self.per_second - noise(capacity) / self.passed.min(SHORT).as_secs_f64()
+    }
 }
 
 /// How fast a signal falls now, in its units per second.
@@ -161,7 +177,7 @@ impl Window {
 
     /// Returns by how much the value fell per second over this stretch of time. It is negative for a rise.
     pub fn fall(&self, value: i64, now: Monotonic) -> Option<f64> {
-        fall(&self.samples, self.span, value, now)
+        fall(&self.samples, self.span, value, now).map(|fall| fall.per_second)
     }
 }
 
@@ -220,7 +236,7 @@ mod tests {
         for (name, samples, expected) in [
             ("one sample", &[(0, 5_000)][..], None),
             ("too short a time", &[(0, 5_000), (40, 4_000)], None),
-            ("a burst of 100 ms", &[(0, 5_000), (100, 4_900)], Some(1_000)),
+            ("a burst of 100 ms, less a jump of the counters", &[(0, 5_000), (100, 4_900)], Some(520)),
             ("a burst after a calm", &[(0, 5_000), (9_000, 5_000), (10_000, 4_000)], Some(952)),
             ("a jump of the counters", &[(0, 5_000), (9_000, 4_995), (10_000, 4_966)], Some(3)),
             ("a pause after a fall", &[(0, 5_000), (8_000, 1_000), (9_500, 1_000)], Some(421)),
