@@ -90,8 +90,11 @@ impl Decision {
         if self.rows.iter().any(|row| row.is_new) {
             return false;
         }
-        let falls = [(self.fall - noise).max(1e-6) * 0.8, self.fall, self.fall * 1.4];
-        let slowest = falls.map(|fall| self.slowest_culprit(|row| row.fast, fall)).into_iter().fold(0.0, f64::max);
+        let falls =
+            [(self.fall - noise).max(1e-6) * 0.8, self.fall, self.fall * 1.4, self.fast_fall.min(self.fall + noise)];
+        let growths: [fn(&Row) -> f64; 2] = [|row| row.slow, |row| row.fast];
+        let slowest = growths.into_iter().flat_map(|growth| falls.map(|fall| self.slowest_culprit(growth, fall)));
+        let slowest = slowest.fold(0.0, f64::max);
         // Memory that comes back hides the fall.
         let hidden = if self.before > 0 { self.used } else { 0.0 };
         let goes_on = if self.slow_fall > 0.0 { (self.present_fall + noise * 4.0).max(hidden) } else { f64::INFINITY };

@@ -41,7 +41,9 @@ fn row(truth: &Truth<'_>, pod: usize, now: f64) -> Row {
 /// Returns the growths that the agent may have measured lately. A reading may be a second old where a decision is near.
 fn present(truth: &Truth<'_>, pod: usize, now: f64) -> impl Iterator<Item = f64> {
     let of_spans = [0.3, 1.0, 2.0].into_iter().map(move |span| truth.growth(pod, span, now));
-    of_spans.chain((1..=10).map(move |step| truth.growth(pod, 1.1, now - STEP * f64::from(step))))
+    // One that grows by steps makes one step more or less in the second that was measured.
+    let before = (1..=10).flat_map(|step| [0.9, 1.1].map(|span| (span, STEP * f64::from(step))));
+    of_spans.chain(before.map(move |(span, before)| truth.growth(pod, span, now - before)))
 }
 
 fn slowest(truth: &Truth<'_>, pod: usize, now: f64) -> f64 {
