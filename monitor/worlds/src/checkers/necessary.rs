@@ -13,6 +13,8 @@ const WAIT: f64 = 9.0;
 const BEGINS: f64 = 1.8;
 /// A victim of which less than this share is left counts as gone.
 const REST: f64 = 0.06;
+/// The agent measures the fall also over so many seconds, with the whole error of the counters.
+const PRESENT: f64 = 0.25;
 const STEP: f64 = 0.1;
 
 pub fn check(world: &World<'_>) -> Verdict {
@@ -25,8 +27,10 @@ pub fn check(world: &World<'_>) -> Verdict {
 
 fn needless(world: &World<'_>, decision: &Decision) -> Option<Finding> {
     let plan = world.plan;
-    // With half of the threshold left nothing is waited for, nor in a burst that leaves a second or two.
-    if decision.available < plan.threshold * 0.6 || decision.available < decision.fast_fall * 2.5 {
+    // With half of the threshold left nothing is waited for, nor in a burst that leaves a second or two, as it was measured.
+    let measured = decision.fast_fall + plan.error * 2.0 / PRESENT;
+    let is_burst = decision.available < (decision.fast_fall * 2.5).max(measured * 2.0);
+    if decision.available < plan.threshold * 0.6 || is_burst {
         return None;
     }
     let earlier = (0..plan.pods.len()).filter_map(|pod| {
