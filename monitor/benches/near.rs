@@ -56,7 +56,13 @@ fn measure() -> Result<()> {
         let percent = agent.cpu()?.saturating_sub(cpu).as_secs_f64() / span * 100.0;
         #[expect(clippy::cast_precision_loss, reason = "a count of some thousand")]
         let samples = agent.switches()?.saturating_sub(wakeups) as f64 / span;
+        let left = available_mib()?.saturating_sub(agent.threshold);
         agent.stop()?;
+        // Other programs have taken or returned memory meanwhile.
+        if left < above / 2 || left > above * 2 {
+            println!("SKIPPED near: memory has moved from {above} to {left} MiB above the threshold");
+            return Ok(());
+        }
         let budget = PROMISED * slowness.max(NATIVE_READS.slowness()?).allowance();
         println!("near {above} MiB above: {percent:.3} % of a core of {budget:.3}, {samples:.0} samples/s");
     }
@@ -64,7 +70,11 @@ fn measure() -> Result<()> {
 }
 
 /// One agent, in observe mode. Dropping it kills it.
-struct Agent(Child);
+struct Agent {
+    child: Child,
+    /// In MiB.
+    threshold: u64,
+}
 
 impl Agent {
     /// Starts the agent with a threshold of so many MiB below what is available now, and waits until it is ready.
@@ -86,7 +96,7 @@ impl Agent {
             .stderr(fs::File::create(&log)?)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let agent = Self(child);
+        let agent = Self { child, threshold };
         let begun = Instant::now();
         while !fs::read_to_string(&log)?.contains("\"event\":\"ready\"") {
             if begun.elapsed() > PATIENCE {
@@ -100,7 +110,7 @@ impl Agent {
     /// Returns the CPU time of all its threads.
     fn cpu(&self) -> Result<Duration> {
         let sum = |field: usize| {
-            let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id()))?.flatten();
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()))?.flatten();
             let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
             let values = texts.filter_map(|text| text.split_whitespace().nth(field)?.parse::<u64>().ok());
             anyhow::Ok(values.sum())
@@ -110,14 +120,14 @@ impl Agent {
 
     /// Returns how often the loop has waited for something.
     fn switches(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.and_then(|count| count.trim().parse().ok()).context("no voluntary_ctxt_switches")
     }
 
     fn stop(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
+        self.child.kill()?;
+        self.child.wait()?;
         Ok(())
     }
 }

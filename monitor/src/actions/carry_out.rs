@@ -81,7 +81,7 @@ impl Actions {
         let pod = tracked.workload().kind.pod_uid().cloned();
         let record = FreezeRecord::beside(&config.lock_file);
         let hierarchy = sensors.workloads.tree().hierarchy();
-        let has_monitors = sensors.has_monitors(order.id);
+        let has_monitors = sensors.has_monitors(tracked);
         let target = Target::new(tracked, hierarchy, &config.proc_root, has_monitors).recorded_in(record);
         let intent = || intent(pod.as_ref()?, choice, order.reason?, sensors, config);
         let processes = match choice.route {

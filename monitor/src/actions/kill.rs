@@ -87,7 +87,7 @@ impl Target {
                     Ok(events) => keyed_value(events, "populated") == Some(0),
                     Err(error) => error.is_gone(),
                 },
-                // It was removed before it could be opened.
+                // It could not be opened.
                 None => self.lists_none(),
             },
         }

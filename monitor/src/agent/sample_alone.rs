@@ -36,7 +36,8 @@ impl Agent {
     pub(super) fn note_whole_turn(&mut self) {
         let now = Monotonic::now();
         let goes_on = self.actions.evictor.next_poll(now).is_some() || self.actions.reclaim.next_check(now).is_some();
-        let is_calm = !goes_on && self.decision.is_calm();
+        // The readings of growth go on between two samples.
+        let is_calm = !goes_on && self.decision.is_calm() && !self.sensors.growth.is_cut();
         let until = || now.after(self.next_besides_sample(now).0.min(WHOLE_TURN_EVERY));
         self.last.alone_until = is_calm.then(until);
     }

@@ -176,11 +176,11 @@ impl Growth {
     pub fn begin(&mut self, appeared: u64, now: Monotonic) -> bool {
         self.read = Some(now);
         self.since.get_or_insert(now);
-        if self.left > 0 && appeared == self.appeared {
+        let is_due = self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY);
+        if self.left > 0 && appeared == self.appeared && !is_due {
             return false;
         }
         self.left = EXACT;
-        let is_due = self.chosen.is_none_or(|chosen| now.since(chosen) >= CHOSEN_EVERY);
         let chooses = appeared != self.appeared || self.choices < 2 || is_due;
         if chooses {
             (self.chosen, self.appeared, self.choices) = (Some(now), appeared, self.choices.saturating_add(1));
@@ -268,15 +268,26 @@ impl Growth {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Returns whether a round was cut, so that the rest is still to be read.
+    pub const fn is_cut(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Returns whether the gain was read within the last turns. Where rounds are cut again and again that may be long ago.
+    fn is_fresh(&self, reading: &Gain) -> bool {
+        reading.read.zip(self.read).is_some_and(|(own, last)| last.since(own) < STALE * 2)
+    }
+
     /// Returns the bytes per second by which the workload grows, if that was measured.
     pub fn of(&self, id: CgroupId) -> Option<i64> {
-        let measured = self.gain.get(&id).and_then(|reading| reading.growth);
+        let measured = self.gain.get(&id).filter(|reading| self.is_fresh(reading)).and_then(|reading| reading.growth);
         rule!(GrowthIsGuessed: measured.or_else(|| Some(self.usage.get(&id)?.bytes)), measured)
     }
 
     /// Returns the workloads that grow at least a quarter as fast as the fastest one.
     pub fn growing(&self) -> impl Iterator<Item = CgroupId> {
-        let growth = || self.gain.iter().filter_map(|(id, reading)| Some((*id, reading.growth?)));
+        let fresh = || self.gain.iter().filter(|(_, reading)| self.is_fresh(reading));
+        let growth = || fresh().filter_map(|(id, reading)| Some((*id, reading.growth?)));
         let fastest = growth().map(|(_, growth)| growth).max().unwrap_or(0);
         growth().filter(move |(_, growth)| *growth >= LEAST_GROWTH && *growth >= fastest / 4).map(|(id, _)| id)
     }

@@ -9,26 +9,40 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::units::Bytes;
 
 const PAGE: usize = 4096;
-/// Two huge pages, for each of the CPUs that are measured.
-const REGION: usize = 4 << 20;
+/// A huge page, for each of the CPUs that are measured.
+const REGION: usize = 2 << 20;
 /// So many CPUs fault at the same time. They share the path to memory.
-const MOST_CPUS: usize = 32;
-/// The most that all CPUs of a larger machine are assumed to reach, as a multiple of what was measured: a second path to memory.
-const MOST_TIMES: f64 = 2.0;
+const MOST_CPUS: usize = 16;
+/// The measurement takes at most this share of the memory that is available.
+const SHARE: u64 = 16;
+/// The most that all CPUs together are assumed to reach, as a multiple of what was measured: the paths to memory of other sockets.
+const MOST_TIMES: f64 = 4.0;
 /// The fastest run counts: interference only makes a run slower.
 const RUNS: usize = 3;
 
 /// Measures the bytes per second that `cpus` CPUs fault in together, with small pages and with huge ones where the kernel gives them, which are
-/// faster. Takes a few milliseconds, and at most 128 MiB. Returns `None` when it fails.
-pub fn measure(cpus: usize) -> Option<Bytes> {
-    let threads = cpus.clamp(1, MOST_CPUS);
-    let kinds = [Pages::Small, Pages::Huge];
-    let fastest = kinds.into_iter().flat_map(|pages| (0..RUNS).map(move |_| pages));
-    let fastest = fastest.filter_map(|pages| together(threads, pages)).max_by(f64::total_cmp)?;
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-    let more = (cpus as f64 / threads as f64).clamp(1.0, MOST_TIMES);
+/// faster. Takes a few milliseconds, and at most 32 MiB and a part of what is available. Returns `None` when it fails.
+pub fn measure(cpus: usize, available: Bytes) -> Option<Bytes> {
+    let affordable = usize::try_from(available.0 / SHARE).unwrap_or(usize::MAX) / REGION;
+    let threads = cpus.min(MOST_CPUS).min(affordable).max(1);
+    // Other load, or a limit of the agent's own CPU time, slows many threads down more than one.
+    let rates = [fastest(threads).map(|rate| (rate, threads)), fastest(1).map(|rate| (rate, 1))];
+    let of_all = rates.into_iter().flatten().map(|(rate, threads)| rate * times(cpus, threads));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturating is right")]
-    Some(Bytes((fastest * more) as u64))
+    of_all.max_by(f64::total_cmp).map(|rate| Bytes(rate as u64))
+}
+
+/// Returns what many CPUs are assumed to reach, as a multiple of what some of them reach.
+fn times(cpus: usize, measured: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a number of CPUs")]
+    (cpus as f64 / measured as f64).clamp(1.0, MOST_TIMES)
+}
+
+/// Returns the bytes per second that so many threads fault in, of whichever kind of page is faster.
+fn fastest(threads: usize) -> Option<f64> {
+    let kinds = [Pages::Small, Pages::Huge];
+    let runs = kinds.into_iter().flat_map(|pages| (0..RUNS).map(move |_| pages));
+    runs.filter_map(|pages| together(threads, pages)).max_by(f64::total_cmp)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,13 +119,17 @@ mod tests {
 
     #[test]
     fn the_measured_rate_is_plausible() {
-        let rate = measure(2).unwrap();
-        assert!(rate > Bytes(10 << 20) && rate < Bytes(100 << 40), "{rate}");
+        // With little memory one thread measures.
+        for available in [Bytes(8 << 30), Bytes::ZERO] {
+            let rate = measure(2, available).unwrap();
+            assert!(rate > Bytes(10 << 20) && rate < Bytes(100 << 40), "{rate}");
+        }
     }
 
     #[test]
     fn a_large_machine_is_no_multiple_of_one_cpu() {
-        let (some, many) = (measure(MOST_CPUS).unwrap(), measure(448).unwrap());
-        assert!(many.as_f64() < some.as_f64() * 2.0 * MOST_TIMES, "{some} with {MOST_CPUS} CPUs, {many} with 448");
+        for (cpus, measured, expected) in [(2, 2, 1.0), (2, 1, 2.0), (448, 16, 4.0), (448, 1, 4.0), (24, 16, 1.5)] {
+            assert!((times(cpus, measured) - expected).abs() < 1e-9, "{cpus} {measured}");
+        }
     }
 }

@@ -5,7 +5,10 @@ use crate::eviction::growth::{Growth, Reading};
 use crate::units::Monotonic;
 use crate::workloads::{Outlook, Protection, WorkloadTree, WorkloadUsage};
 
-/// Reads until the next sample is due, but one workload at least. Returns whether the round is complete.
+/// In one slice at least so many workloads are read, which takes some tenths of a millisecond.
+const LEAST_IN_SLICE: usize = 8;
+
+/// Reads until the next sample is due, but some workloads in any case. Returns whether the round is complete.
 pub(super) fn read(
     growth: &mut Growth,
     tree: &mut WorkloadTree,
@@ -16,11 +19,12 @@ pub(super) fn read(
     if growth.begin(appeared, now) {
         growth.choose(tree.listed().into_iter(), now);
     }
-    let mut has_begun = false;
+    let mut read = 0;
     growth.read(|id| {
-        if std::mem::replace(&mut has_begun, true) && Monotonic::now() >= due {
+        if read >= LEAST_IN_SLICE && Monotonic::now() >= due {
             return Reading::NoTime;
         }
+        read += 1;
         let gain = tree.measure(id).and_then(|usage| usage.outlook.gain);
         gain.map_or(Reading::Gone, |gain| Reading::Of(gain, Monotonic::now()))
     })

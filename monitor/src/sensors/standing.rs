@@ -40,7 +40,8 @@ impl Sensors {
         let known = self.known_standing(id, proc_root);
         // A daemon may have started, or lowered its score, since the last scan.
         let look = || self.workloads.tree().essential_now(id).is_some();
-        let is_essential = || self.prepared.is_essential(id, Monotonic::now()).unwrap_or_else(look);
+        let is_essential =
+            || self.prepared.is_essential(id, self.workloads.tree(), Monotonic::now()).unwrap_or_else(look);
         let is_critical = known.is_critical || !known.is_pod && is_essential();
         Standing { is_critical, ..known }
     }
@@ -62,8 +63,8 @@ impl Sensors {
     }
 
     /// Returns whether CRI-O's monitors are in a pod's cgroup, if that was found out ahead.
-    pub fn has_monitors(&self, id: CgroupId) -> Option<bool> {
-        self.prepared.has_monitors(id, Monotonic::now())
+    pub fn has_monitors(&self, pod: &Tracked) -> Option<bool> {
+        self.prepared.has_monitors(pod, Monotonic::now())
     }
 
     /// Returns the standing without another look for daemons, which reads every listening socket: for what only shows the ranking.

@@ -59,7 +59,7 @@ const EXEMPT_SCORE: i16 = -998;
 const MOST_PROCESSES: usize = 512;
 /// More open files of one process are not examined.
 const MOST_FILES: usize = 4096;
-/// The limits of a look at the moment of a kill: the first cgroups of the workload, the processes that the examination has not seen, the
+/// The limits of a look shortly before a kill: the first cgroups of the workload, the processes that the examination has not seen, the
 /// processes that it has seen (only if a new socket or lock marks a daemon), and the open files of one process and of all.
 const LOOK_CGROUPS: usize = 16;
 const LOOK_NEW: usize = 32;
@@ -283,7 +283,7 @@ fn sockets_of<'f>(directory: &Path, files: &'f mut usize) -> impl Iterator<Item 
 }
 
 /// Returns the processes in the first cgroups of a workload.
-fn processes_to_look_at(tracked: &Tracked) -> Vec<Pid> {
+pub(super) fn processes_to_look_at(tracked: &Tracked) -> Vec<Pid> {
     let monitors = Monitors::of(&tracked.workload().kind);
     cgroup_processes::first_processes_within(tracked.directory(), monitors, MOST_PROCESSES, LOOK_CGROUPS)
 }

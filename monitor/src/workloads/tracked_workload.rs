@@ -22,6 +22,9 @@ use super::pod::Pod;
 use super::protection::Protection;
 use super::workload::{Workload, WorkloadUsage};
 
+/// A workload that has been known for so long is as its runtime made it.
+const SETTLED: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub struct Tracked {
     pub(super) workload: Arc<Workload>,
@@ -109,9 +112,18 @@ impl Tracked {
         let known = || self.is_node_critical.get().copied();
         let looked = || {
             let found = look()?;
-            Some(*self.is_node_critical.get_or_init(|| found))
+            // The runtime writes the value after the first process of a container is there.
+            if found || self.age() >= SETTLED {
+                let _set = self.is_node_critical.set(found);
+            }
+            Some(found)
         };
         known().or_else(looked).unwrap_or(false)
+    }
+
+    /// Returns a number that changes with the number of cgroups in this one; `None` if it cannot be read.
+    pub fn children(&self) -> Option<libc::nlink_t> {
+        rustix::fs::fstat(&self.directory).ok().map(|stat| stat.st_nlink)
     }
 
     pub(super) fn age(&self) -> Duration {

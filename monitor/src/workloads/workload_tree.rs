@@ -25,7 +25,7 @@ use super::pod_specs::PodSpecs;
 use super::protection::Protection;
 use super::tracked_workload::{Listed, Tracked};
 use super::workload::{Workload, WorkloadUsage};
-use super::{membership, oom_kill_counter};
+use super::{essential, membership, oom_kill_counter};
 
 /// The workloads of this machine in the last scan.
 #[derive(Debug)]
@@ -167,6 +167,11 @@ impl WorkloadTree {
     /// Reads which sockets and locks mark a daemon that the node depends on.
     pub fn signs(&self) -> Signs {
         self.essentials.signs()
+    }
+
+    /// Returns the processes in the first cgroups of the workload, those that a look concerns.
+    pub fn first_processes(&self, id: CgroupId) -> Option<Vec<Pid>> {
+        self.find(id).map(essential::processes_to_look_at)
     }
 
     /// As [`Self::essential_now`], by signs that were read before.

@@ -219,6 +219,10 @@ fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), Comman
     let question = Question { signal: options.signal, layout, pods: &pods, summary: &summary, marks: None };
     let verdict = match AgentView::of(&config) {
         Some(view) => verdict::judge_as_agent(view, question, before.as_ref()),
+        None if before.is_some() => {
+            let reason = "--summary-before tells how fast memory falls, which only a MonitorConfiguration with semantics: corrected uses";
+            return Err(CommandError::Usage(reason.to_owned()));
+        }
         None => verdict::judge(policy, question),
     };
     answer(options, policy, &verdict, node, &summary)

@@ -4,6 +4,7 @@ use crate::config::{Policy, Ranking, RankingKey, Semantics, Threshold};
 use crate::eviction::decider::{
     Answer, Attempt, Choice, Decider, Measure, Next, Pace, PassedOver, Place, Rules, RuntimeFacts, Snapshot,
 };
+use crate::eviction::evicted::printed_grace_seconds;
 use crate::eviction::preview::{AgentView, MissingRule, Preview};
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::synchronization::Input;
@@ -183,11 +184,6 @@ fn thresholds<C>(policy: &Policy, decider: &Decider<C>, signal: Signal, observat
     decider.armed().iter().filter(counts).map(judged).collect()
 }
 
-/// Returns whether the agent ends a victim by SIGKILL alone. The kubelet gives it a second.
-fn is_killed_at_once(policy: &Policy, threshold: &Threshold) -> bool {
-    policy.semantics == Semantics::Corrected && threshold.is_hard() && !threshold.signal.resource().is_on_disk()
-}
-
 /// Returns the eviction of the first pod; `None` if no threshold causes it.
 fn eviction(
     policy: &Policy,
@@ -201,7 +197,7 @@ fn eviction(
     Some(ExpectedEviction {
         threshold: met.threshold.to_string(),
         met: is_below(policy, &met.threshold, observation, false),
-        grace_period_seconds: if is_killed_at_once(policy, &met.threshold) { 0 } else { choice?.grace_period_seconds },
+        grace_period_seconds: printed_grace_seconds(policy, &met.threshold, choice?.grace_period_seconds),
         message,
     })
 }

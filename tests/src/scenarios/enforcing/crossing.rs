@@ -1,5 +1,7 @@
 //! What a decision costs: the system calls of the agent from the sample that crosses the threshold to its signal.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 
 use super::{Crowd, LIMIT, config};
@@ -15,6 +17,8 @@ const LEAKER: &str = "app.slice/leaky.service";
 /// Most calls for a pod, and for a service, whose processes have to be looked at once more.
 const MOST: [usize; 2] = [12, 20];
 const RAMP: &str = "ramp --name leaker --rate 40 --to 960 --fast-until 200";
+
+const SETTLES: Duration = Duration::from_secs(6);
 
 /// A victim: its work, and whether it is a pod.
 struct Victim {
@@ -40,6 +44,8 @@ pub fn calls(stage: &mut Stage<'_>) -> Result<()> {
         let (calls, milliseconds) = of_crossing(stage, &victim)?;
         let names = calls::names(&calls);
         stage.note(format!("{}: {} calls in {milliseconds:.2} ms: {names}", victim.name, calls.len()));
+        // Two reads and the kill itself: an empty record shows nothing.
+        stage.check(calls.len() >= 3, || format!("{}: only {} calls are recorded", victim.name, calls.len()));
         stage.check(calls.len() <= most, || {
             format!(
                 "{}: {} calls from the sample to the signal, {most} are promised: {names}",
@@ -73,12 +79,16 @@ fn of_crossing(stage: &mut Stage<'_>, victim: &Victim) -> Result<(Vec<Call>, f64
     let extra = format!("evictions:\n  candidates: everything\n  services: [\"{LEAKER}\"]\n");
     let agent = stage.agent(&AgentConfig { extra, ..config() })?;
     stage.boot.trace.clear()?;
-    let calls = Calls::of(agent.pid)?;
     let leaker = if victim.is_pod {
-        crowd.pod(stage.pod("leaker", PodSpec::best_effort())?, stage, &victim.work)?
+        let pod = stage.pod("leaker", PodSpec::best_effort())?;
+        stage.work(&pod, "hold --name first --mib 1")?;
+        // In a pod that was just made the agent looks again whether the kubelet has marked it.
+        stage.pause(SETTLES);
+        crowd.pod(pod, stage, &victim.work)?
     } else {
         crowd.host_service(stage, LEAKER, (&victim.work, 0))?
     };
+    let calls = Calls::of(agent.pid)?;
     let gone = stage.until(LIMIT, |stage| stage.reaper.ended(leaker.pid).is_some());
     calls.stop()?;
     stage.check(gone, || format!("the {} lives on after {LIMIT:?}", victim.name));
