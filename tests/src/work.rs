@@ -58,7 +58,7 @@ pub struct Common {
     ignore_term: bool,
     /// Hold so many open files, also in each child.
     #[arg(long, default_value_t = 0)]
-    files: u32,
+    open_files: u32,
     /// Fork so many children that only sleep.
     #[arg(long, default_value_t = 0)]
     children: u32,
@@ -342,7 +342,7 @@ fn prepare(common: &Common) {
         // SAFETY: SIG_IGN is a valid disposition for SIGTERM.
         unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     }
-    for _ in 0..common.files {
+    for _ in 0..common.open_files {
         // SAFETY: this makes a new descriptor of the standard input, which stays open.
         unsafe { libc::dup(0) };
     }

@@ -32,11 +32,11 @@ pub fn calls(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("this kernel does not record system calls");
         return Ok(());
     }
-    let large = format!("{RAMP} --children 99 --files 500");
+    let large = format!("{RAMP} --children 99 --open-files 500");
     let victims = [
         Victim { name: "pod", work: RAMP.to_owned(), is_pod: true },
         Victim { name: "large pod", work: large.clone(), is_pod: true },
-        Victim { name: "service", work: format!("{RAMP} --files 10"), is_pod: false },
+        Victim { name: "service", work: format!("{RAMP} --open-files 10"), is_pod: false },
         Victim { name: "large service", work: large, is_pod: false },
     ];
     for victim in victims {
