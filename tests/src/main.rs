@@ -82,3 +82,15 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Arguments;
+
+    #[test]
+    fn no_two_options_have_one_name() {
+        Arguments::command().debug_assert();
+    }
+}

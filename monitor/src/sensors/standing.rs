@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::cluster::State;
 use crate::eviction::decider::{ControlPlane, RuntimeFacts, Standing};
 use crate::eviction::proactive_reclaim::Holding;
+use crate::node::process_facts::{self, ticks_since_boot};
 use crate::runtime::{State as RuntimeState, Stores};
-use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic, Pid};
 use crate::workloads::cgroup_processes::Monitors;
-use crate::workloads::{Kind, Pod, PodUid, QosClass, Tracked, WorkloadUsage, cgroup_processes};
+use crate::workloads::{Kind, Mark, Pod, PodUid, QosClass, Tracked, WorkloadUsage, cgroup_processes};
 
 use super::static_manifests::StaticManifests;
 use super::{Sensors, control_plane, reclaimable};
@@ -19,6 +20,8 @@ use super::{Sensors, control_plane, reclaimable};
 pub const NODE_CRITICAL_SCORE: i16 = -997;
 /// Near a threshold so many workloads that grow are looked at ahead.
 const MOST_PREPARED: usize = 8;
+/// A process of fewer ticks may not have its value yet.
+const YOUNG_TICKS: u64 = 100;
 /// The value that the runtime gives a pod's sandbox.
 const SANDBOX_SCORE: i16 = -998;
 
@@ -141,16 +144,24 @@ pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     if workload.pod.is_some() {
         return false;
     }
-    is_candidate && tracked.is_node_critical(|| is_marked(tracked, proc_root))
+    is_candidate && tracked.is_node_critical(|| mark(tracked, proc_root))
 }
 
-/// Returns whether the first processes of a pod have the value; `None` if they are its sandbox alone, or none.
-fn is_marked(tracked: &Tracked, proc_root: &Path) -> Option<bool> {
+/// Returns whether the first processes of a pod have the value, those of its sandbox left out.
+fn mark(tracked: &Tracked, proc_root: &Path) -> Mark {
     // The kubelet sets the value for every container of such a pod, so a few processes suffice.
     let monitors = Monitors::of(&tracked.workload().kind);
+    let now = ticks_since_boot();
     let found = cgroup_processes::oom_scores(tracked.directory(), monitors, proc_root, 4);
-    let mut containers = found.into_iter().map(|(_, value)| value).filter(|value| *value > SANDBOX_SCORE);
-    containers.next().map(|first| first == NODE_CRITICAL_SCORE || containers.any(|value| value == NODE_CRITICAL_SCORE))
+    let containers = || found.iter().filter(|(_, value)| *value > SANDBOX_SCORE);
+    let is_old = |pid: Pid| process_facts::started(proc_root, pid).is_some_and(|start| start + YOUNG_TICKS <= now);
+    if containers().any(|(_, value)| *value == NODE_CRITICAL_SCORE) {
+        Mark::Yes
+    } else if containers().any(|(pid, _)| is_old(*pid)) {
+        Mark::No
+    } else {
+        Mark::NotYet
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,6 @@ pub use outlook::Outlook;
 pub use pod::Pod;
 pub use pod_specs::{PodSpecs, PodsFile};
 pub use protection::Protection;
-pub use tracked_workload::{Listed, Tracked};
+pub use tracked_workload::{Listed, Mark, Tracked};
 pub use workload::{Kind, OtherUsage, Workload, WorkloadUsage, qos_class};
 pub use workload_tree::WorkloadTree;

@@ -22,8 +22,14 @@ use super::pod::Pod;
 use super::protection::Protection;
 use super::workload::{Workload, WorkloadUsage};
 
-/// A workload that has been known for so long is as its runtime made it.
-const SETTLED: Duration = Duration::from_secs(5);
+/// Whether the kubelet has marked a pod as critical to the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    Yes,
+    No,
+    /// No container runs, or each has just been started: the runtime writes the mark after the first process is there.
+    NotYet,
+}
 
 #[derive(Debug)]
 pub struct Tracked {
@@ -106,19 +112,16 @@ impl Tracked {
         }
     }
 
-    /// Returns whether the kubelet has marked the containers as critical to the node. `look` finds out, as long as that is not known; it
-    /// returns `None` where no container runs.
-    pub fn is_node_critical(&self, look: impl FnOnce() -> Option<bool>) -> bool {
-        let known = || self.is_node_critical.get().copied();
-        let looked = || {
-            let found = look()?;
-            // The runtime writes the value after the first process of a container is there.
-            if found || self.age() >= SETTLED {
-                let _set = self.is_node_critical.set(found);
-            }
-            Some(found)
-        };
-        known().or_else(looked).unwrap_or(false)
+    /// Returns whether the kubelet has marked the containers as critical to the node. `look` finds out, as long as that is not known.
+    pub fn is_node_critical(&self, look: impl FnOnce() -> Mark) -> bool {
+        if let Some(known) = self.is_node_critical.get() {
+            return *known;
+        }
+        let found = look();
+        if found != Mark::NotYet {
+            let _set = self.is_node_critical.set(found == Mark::Yes);
+        }
+        found == Mark::Yes
     }
 
     /// Returns a number that changes with the number of cgroups in this one; `None` if it cannot be read.
