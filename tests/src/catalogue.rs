@@ -209,7 +209,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
     entry("ramp-max", BOTH, EachKernelAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
-    entry("crossing-calls", BOTH, EachKernel, 240, "from the sample that crosses to the signal: at most 12 system calls for a pod, 20 for a service, and no more for one of 100 processes with 500 files each"),
+    entry("crossing-calls", V2, Reference, 300, "from the sample that crosses to the signal: at most 12 system calls for a pod, 20 for a service, and no more for one of 100 processes with 500 files each"),
     entry("dwarfs", V2, Repeated(10), 60, "six BestEffort pods of 3 MiB beside a Burstable pod that leaks 80 MiB/s: only the leaker dies"),
     entry("neighbours", V2, Repeated(10), 90, "BestEffort pods of 20 and 50 MiB and host services beside a leaker of 80 MiB/s, in two rankings: only the leaker dies"),
     entry("slow-leak", V2, Repeated(10), 120, "beside a leak of 1 MiB/s one or two BestEffort pods go, then the leaker"),

@@ -18,6 +18,8 @@ const LEAKER: &str = "app.slice/leaky.service";
 const MOST: [usize; 2] = [12, 20];
 const RAMP: &str = "ramp --name leaker --rate 40 --to 960 --fast-until 200";
 
+/// For so long after a kill each sample below a threshold reads the lists of the CPUs (`/proc/zoneinfo`) as well, which takes two calls.
+const KILLED_LATELY: Duration = Duration::from_secs(11);
 const SETTLES: Duration = Duration::from_secs(6);
 
 /// A victim: its work, and whether it is a pod.
@@ -39,7 +41,10 @@ pub fn calls(stage: &mut Stage<'_>) -> Result<()> {
         Victim { name: "service", work: format!("{RAMP} --open-files 10"), is_pod: false },
         Victim { name: "large service", work: large, is_pod: false },
     ];
-    for victim in victims {
+    for (round, victim) in victims.into_iter().enumerate() {
+        if round > 0 {
+            stage.pause(KILLED_LATELY);
+        }
         let most = if victim.is_pod { MOST[0] } else { MOST[1] };
         let (calls, milliseconds) = of_crossing(stage, &victim)?;
         let names = calls::names(&calls);
