@@ -4,6 +4,7 @@
 //! `NEAR_AGENT` names the agent's program.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -81,10 +82,12 @@ impl Agent {
     fn start(program: &Path, directory: &Path, above: u64) -> Result<Self> {
         let place = directory.display();
         let threshold = available_mib()?.saturating_sub(above);
+        // The port was free when this listener closed.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let config = directory.join("monitor.yaml");
         let text = format!(
             "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nmode: observe\nlockFile: {place}/lock\n\
-             incidents: {{directory: {place}/incidents}}\nmetrics: {{listen: \"\"}}\nevictionHard: {{memory.available: {threshold}Mi}}\n"
+             incidents: {{directory: {place}/incidents}}\nmetrics: {{listen: \"{address}\"}}\nevictionHard: {{memory.available: {threshold}Mi}}\n"
         );
         fs::write(&config, text)?;
         let log = directory.join("agent.log");

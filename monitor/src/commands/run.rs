@@ -296,8 +296,7 @@ async fn serve(
         RuntimeEndpoint::Off => evictor,
         RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(queue.clone())),
     };
-    let measured = || fault_rate::measure(cpus, memory.sample().ok()?.meminfo.available);
-    let fastest = config.sampling.fastest_rate.or_else(measured).unwrap_or(ASSUMED_RATE);
+    let fastest = config.sampling.fastest_rate.or_else(|| fault_rate::measure(cpus)).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let platform =
         Platform { runtime: runtime.viewer(), cluster: ControlPlane::new(cluster.viewer(), Monotonic::now()) };
