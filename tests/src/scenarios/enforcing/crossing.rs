@@ -20,6 +20,7 @@ const RAMP: &str = "ramp --name leaker --rate 40 --to 960 --fast-until 200";
 
 /// For so long after a kill each sample below a threshold reads the lists of the CPUs (`/proc/zoneinfo`) as well, which takes two calls.
 const KILLED_LATELY: Duration = Duration::from_secs(11);
+const RECORDED_WITHIN: Duration = Duration::from_secs(5);
 const SETTLES: Duration = Duration::from_secs(6);
 
 /// A victim: its work, and whether it is a pod.
@@ -99,7 +100,10 @@ fn of_crossing(stage: &mut Stage<'_>, victim: &Victim) -> Result<(Vec<Call>, f64
     stage.check(gone, || format!("the {} lives on after {LIMIT:?}", victim.name));
     let (by_agent, _) = stage.signals_of(&agent)?;
     let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL).context("no SIGKILL from the agent")?;
-    let record = agent.events("eviction").into_iter().find(|record| record.text("action") == "kill");
+    // The agent writes the record after the kill.
+    let kill_record = || agent.events("eviction").into_iter().find(|record| record.text("action") == "kill");
+    stage.until(RECORDED_WITHIN, |_| kill_record().is_some());
+    let record = kill_record();
     let sampled = record.and_then(|record| record.number("sampled_mono_ns")).context("no time of the sample")?;
     let recorded = calls.recorded()?.into_iter();
     let between = recorded.filter(|call| (sampled..=kill.at_ns).contains(&call.at_ns)).collect();
