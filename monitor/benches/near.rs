@@ -16,6 +16,9 @@ use anyhow::{Context as _, Result, bail};
 #[expect(dead_code, reason = "the guest uses the rest")]
 mod reference;
 
+#[path = "support/start.rs"]
+mod start;
+
 use reference::NATIVE_READS;
 
 const ABOVE_MIB: [u64; 3] = [60, 100, 200];
@@ -27,14 +30,7 @@ const SPAN: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() {
-    // `cargo test --benches` only checks that the bench starts.
-    if !std::env::args().any(|argument| argument == "--bench") {
-        return;
-    }
-    if let Err(error) = measure() {
-        eprintln!("FAILED: {error:#}");
-        std::process::exit(1);
-    }
+    start::run(measure);
 }
 
 fn measure() -> Result<()> {

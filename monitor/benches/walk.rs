@@ -16,6 +16,9 @@ use node_pressure_monitor::workloads::PodUid;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::time::{ClockId, clock_gettime};
 
+#[path = "support/start.rs"]
+mod start;
+
 const FILES: usize = 1_000_000;
 /// The files of a directory, as in a cache or a mail store: many, but not an extreme number.
 const IN_A_DIRECTORY: usize = 1000;
@@ -23,14 +26,7 @@ const POD: &str = "1b2c3d4e-0000-1111-2222-333344445555";
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() {
-    // `cargo test --benches` only checks that the bench starts.
-    if !std::env::args().any(|argument| argument == "--bench") {
-        return;
-    }
-    if let Err(error) = measure() {
-        eprintln!("FAILED: {error:#}");
-        std::process::exit(1);
-    }
+    start::run(measure);
 }
 
 fn measure() -> Result<()> {

@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod kmsg;
 pub mod trace;
+mod tracefs;
 
 use std::fs;
 

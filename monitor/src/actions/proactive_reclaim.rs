@@ -127,7 +127,7 @@ impl ProactiveReclaim {
         let attempt = self.running.take()?;
         let now = Monotonic::now();
         // A removed cgroup has given back all its memory, but not because of the request.
-        let usage = attempt.usage.read_number(&mut Buffer::new()).map(Bytes).unwrap_or(attempt.usage_before);
+        let usage = attempt.usage.read_number(&mut Buffer::new()).map_or(attempt.usage_before, Bytes);
         let available = seen.get(Signal::MemoryAvailable).map_or(Bytes::ZERO, |value| value.available_bytes());
         let ended = ReclaimAttempt {
             workload: attempt.workload,
@@ -163,7 +163,7 @@ fn begin(
         |error: FileError| ActionError::refused(workload.name.clone(), std::io::Error::other(error.to_string()));
     let file = PinnedFile::open_at(tracked.directory(), Path::new(&workload.name), "memory.current");
     let file = file.map_err(refused)?;
-    let usage_before = file.read_number(&mut Buffer::new()).map(Bytes).unwrap_or(usage.working_set);
+    let usage_before = file.read_number(&mut Buffer::new()).map_or(usage.working_set, Bytes);
     reclaimer.ask(tracked.directory(), requested)?;
     Ok(Attempt {
         workload: workload.name.clone(),

@@ -34,7 +34,8 @@ pub fn apply() -> Vec<String> {
     missing
 }
 
-/// Raises the limit of open files as far as the operator allows: a scan holds five to seven of each workload, and one more of each pod until it is visited.
+/// Raises the limit of open files as far as the operator allows: a scan holds five to seven of each workload, and one more of each pod until it
+/// is visited.
 /// Returns what is missing if that fails.
 pub fn raise_open_files() -> Option<String> {
     let limit = rustix::process::getrlimit(Resource::Nofile);

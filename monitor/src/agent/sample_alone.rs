@@ -10,7 +10,7 @@ use super::{Agent, Wakeup};
 /// A whole turn follows the last one after this time at the latest.
 const WHOLE_TURN_EVERY: Duration = Duration::from_millis(100);
 
-/// What a wake-up for a sample came to.
+/// The outcome of a wake-up.
 pub(super) enum Sampled {
     /// The sample is all that was due.
     Alone,

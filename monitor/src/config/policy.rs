@@ -246,7 +246,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether a threshold counts only where all pods together have a limit: nobody has asked for it.
+    /// Returns whether a threshold counts only where all pods together have a limit: no configuration has asked for it.
     pub fn needs_no_limit(&self, threshold: &Threshold) -> bool {
         self.pods_by_default && threshold.is_hard() && threshold.signal == Signal::AllocatableMemoryAvailable
     }

@@ -171,8 +171,8 @@ impl Growth {
         self.read.is_none_or(|read| now.since(read) >= interval)
     }
 
-    /// Begins a round of readings, or goes on with one. Returns whether it begins with `memory.current` of every workload, which [`Self::choose`] takes: a second time soon
-    /// after the first, because one reading does not show which workloads grow.
+    /// Begins a round of readings, or goes on with one. Returns whether it begins with `memory.current` of every workload, which
+    /// [`Self::choose`] takes: a second time soon after the first, because one reading does not show which workloads grow.
     pub fn begin(&mut self, appeared: u64, now: Monotonic) -> bool {
         self.read = Some(now);
         self.since.get_or_insert(now);
@@ -294,18 +294,22 @@ impl Growth {
 
     /// Returns the one of these workloads that grows fastest, with its growth.
     pub fn fastest(&self, among: impl Iterator<Item = CgroupId>) -> Option<(CgroupId, i64)> {
-        let growth = among.filter_map(|id| Some((id, self.of(id)?)));
-        growth.filter(|(_, growth)| *growth > 0).max_by_key(|(_, growth)| *growth)
+        fastest(among.filter_map(|id| Some((id, self.of(id)?))))
     }
 }
 
-fn per_second(change: i64, passed: Duration) -> Option<i64> {
+/// Returns the one of these workloads that grows fastest, with its growth.
+pub(super) fn fastest(growth: impl Iterator<Item = (CgroupId, i64)>) -> Option<(CgroupId, i64)> {
+    growth.filter(|(_, growth)| *growth > 0).max_by_key(|(_, growth)| *growth)
+}
+
+pub(super) fn per_second(change: i64, passed: Duration) -> Option<i64> {
     let seconds = passed.as_secs_f64();
     (seconds > 0.0).then(|| rounded(signed_float(change) / seconds))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "saturating is right")]
-fn rounded(rate: f64) -> i64 {
+pub(super) fn rounded(rate: f64) -> i64 {
     rate.round() as i64
 }
 

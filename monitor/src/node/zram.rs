@@ -37,7 +37,7 @@ impl ZramShare {
     }
 }
 
-/// Reads the share where all swap is zram. With other swap beside it, nobody can tell where a workload's pages are.
+/// Reads the share where all swap is zram. With other swap beside it the kernel does not tell where a workload's pages are.
 #[derive(Debug)]
 pub struct Zram {
     swaps: PathBuf,

@@ -1,14 +1,11 @@
 //! The system calls of one thread, as the kernel records them (`raw_syscalls:sys_enter`).
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::trace::{parse_seconds, parse_thread};
-
-const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-calls";
+use super::tracefs::Instance;
 
 /// A system call that has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,39 +17,28 @@ pub struct Call {
 /// A running record, which ends with the scenario. It holds the last few thousand calls.
 #[derive(Debug)]
 pub struct Calls {
-    directory: PathBuf,
+    instance: Instance,
 }
 
 impl Calls {
     /// Begins to record the calls of a thread.
     pub fn of(thread: i32) -> Result<Self> {
-        let calls = Self { directory: PathBuf::from(INSTANCE) };
-        if !calls.directory.exists() {
-            fs::create_dir(&calls.directory).with_context(|| format!("create {INSTANCE}"))?;
-        }
-        calls.write("trace_clock", "mono")?;
-        calls.write("buffer_size_kb", "512")?;
-        calls.write("trace", "")?;
-        calls.write("events/raw_syscalls/sys_enter/filter", &format!("common_pid == {thread}"))?;
-        calls.write("events/raw_syscalls/sys_enter/enable", "1")?;
-        calls.write("tracing_on", "1")?;
-        Ok(calls)
-    }
-
-    fn write(&self, file: &str, text: &str) -> Result<()> {
-        let path = self.directory.join(file);
-        fs::write(&path, text).with_context(|| format!("write {text:?} to {}", path.display()))
+        let instance = Instance::open("npm-calls", 512)?;
+        instance.write("trace", "")?;
+        instance.write("events/raw_syscalls/sys_enter/filter", &format!("common_pid == {thread}"))?;
+        instance.write("events/raw_syscalls/sys_enter/enable", "1")?;
+        instance.write("tracing_on", "1")?;
+        Ok(Self { instance })
     }
 
     /// Keeps what is recorded, and records no more.
     pub fn stop(&self) -> Result<()> {
-        self.write("tracing_on", "0")
+        self.instance.write("tracing_on", "0")
     }
 
     /// Returns the recorded calls, in order of time.
     pub fn recorded(&self) -> Result<Vec<Call>> {
-        let path = self.directory.join("trace");
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let text = self.instance.read("trace")?;
         let mut calls: Vec<Call> = text.lines().filter_map(parse).collect();
         calls.sort_by_key(|call| call.at_ns);
         Ok(calls)
@@ -62,7 +48,7 @@ impl Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         // An event that stays enabled would slow the next scenario down.
-        let _ = self.write("events/raw_syscalls/sys_enter/enable", "0");
+        let _ = self.instance.write("events/raw_syscalls/sys_enter/enable", "0");
     }
 }
 

@@ -1,11 +1,11 @@
 //! A tracefs instance for the tests. It records each signal with sender, target and time, and counts reclaim events.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
-const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-guest";
+use super::tracefs::Instance;
 
 /// The event of an OOM kill. Since 6.9, and in backports of Debian and Red Hat, it has the victim's kinds of memory.
 pub const MARK_VICTIM: &str = "oom/mark_victim";
@@ -27,49 +27,34 @@ pub struct SignalEvent {
 /// The instance. It records signals from `open` on.
 #[derive(Debug)]
 pub struct Trace {
-    directory: PathBuf,
+    instance: Instance,
 }
 
 impl Trace {
     /// Makes the instance and records SIGTERM and SIGKILL.
     pub fn open() -> Result<Self> {
-        let trace = Self { directory: PathBuf::from(INSTANCE) };
-        if !trace.directory.exists() {
-            fs::create_dir(&trace.directory).with_context(|| format!("create {INSTANCE}"))?;
-        }
-        trace.write("trace_clock", "mono")?;
-        trace.write("buffer_size_kb", "256")?;
-        trace.write("events/signal/signal_generate/filter", "sig == 9 || sig == 15")?;
-        trace.write("events/signal/signal_generate/enable", "1")?;
-        trace.write("tracing_on", "1")?;
-        Ok(trace)
-    }
-
-    fn write(&self, file: &str, text: &str) -> Result<()> {
-        let path = self.directory.join(file);
-        fs::write(&path, text).with_context(|| format!("write {text:?} to {}", path.display()))
-    }
-
-    fn read(&self, file: &str) -> Result<String> {
-        let path = self.directory.join(file);
-        fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+        let instance = Instance::open("npm-guest", 256)?;
+        instance.write("events/signal/signal_generate/filter", "sig == 9 || sig == 15")?;
+        instance.write("events/signal/signal_generate/enable", "1")?;
+        instance.write("tracing_on", "1")?;
+        Ok(Self { instance })
     }
 
     /// Discards the recorded signals.
     pub fn clear(&self) -> Result<()> {
-        self.write("trace", "")
+        self.instance.write("trace", "")
     }
 
     /// Returns all signals recorded since `clear`, in order of time.
     pub fn signals(&self) -> Result<Vec<SignalEvent>> {
-        let mut signals: Vec<SignalEvent> = self.read("trace")?.lines().filter_map(parse_signal).collect();
+        let mut signals: Vec<SignalEvent> = self.instance.read("trace")?.lines().filter_map(parse_signal).collect();
         signals.sort_by_key(|signal| signal.at_ns);
         Ok(signals)
     }
 
     /// Starts an exact count of an event in the kernel, such as `vmscan/mm_vmscan_memcg_reclaim_end`.
     pub fn count(&self, event: &'static str) -> Result<EventCount<'_>> {
-        self.write(&format!("events/{event}/trigger"), HISTOGRAM)?;
+        self.instance.write(&format!("events/{event}/trigger"), HISTOGRAM)?;
         Ok(EventCount { trace: self, event })
     }
 
@@ -97,7 +82,7 @@ pub struct EventCount<'a> {
 impl EventCount<'_> {
     /// Returns how often the event has occurred.
     pub fn hits(&self) -> Result<u64> {
-        let text = self.trace.read(&format!("events/{}/hist", self.event))?;
+        let text = self.trace.instance.read(&format!("events/{}/hist", self.event))?;
         let (hits, dropped) =
             parse_totals(&text).with_context(|| format!("no totals in the histogram of {}", self.event))?;
         Ok(hits + dropped)
@@ -107,7 +92,7 @@ impl EventCount<'_> {
 impl Drop for EventCount<'_> {
     fn drop(&mut self) {
         // A trigger that stays would only continue to count.
-        let _ = self.trace.write(&format!("events/{}/trigger", self.event), &format!("!{HISTOGRAM}"));
+        let _ = self.trace.instance.write(&format!("events/{}/trigger", self.event), &format!("!{HISTOGRAM}"));
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::eviction::fall::Window;
-use crate::units::{Bytes, CgroupId, Monotonic, signed_float};
+use crate::eviction::growth;
+use crate::units::{Bytes, CgroupId, Monotonic};
 
 /// A growth is the average over this time, as in the agent.
 const SPAN: Duration = Duration::from_secs(1);
@@ -45,8 +46,7 @@ impl Readings {
 
     /// Returns the one of these pods that grows fastest, with its growth.
     pub fn fastest(&self, among: impl Iterator<Item = CgroupId>, now: Monotonic) -> Option<(CgroupId, i64)> {
-        let growth = among.filter_map(|id| Some((id, self.growth(id, now)?)));
-        growth.filter(|(_, growth)| *growth > 0).max_by_key(|(_, growth)| *growth)
+        growth::fastest(among.filter_map(|id| Some((id, self.growth(id, now)?))))
     }
 }
 
@@ -63,17 +63,12 @@ impl Reading {
         if passed.is_zero() {
             return if at < self.at { Self::first(gain, at) } else { self };
         }
-        let since_last = || signed_float(gain.signed() - self.gain.signed()) / passed.as_secs_f64();
-        let over_span = self.window.fall(gain.signed(), at).map(|fall| -fall);
-        let growth = over_span.or_else(|| (passed <= LONGEST_GAP).then(since_last));
+        let since_last = || growth::per_second(gain.signed() - self.gain.signed(), passed);
+        let over_span = self.window.fall(gain.signed(), at).map(|fall| growth::rounded(-fall));
+        let growth = over_span.or_else(|| since_last().filter(|_| passed <= LONGEST_GAP));
         self.window.observe(gain.signed(), at);
-        Self { window: self.window, gain, at, growth: growth.map(rounded) }
+        Self { window: self.window, gain, at, growth }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "saturating is right")]
-fn rounded(rate: f64) -> i64 {
-    rate.round() as i64
 }
 
 #[cfg(test)]
