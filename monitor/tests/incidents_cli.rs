@@ -200,6 +200,14 @@ fn an_eviction_is_exported_as_trace_and_policy() {
     assert_eq!(status, 2, "{stderr}");
 }
 
+fn wait_for(what: &str, is_so: &dyn Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_trace_above_the_limit_loses_its_oldest_lines() {
     let directory = tempfile::tempdir().unwrap();
@@ -209,7 +217,7 @@ fn a_trace_above_the_limit_loses_its_oldest_lines() {
     let line = Value::String("x".repeat(limit / 2 - 2));
     let incident = traced("long", &[Value::from(7), line.clone(), line]);
     writer.submit(Draft { incident, signal: None, samples: Vec::new() }).unwrap();
-    drop(writer);
+    wait_for("the record is on disk", &|| json(&path, &[]).len() == 1);
     let cut = &json(&path, &["long"])[0]["eviction"]["traceCut"];
     let expected = TraceCut { lines: 1, bytes: 1, limit_bytes: limit };
     assert_eq!(serde_json::from_value::<TraceCut>(cut.clone()).unwrap(), expected);
@@ -298,13 +306,6 @@ fn records_wait_for_room_on_a_full_disk() {
     assert_eq!(missing, None);
     let submit = |id: &str| {
         writer.submit(Draft { incident: incident(id, &"x".repeat(3000)), signal: None, samples: Vec::new() }).unwrap();
-    };
-    let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
     };
     let stored = || json(&directory.path().join("journal"), &[]).len();
     submit("before");
