@@ -134,6 +134,15 @@ impl MemoryBenefit {
     /// difference, because a request is a promise, or when none of them takes the node away from the cliff.
     pub fn pick(&self) -> Option<usize> {
         let group = rule!(NoPromise: Group::All, if self.rows(Group::Above).next().is_some() { Group::Above } else { Group::All });
+        self.pick_of(group)
+    }
+
+    /// Returns whether nobody goes only because some candidates use more than they requested, though none of those helps.
+    pub fn is_held_back(&self) -> bool {
+        self.pick().is_none() && self.pick_of(Group::All).is_some()
+    }
+
+    fn pick_of(&self, group: Group) -> Option<usize> {
         // The kernel comes first: it would keep no promise.
         let at_cliff =
             || [group, Group::All].into_iter().find_map(|group| self.helps(group).or_else(|| self.leaves_cliff(group)));

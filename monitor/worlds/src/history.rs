@@ -15,6 +15,8 @@ pub struct History {
     pub turns: usize,
     /// The most measurements that the decider asked for in one turn.
     pub most_measured: usize,
+    /// When the agent was to choose, and chose nobody.
+    pub nobody: Vec<f64>,
     /// The pods that were named as the largest that stays, with the reason.
     pub stayed: Vec<(usize, PassedOver)>,
     /// When each pod was killed, by whomever.

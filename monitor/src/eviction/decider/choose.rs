@@ -40,7 +40,8 @@ impl<C: Candidate> Decider<C> {
     }
 
     /// Measures the picked candidate exactly as long as its place rests on an upper bound. The other candidates may stand too far in front,
-    /// but not too far back, and may seem to give back too much, but not too little: with exact figures none of them becomes the pick.
+    /// but not too far back, and may seem to give back too much, but not too little: with exact figures none of them becomes the pick. Where
+    /// nobody is picked, an upper bound may be all that keeps the others from going.
     fn measure_pick(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let pick = self.pick(rules, snapshot).filter(|place| !self.is_exact(*place));
         match (pick, self.signal(snapshot)) {
@@ -48,8 +49,13 @@ impl<C: Candidate> Decider<C> {
                 self.candidates(signal, true)
             }
             (Some(place), _) => self.ask(Phase::Measuring(place), Next::Measure(Measure::Exact { place })),
+            (None, Some(signal)) if !self.turn.is_exact && self.is_held_back() => self.candidates(signal, true),
             (None, _) => self.ranked(rules, snapshot),
         }
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.turn.memory_benefit.as_ref().is_some_and(MemoryBenefit::is_held_back)
     }
 
     fn is_exact(&self, place: usize) -> bool {
