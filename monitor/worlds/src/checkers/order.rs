@@ -1,6 +1,7 @@
 //! Invariant 7. All else equal, a workload with a lower class or priority, or with more excess, is never safer than before.
 
 use super::{Finding, Verdict, World, is_close_call, is_sampled};
+use crate::history::Decision;
 use crate::plan::{Curve, Plan, Pod};
 use crate::run::{Options, run};
 
@@ -24,7 +25,10 @@ pub fn check(world: &World<'_>) -> Verdict {
         let mut plan = Plan::clone(world.plan);
         change(&mut plan.pods[first.victim]);
         let (history, _) = run(&plan, Options { until_first: true, ..Options::default() });
-        let other = history.decisions.first().filter(|other| other.victim != first.victim && !is_close_call(world));
+        // With more excess the victim may be one of several culprits, of which another one ranks first.
+        let is_culprit = |other: &Decision| other.victim().is_some_and(|row| other.may_be_culprit(row, world.plan));
+        let is_other = |other: &&Decision| other.victim != first.victim && !is_culprit(other) && !is_close_call(world);
+        let other = history.decisions.first().filter(is_other);
         verdict.check(other.map(|other| Finding {
             at: other.at,
             what: format!("{} is safer {name}: {} goes", plan.pods[first.victim].name, plan.pods[other.victim].name),
