@@ -1,5 +1,5 @@
 //! Replays every eviction that the agent recorded: `simulate` on the output of `incidents export` must choose the same step and
-//! victim, with the same explanation.
+//! victim, with the same explanation. And the simulated node, which is made from the same record, must end with the same victim, but for few.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,10 +10,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::agent::PROGRAM;
+use crate::console;
 use crate::incidents::JOURNAL;
 
 /// The directories of journals in this guest: the one that scenarios configure, and the default.
 const JOURNALS: [&str; 2] = [JOURNAL, "/var/lib/node-pressure-monitor/incidents"];
+/// The simulated node.
+const WORLDS: &str = "/bin/worlds";
 const POLICY: &str = "/tmp/replay.policy.json";
 const TRACE: &str = "/tmp/replay.jsonl";
 
@@ -23,7 +26,15 @@ pub struct Replays {
     seen: HashSet<String>,
     pub same: u32,
     pub all: u32,
+    /// Those that the simulated node has played, and those of them that ended with the same victim.
+    pub played: u32,
+    pub played_alike: u32,
 }
+
+/// So many of a hundred evictions end with the same victim in the simulated node.
+const ALIKE_PERCENT: u32 = 95;
+/// One of fewer evictions may differ.
+const JUDGED_FROM: u32 = 40;
 
 impl Replays {
     /// Replays the evictions recorded since the last call; returns the differences.
@@ -36,12 +47,35 @@ impl Replays {
                 }
                 self.all += 1;
                 match replay(journal, &id) {
-                    Ok(()) => self.same += 1,
+                    Ok(()) => {
+                        self.same += 1;
+                        differences.extend(self.play(&id).err().map(|error| format!("world of {id}: {error:#}")));
+                    }
                     Err(error) => differences.push(format!("replay of {id}: {error:#}")),
                 }
             }
         }
         differences
+    }
+
+    /// Plays the exported eviction in the simulated node.
+    fn play(&mut self, id: &str) -> Result<()> {
+        for line in run(WORLDS, &["--episodes", TRACE, "--rules", POLICY])?.lines() {
+            self.played += u32::from(!line.starts_with("left out"));
+            self.played_alike += u32::from(line == "same");
+            if line != "same" {
+                console::note("replay", format!("{id} in the simulated node: {line}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what is wrong with the simulated node; `None` if enough evictions end with the same victim.
+    pub fn too_few_alike(&self) -> Option<String> {
+        let Self { played, played_alike, .. } = self;
+        let is_enough = *played < JUDGED_FROM || played_alike * 100 >= played * ALIKE_PERCENT;
+        (!is_enough)
+            .then(|| format!("{played_alike} of {played} evictions end with the same victim in the simulated node"))
     }
 }
 
@@ -58,8 +92,8 @@ fn recorded(journal: &str) -> Vec<String> {
 }
 
 fn replay(journal: &str, id: &str) -> Result<()> {
-    run(&["incidents", "--directory", journal, "export", id, "--policy", POLICY, "--output", TRACE])?;
-    let answer = run(&["simulate", "--config", POLICY, TRACE])?;
+    run(PROGRAM, &["incidents", "--directory", journal, "export", id, "--policy", POLICY, "--output", TRACE])?;
+    let answer = run(PROGRAM, &["simulate", "--config", POLICY, TRACE])?;
     let trace = fs::read_to_string(TRACE).context("read the trace")?;
     ensure!(
         answer.matches("\"replayed\"").count() == trace.lines().count(),
@@ -68,8 +102,8 @@ fn replay(journal: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
-fn run(arguments: &[&str]) -> Result<String> {
-    let output = Command::new(PROGRAM).args(arguments).output().with_context(|| format!("run {PROGRAM}"))?;
+fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output().with_context(|| format!("run {program}"))?;
     let (answer, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let what = arguments.first().copied().unwrap_or_default();
     ensure!(output.status.success(), "{what} ended with {}: {error} {answer:.600}", output.status);

@@ -207,8 +207,15 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
         console::outcome(&name, verdict, &reason);
     }
     if replays.all > 0 {
-        let Replays { same, all, .. } = replays;
-        console::note("replay", format!("replayed {same} of {all} evictions to the same step"));
+        let Replays { same, all, played, played_alike, .. } = replays;
+        let words = format!(
+            "replayed {same} of {all} evictions to the same step, {played_alike} of {played} in the simulated node"
+        );
+        console::note("replay", words);
+    }
+    if let Some(reason) = replays.too_few_alike() {
+        failed += 1;
+        console::outcome("replay", Verdict::Fail, &reason);
     }
     Ok((passed, failed, skipped))
 }

@@ -13,8 +13,8 @@ use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup::{self, cross};
 
-/// The agent, and the init process of the test VM.
-pub const BINARIES: [&str; 2] = ["node-pressure-monitor", "vm-guest"];
+/// The agent, the init process of the test VM, and the simulated node.
+pub const BINARIES: [&str; 3] = ["node-pressure-monitor", "vm-guest", "worlds"];
 
 /// The largest agent that is packed, in bytes: every node of a cluster downloads it.
 const LARGEST_PACKED: u64 = 15_000_000;

@@ -1,6 +1,6 @@
 //! What happened in a world, with the truth at each decision.
 
-use node_pressure_monitor::eviction::decider::PassedOver;
+use node_pressure_monitor::eviction::decider::{PassedOver, RecordedTurn};
 use node_pressure_monitor::eviction::memory_benefit::Worth;
 
 use crate::plan::Plan;
@@ -19,6 +19,8 @@ pub struct History {
     pub nobody: Vec<f64>,
     /// The pods that were named as the largest that stays, with the reason.
     pub stayed: Vec<(usize, PassedOver)>,
+    /// The turn that decided first, if it was to be recorded.
+    pub recorded: Option<RecordedTurn>,
     /// When each pod was killed, by whomever.
     pub killed: Vec<Option<f64>>,
 }

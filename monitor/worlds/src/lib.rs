@@ -6,6 +6,7 @@
 pub mod campaign;
 mod candidate;
 pub mod checkers;
+pub mod episode;
 pub mod generate;
 pub mod history;
 pub mod judge;

@@ -1,11 +1,13 @@
 //! `cargo xtask worlds` runs this program.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
 use node_pressure_worlds::campaign::{self, Sum};
 use node_pressure_worlds::checkers::{CHECKERS, Checker};
+use node_pressure_worlds::episode::{self, Replay};
 use node_pressure_worlds::generate::world;
 use node_pressure_worlds::judge::judge_one;
 use node_pressure_worlds::shrink::shrink;
@@ -29,6 +31,12 @@ struct Cli {
     /// Print a failing world as a file that becomes a test.
     #[arg(long)]
     save: bool,
+    /// Play the evictions of this trace, which an agent has recorded (`incidents export`), instead of worlds.
+    #[arg(long, requires = "rules")]
+    episodes: Option<PathBuf>,
+    /// The rules of that agent (`incidents export --policy`).
+    #[arg(long)]
+    rules: Option<PathBuf>,
     /// Put each wrong rule in the place of the right one, and print how many worlds it takes to find that.
     #[cfg(feature = "mutants")]
     #[arg(long)]
@@ -45,6 +53,9 @@ fn main() -> ExitCode {
     if cli.mutants {
         return mutants(&cli);
     }
+    if let (Some(trace), Some(rules)) = (&cli.episodes, &cli.rules) {
+        return play_episodes(trace, rules);
+    }
     let sum = campaign::run(cli.seed, cli.first, cli.count, false);
     let mut is_right = true;
     for (checker, tally) in CHECKERS.iter().zip(&sum.tallies).filter(|(checker, _)| is_chosen(checker)) {
@@ -55,6 +66,25 @@ fn main() -> ExitCode {
     }
     is_right &= print(&sum, begun, is_chosen);
     if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints for each recorded eviction whether the simulated node ends with the same victim: `same`, `differs: WHY`, or `left out: WHY`.
+fn play_episodes(trace: &Path, rules: &Path) -> ExitCode {
+    let replays = match episode::replay_all(trace, rules) {
+        Ok(replays) => replays,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for replay in replays {
+        match replay {
+            Replay::Same => println!("same"),
+            Replay::Differs(how) => println!("differs: {how}"),
+            Replay::LeftOut(why) => println!("left out: {why}"),
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn tell(cli: &Cli, checker: Checker, number: u64) {
@@ -101,6 +131,9 @@ fn mutants(cli: &Cli) -> ExitCode {
     println!("{:<70} {:>7}  invariants", "mutant", "worlds");
     for mutant in Mutant::ALL {
         choose(Some(mutant));
+        if let (Some(trace), Some(rules)) = (&cli.episodes, &cli.rules) {
+            return play_episodes(trace, rules);
+        }
         let sum = campaign::run(cli.seed, cli.first, cli.count, true);
         let broken =
             CHECKERS.iter().zip(&sum.tallies).filter_map(|(checker, tally)| Some((checker.name, tally.first()?)));

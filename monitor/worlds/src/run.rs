@@ -8,7 +8,7 @@ use node_pressure_monitor::config::{EvictionLimits, Mode, Policy, Ranking, Sampl
 use node_pressure_monitor::eviction::deadline::{FallRate, until_next_sample};
 use node_pressure_monitor::eviction::decider::{
     AgentRules, Answer, Attempt, Choice, Decider, DyingMemory, EndedEviction, EvictionEnd, EvictionStage, Kept,
-    Measure, Next, Note, Pace, Place, Rules, RuntimeFacts, Snapshot, Standing, UnderWay,
+    Measure, Next, Note, Pace, Place, Recording, Rules, RuntimeFacts, Snapshot, Standing, UnderWay,
 };
 use node_pressure_monitor::eviction::evicted::Cause;
 use node_pressure_monitor::eviction::growth::{self, Growth, Reading};
@@ -48,17 +48,38 @@ pub struct Options {
     pub until_first: bool,
     /// When the agent takes its first sample.
     pub begins: f64,
+    /// Before this time the agent only observes.
+    pub acts_from: f64,
+    /// Record the turn that decides first, as the agent does.
+    pub records: bool,
+}
+
+/// The rules of the agent, where they are not those of the plan.
+#[derive(Debug, Clone)]
+pub struct AgentOptions {
+    pub policy: Policy,
+    pub rules: AgentRules,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mode: Mode::Enforce, until_first: false, begins: 0.0 }
+        Self { mode: Mode::Enforce, until_first: false, begins: 0.0, acts_from: 0.0, records: false }
     }
 }
 
 /// Runs the world. Returns what happened, and the truth at its end.
 pub fn run(plan: &Plan, options: Options) -> (History, Truth<'_>) {
-    let mut run = Run::of(plan, options);
+    run_as(plan, options, of_plan(plan, options.mode))
+}
+
+/// Returns the rules of an agent of this plan.
+pub fn of_plan(plan: &Plan, mode: Mode) -> AgentOptions {
+    AgentOptions { policy: policy(plan), rules: agent(plan, mode) }
+}
+
+/// Runs the world with these rules of the agent.
+pub fn run_as(plan: &Plan, options: Options, agent: AgentOptions) -> (History, Truth<'_>) {
+    let mut run = Run::of(plan, options, agent);
     run.play();
     run.history.killed = (0..plan.pods.len()).map(|pod| run.truth.killed(pod)).collect();
     (run.history, run.truth)
@@ -95,7 +116,7 @@ struct Dying {
 }
 
 impl<'p> Run<'p> {
-    fn of(plan: &'p Plan, options: Options) -> Self {
+    fn of(plan: &'p Plan, options: Options, agent: AgentOptions) -> Self {
         let sorted = |mut times: Vec<(f64, f64)>| {
             times.sort_by(|a, b| b.0.total_cmp(&a.0));
             times
@@ -105,8 +126,8 @@ impl<'p> Run<'p> {
         Self {
             plan,
             options,
-            policy: Arc::new(policy(plan)),
-            agent: agent(plan, options.mode),
+            policy: Arc::new(agent.policy),
+            agent: agent.rules,
             truth: Truth::of(plan),
             names: plan.pods.iter().map(|pod| Arc::from(pod.name.as_str())).collect(),
             random: Random::seeded(plan.seed ^ 0x5EED),
@@ -201,17 +222,28 @@ impl<'p> Run<'p> {
         self.poll_victims();
         let mut snapshot = self.snapshot();
         self.growth.forget_stale(self.clock());
-        let (policy, agent) = (Arc::clone(&self.policy), self.agent);
+        let (policy, mut agent) = (Arc::clone(&self.policy), self.agent);
+        if self.now < self.options.acts_from {
+            agent.mode = Mode::Observe;
+        }
         let rules = Rules { policy: &policy, pace: Pace::Agent(agent) };
         let (mut answer, mut measured) = (Answer::Begin, 0);
+        let is_recorded = self.options.records && self.history.recorded.is_none();
+        let mut recording = is_recorded.then(|| Recording::begin(&self.decider));
         for _ in 0..MOST_STEPS {
-            answer = match self.decider.step(rules, &snapshot, answer) {
+            let next = match &mut recording {
+                Some(recording) => recording.step(&mut self.decider, rules, &snapshot, answer),
+                None => self.decider.step(rules, &snapshot, answer),
+            };
+            answer = match next {
                 Next::Wait { .. } => break,
                 Next::Measure(what) => {
                     measured += 1;
                     self.measure(what, &mut snapshot)
                 }
                 Next::Evict(choice) => {
+                    self.history.recorded =
+                        self.history.recorded.take().or(recording.as_ref().map(Recording::recorded));
                     let attempt = self.attempt(&choice);
                     snapshot.under_way = self.under_way();
                     Answer::Attempt(attempt)
@@ -386,6 +418,9 @@ impl<'p> Run<'p> {
         let Some(seen) = self.decider.ranking().get(place).map(|ranked| ranked.candidate.clone()) else {
             return Attempt::Gone;
         };
+        if self.now < self.options.acts_from {
+            return Attempt::Started;
+        }
         let decision = self.decision(&seen, place);
         self.history.decisions.push(decision);
         if choice.is_dry_run {

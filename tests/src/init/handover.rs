@@ -15,9 +15,12 @@ use rustix::mount::mount_move;
 use super::setup::mount_at;
 
 const NEW: &str = "/newroot";
-/// The paths of this program and the agent on the new root filesystem.
-const PROGRAMS: [(&str, &str); 2] =
-    [("/init", "/bin/vm-guest"), ("/bin/node-pressure-monitor", "/bin/node-pressure-monitor")];
+/// The paths of this program, the agent and the simulated node on the new root filesystem.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("/init", "/bin/vm-guest"),
+    ("/bin/node-pressure-monitor", "/bin/node-pressure-monitor"),
+    ("/bin/worlds", "/bin/worlds"),
+];
 /// The directory of container images, as archives.
 pub const ARCHIVES: &str = "/archives";
 /// The directory of the agent's manifests.

@@ -168,9 +168,8 @@ impl Boot<'_> {
         let arch = self.plan.arch;
         let release = self.workspace.release_for(arch, "node-pressure-monitor");
         let agent = self.plan.agent.as_ref().unwrap_or(&release);
-        for (path, program) in
-            [("/init", &self.workspace.release_for(arch, "vm-guest")), ("/bin/node-pressure-monitor", agent)]
-        {
+        let [init, worlds] = ["vm-guest", "worlds"].map(|name| self.workspace.release_for(arch, name));
+        for (path, program) in [("/init", &init), ("/bin/worlds", &worlds), ("/bin/node-pressure-monitor", agent)] {
             root.files.own_program(path, (program, arch), scratch)?;
         }
         let busybox = setup::busybox(&self.workspace.cache(), arch);
