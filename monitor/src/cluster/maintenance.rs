@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
 
-/// Taints by which controllers announce that pods are drained from the node.
-const TAINTS: [(&str, &str); 5] = [
+/// Taints by which controllers announce that pods are drained from the node. `UpdateInProgress` is none: OpenShift's machine config operator
+/// sets it on the nodes that have yet to wait for their turn, leaves it while the pool is paused, and takes it away when the update of the
+/// node begins (openshift/machine-config-operator#2686).
+const TAINTS: [(&str, &str); 4] = [
     ("node.kubernetes.io/out-of-service", "marked as out of service"),
     ("node.cloudprovider.kubernetes.io/shutdown", "shut down by its cloud provider"),
     ("ToBeDeletedByClusterAutoscaler", "drained by the cluster autoscaler"),
     ("karpenter.sh/disrupted", "drained by Karpenter"),
-    // OpenShift's machine config operator, on all nodes of the pool that it updates.
-    ("UpdateInProgress", "its machine configuration is being updated"),
 ];
 
 /// Set by the node lifecycle controller together with `spec.unschedulable`.
@@ -42,6 +42,22 @@ pub(super) struct NodeMarks {
     pub(super) metadata: Metadata,
     #[serde(deserialize_with = "or_default")]
     spec: Spec,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Status {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) node_info: NodeInfo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct NodeInfo {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) kubelet_version: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::config::KubeletVersion;
 use crate::units::Monotonic;
 
 use super::api_answer::Refusal;
@@ -123,8 +124,9 @@ impl Reflector for NodeReflector {
 fn read(object: &[u8]) -> Option<Read> {
     let node: NodeMarks = serde_json::from_slice(object).ok()?;
     let maintenance = node.maintenance();
+    let kubelet = KubeletVersion::parse(&node.status.node_info.kubelet_version);
     let Metadata { uid, resource_version, labels, .. } = node.metadata;
-    let facts = NodeFacts { uid, labels, maintenance, degradation: None };
+    let facts = NodeFacts { uid, labels, kubelet, maintenance, degradation: None };
     let object = serde_json::from_slice(object).ok().map(Arc::new);
     Some(Read { facts, version: resource_version, object })
 }

@@ -20,9 +20,9 @@ fn collectors_depend_on_the_layout() {
         (Signal::ContainerFsAvailable, &[Containers, Images], &[Containers, Images], &[Containers]),
         (Signal::ContainerFsInodesFree, &[Containers, Images], &[Containers, Images], &[Containers]),
     ] {
-        assert_eq!(collectors(signal, Layout::Single), single, "{signal} single");
-        assert_eq!(collectors(signal, Layout::DedicatedImageFs), dedicated, "{signal} dedicated");
-        assert_eq!(collectors(signal, Layout::SplitImageFs), split, "{signal} split");
+        assert_eq!(collectors(signal, Layout::Single, Quirks::ALL), single, "{signal} single");
+        assert_eq!(collectors(signal, Layout::DedicatedImageFs, Quirks::ALL), dedicated, "{signal} dedicated");
+        assert_eq!(collectors(signal, Layout::SplitImageFs, Quirks::ALL), split, "{signal} split");
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Mode, MonitorConfig};
+use crate::config::{KubeletVersion, Mode, MonitorConfig};
 use crate::units::boot_id;
 
 use super::replaced_file::replace;
@@ -24,6 +24,8 @@ pub struct PoolChoice {
     record: PathBuf,
     /// The labels of the node as they were last read, in this boot.
     labels: Option<BTreeMap<String, String>>,
+    /// The version of the kubelet on this node.
+    kubelet: Option<KubeletVersion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ impl PoolChoice {
     pub fn of(wanted: MonitorConfig, has_api_server: bool) -> Self {
         let record = wanted.lock_file.with_added_extension("labels");
         let labels = if has_api_server { read(&record) } else { Some(BTreeMap::new()) };
-        Self { wanted, record, labels }
+        Self { wanted, record, labels, kubelet: None }
     }
 
     pub fn set_wanted(&mut self, wanted: MonitorConfig) {
@@ -61,7 +63,14 @@ impl PoolChoice {
 
     /// Returns the configuration of this node.
     pub fn choose(&self) -> MonitorConfig {
-        self.wanted.of_pool(self.labels.as_ref())
+        let mut config = self.wanted.of_pool(self.labels.as_ref());
+        config.policy.follow_kubelet(self.kubelet);
+        config
+    }
+
+    /// Takes the version of the kubelet on this node. Returns whether it has changed.
+    pub fn learn_kubelet(&mut self, version: Option<KubeletVersion>) -> bool {
+        std::mem::replace(&mut self.kubelet, version) != version
     }
 
     /// Takes the labels of the node's object, and records them for the next agent. Without pools they have no effect.
