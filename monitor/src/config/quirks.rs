@@ -67,6 +67,8 @@ named_enum! {
         ImagesCountAsFreed = "imagesCountAsFreed",
         /// Huge pages count as available memory (#137984; until 1.36). `corrected` semantics compare `MemAvailable`, which has none.
         HugePagesAvailable = "hugePagesAvailable",
+        /// The memory that a pod's claims have (Dynamic Resource Allocation, 1.37) is no part of its request (#140009).
+        ClaimedMemoryIgnored = "claimedMemoryIgnored",
     }
 }
 

@@ -99,7 +99,8 @@ fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
 
 /// Returns the message about the first container, in the order of the statistics, that is above its limit.
 fn above_container_limit(counted: Counted, pod: &Pod, stats: &PodStats) -> Option<String> {
-    let [containers, init] = [&pod.spec.containers, &pod.spec.init_containers].map(|all| Names::new(all, |it| &it.name));
+    let [containers, init] =
+        [&pod.spec.containers, &pod.spec.init_containers].map(|all| Names::new(all, |it| &it.name));
     stats.containers.iter().find_map(|container| {
         let name = &container.name;
         // If a name occurs twice, the last limit counts.

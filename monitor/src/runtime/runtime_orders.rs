@@ -46,7 +46,11 @@ pub struct CollectOrder {
 impl fmt::Debug for CollectOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, dry_run, awaits_space, is_enough: _ } = self;
-        f.debug_struct("CollectOrder").field("what", what).field("dry_run", dry_run).field("awaits_space", awaits_space).finish_non_exhaustive()
+        f.debug_struct("CollectOrder")
+            .field("what", what)
+            .field("dry_run", dry_run)
+            .field("awaits_space", awaits_space)
+            .finish_non_exhaustive()
     }
 }
 

@@ -76,7 +76,8 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
     if let Some(field) = fields.get("quirks") {
         read_quirks(walk, &field, policy);
     }
-    policy.kubelet.version = fields.get("kubeletVersion").and_then(|field| read_version(walk, &field, policy.semantics));
+    policy.kubelet.version =
+        fields.get("kubeletVersion").and_then(|field| read_version(walk, &field, policy.semantics));
     policy.follow_kubelet(None);
     walk.set(&mut policy.ranking, fields.get("ranking"), read_ranking);
     walk.set(&mut policy.oom_scores, fields.get("oomScoreAdj"), |walk, field| {
