@@ -156,6 +156,33 @@ mod tests {
         assert_eq!(with(&[(REBOOT, "")]), None);
     }
 
+    /// openshift/machine-config-operator#2686; okd-project/okd#1980, where the taint stays on three masters for days.
+    #[test]
+    fn a_node_that_waits_for_its_update_is_not_in_maintenance() {
+        let marks = |unschedulable: bool, annotations: &str| -> Option<String> {
+            let json = format!(
+                r#"{{"metadata": {{"annotations": {{{annotations}}}}}, "spec": {{"unschedulable": {unschedulable},
+                    "taints": [{{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}}]}}}}"#
+            );
+            serde_json::from_str::<NodeMarks>(&json).unwrap().maintenance()
+        };
+        let config = |current: &str, desired: &str, state: &str| {
+            format!(r#""{CURRENT_CONFIG}": "{current}", "{DESIRED_CONFIG}": "{desired}", "{CONFIG_STATE}": "{state}""#)
+        };
+        for (unschedulable, annotations, expected) in [
+            // It waits, or its pool is paused: what it shall have is what it has.
+            (false, config("rendered-1", "rendered-1", "Done"), None),
+            (false, String::new(), None),
+            (false, config("rendered-1", "rendered-2", "Degraded"), None),
+            // Its turn has come.
+            (false, config("rendered-1", "rendered-2", "Done"), Some("its machine configuration is being updated")),
+            (true, config("rendered-1", "rendered-2", "Working"), Some("its machine configuration is being updated")),
+            (true, config("rendered-1", "rendered-1", "Done"), Some("cordoned")),
+        ] {
+            assert_eq!(marks(unschedulable, &annotations).as_deref(), expected, "{unschedulable} {annotations}");
+        }
+    }
+
     #[test]
     fn cordoned_drained_and_updated_nodes_are_in_maintenance() {
         assert_eq!(of(Spec { unschedulable: true, ..Spec::default() }).as_deref(), Some("cordoned"));

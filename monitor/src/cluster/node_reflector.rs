@@ -140,11 +140,12 @@ mod tests {
         let json = |spec: &str| {
             format!(
                 r#"{{"metadata": {{"name": "n", "uid": "u", "resourceVersion": "5", "labels": {{"a": "b"}}}}, "spec": {spec},
-                    "status": {{"images": [{{"names": ["x"]}}]}}}}"#
+                    "status": {{"images": [{{"names": ["x"]}}], "nodeInfo": {{"kubeletVersion": "v1.37.1"}}}}}}"#
             )
         };
         let node = read(json("null").as_bytes()).unwrap();
         assert_eq!((node.facts.uid.as_str(), node.version.as_str(), node.facts.maintenance), ("u", "5", None));
+        assert_eq!(node.facts.kubelet.unwrap().to_string(), "1.37");
         assert_eq!(node.object.unwrap().metadata.resource_version, "5");
         let node = read(json(r#"{"unschedulable": true, "taints": null}"#).as_bytes()).unwrap();
         assert!(node.facts.maintenance.is_some() && node.object.is_some());

@@ -27,6 +27,22 @@ fn collectors_depend_on_the_layout() {
 }
 
 #[test]
+fn without_the_quirk_dead_containers_are_garbage_on_nodefs_too() {
+    for signal in [Signal::NodeFsAvailable, Signal::NodeFsInodesFree] {
+        assert_eq!(collectors(signal, Layout::DedicatedImageFs, Quirks::NONE), [Collector::Containers], "{signal}");
+    }
+    for signal in Signal::ALL {
+        for layout in [Layout::Single, Layout::SplitImageFs] {
+            assert_eq!(
+                collectors(signal, layout, Quirks::NONE),
+                collectors(signal, layout, Quirks::ALL),
+                "{signal} {layout:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_signal_must_exceed_its_minimum_reclaim() {
     let mut policy = kubelet(&[(Signal::NodeFsAvailable, "10", 0), (Signal::MemoryAvailable, "10", 30)]);
     policy.thresholds[0].min_reclaim = Some(ThresholdValue::bytes(Bytes(5)));

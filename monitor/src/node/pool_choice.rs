@@ -103,6 +103,28 @@ fn read(record: &Path) -> Option<BTreeMap<String, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Quirk;
+
+    #[test]
+    fn the_kubelet_of_the_node_is_followed_until_the_file_names_one() {
+        let header = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+        let version = |text| KubeletVersion::parse(text);
+        for (fields, beside, checks_sidecars) in [
+            ("semantics: kubelet", None, false),
+            ("semantics: kubelet", version("v1.36.4"), false),
+            ("semantics: kubelet", version("v1.37.0-eks-1a2b3c4"), true),
+            ("semantics: kubelet\nkubeletVersion: '1.36'", version("v1.37.0"), false),
+            ("semantics: kubelet\nquirks: {sidecarStorageLimitIgnored: true}", version("v1.37.0+rke2r1"), false),
+            ("semantics: corrected", version("v1.36.4"), true),
+        ] {
+            let wanted = MonitorConfig::parse("m.yaml", &format!("{header}{fields}\n")).unwrap().config;
+            let mut choice = PoolChoice::of(wanted, false);
+            assert_eq!(choice.learn_kubelet(beside), beside.is_some(), "{fields}");
+            assert!(!choice.learn_kubelet(beside), "it is known");
+            let quirks = choice.choose().policy.quirks;
+            assert_eq!(!quirks.has(Quirk::SidecarStorageLimitIgnored), checks_sidecars, "{fields} {beside:?}");
+        }
+    }
 
     #[test]
     fn labels_are_remembered_until_the_next_boot() {

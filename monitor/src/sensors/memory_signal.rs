@@ -260,6 +260,7 @@ impl Watermarks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Quirks;
     use crate::node::{CgroupVersion, Hierarchy};
 
     fn memory(root: &Path) -> Memory {
@@ -272,6 +273,29 @@ mod tests {
 
     fn available(memory: &Memory, semantics: Semantics) -> Option<i64> {
         memory.value(semantics).map(|value| value.available)
+    }
+
+    /// kubernetes/kubernetes#137984 and #99356.
+    #[test]
+    fn a_later_kubelet_leaves_huge_pages_out() {
+        let root = tempfile::tempdir().unwrap();
+        for (pools, before, since) in
+            [("Hugetlb: 300 kB", 600, 300), ("HugePages_Total: 4\nHugepagesize: 100 kB", 600, 200), ("", 600, 600)]
+        {
+            let mut memory = memory(root.path());
+            let meminfo = format!("MemTotal: 1000 kB\nMemAvailable: 500 kB\n{pools}\n");
+            std::fs::write(root.path().join("meminfo"), meminfo).unwrap();
+            let mut policy = Policy { semantics: Semantics::Kubelet, quirks: Quirks::ALL, ..Policy::default() };
+            for (quirk, expected) in [(true, before), (false, since)] {
+                policy.quirks.set(Quirk::HugePagesAvailable, quirk);
+                memory.follow(&policy);
+                memory.read(Semantics::Kubelet).unwrap();
+                let value = memory.value(Semantics::Kubelet).unwrap();
+                assert_eq!(value.available, expected * 1024, "{pools} {quirk}");
+                assert_eq!(value.capacity - value.available, 400 * 1024, "the working set");
+                assert_eq!(memory.value(Semantics::Corrected).unwrap().available, 500 * 1024);
+            }
+        }
     }
 
     #[test]

@@ -62,7 +62,9 @@ fn pod(name: &str, spec: Value, status: Value, stats: Value) -> (Value, Value) {
     let (mut status, mut stats) = (status, stats);
     status["phase"] = "Running".into();
     stats["podRef"] = json!({"namespace": "shop", "name": name, "uid": name});
-    (json!({"metadata": {"namespace": "shop", "name": name, "uid": name}, "spec": spec, "status": status}), stats)
+    let metadata = json!({"namespace": "shop", "name": name, "uid": name});
+    let pod = [("metadata", metadata), ("spec", spec), ("status", status)].map(|(name, part)| (name.to_owned(), part));
+    (Value::Object(pod.into_iter().collect()), stats)
 }
 
 /// A container's writable layer and logs.

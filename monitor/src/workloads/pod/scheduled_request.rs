@@ -37,9 +37,11 @@ impl Pod {
         if !is_resizable(resource) {
             return wanted.sum(&claimed);
         }
-        let allocated = self.container_sum(|container| match self.told_of(container).allocated {
-            Some(allocated) => allocated.get(resource),
-            None => specified(container, resource),
+        let is_infeasible = self.is_resize_infeasible();
+        let allocated = self.container_sum(|container| match self.told_of(container) {
+            Told { allocated: Some(allocated), .. } => allocated.get(resource),
+            told if is_infeasible && !told.is_empty() => None,
+            _ => specified(container, resource),
         });
         // A kubelet leaves the claims out of what is allocated to containers, and sets what is in force with them.
         let in_force = self.container_sum(|container| match self.told_of(container).in_force_or_allocated() {
@@ -47,7 +49,7 @@ impl Pod {
             None => specified(container, resource),
         });
         let counted = allocated.sum(&claimed).max(in_force);
-        if self.is_resize_infeasible() { counted } else { counted.max(wanted.sum(&claimed)) }
+        if is_infeasible { counted } else { counted.max(wanted.sum(&claimed)) }
     }
 
     fn container_sum<'p>(&'p self, request_of: impl Fn(&'p Container) -> Option<&'p Quantity>) -> Quantity {
@@ -58,4 +60,76 @@ impl Pod {
 
 fn specified<'p>(container: &'p Container, resource: &str) -> Option<&'p Quantity> {
     container.resources.requests.get(resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheduled(spec: &str, status: &str) -> (String, String) {
+        let pod: Pod = serde_json::from_str(&format!(r#"{{"spec": {spec}, "status": {status}}}"#)).unwrap();
+        (pod.scheduled_request("memory").canonical(), pod.specified_request("memory").canonical())
+    }
+
+    #[test]
+    fn what_a_pod_asks_for_counts_unless_the_node_can_never_have_it() {
+        let spec = r#"{"containers": [{"name": "c", "resources": {"requests": {"memory": "10Ti"}}}]}"#;
+        for (status, conditions, expected) in [
+            ("", "", "10Ti"),
+            (r#""resources": {"requests": {"memory": "64"}}"#, "", "10Ti"),
+            (r#""resources": {"requests": {"memory": "64"}}"#, "Deferred", "10Ti"),
+            (r#""resources": {"requests": {"memory": "64"}}"#, "Infeasible", "64"),
+            (
+                r#""allocatedResources": {"memory": "32"}, "resources": {"requests": {"memory": "64"}}"#,
+                "Infeasible",
+                "64",
+            ),
+            (
+                r#""allocatedResources": {"memory": "128"}, "resources": {"requests": {"memory": "64"}}"#,
+                "Infeasible",
+                "128",
+            ),
+            // Memory was not requested before.
+            (r#""resources": {"requests": {"cpu": "1"}}"#, "Infeasible", "0"),
+            // A kubelet without the feature tells nothing.
+            ("", "Infeasible", "10Ti"),
+        ] {
+            let separator = if status.is_empty() { "" } else { "," };
+            let status = format!(
+                r#"{{"containerStatuses": [{{"name": "c"{separator}{status}}}],
+                    "conditions": [{{"type": "Ready", "reason": "Infeasible"}}, {{"type": "PodResizePending", "reason": "{conditions}"}}]}}"#
+            );
+            assert_eq!(scheduled(spec, &status), (expected.to_owned(), "10Ti".to_owned()), "{status}");
+        }
+    }
+
+    #[test]
+    fn sidecars_overhead_claims_and_the_pod_as_a_whole_count() {
+        let infeasible = r#""conditions": [{"type": "PodResizePending", "reason": "Infeasible"}]"#;
+        let claims = r#""nodeAllocatableResourceClaimStatuses": [{"containers": ["c"], "mapping": [{"name": "memory", "quantity": "1000"}]}]"#;
+        let request = |memory: &str| format!(r#""resources": {{"requests": {{"memory": "{memory}"}}}}"#);
+        let of = |memory: &str, rest: &str| {
+            format!(
+                r#"{{"initContainers": [{{"name": "s", "restartPolicy": "Always", {}}}], "containers": [{{"name": "c", {}}}], "overhead": {{"memory": "5"}}{rest}}}"#,
+                request(memory),
+                request("10")
+            )
+        };
+        let sidecar = format!(r#""initContainerStatuses": [{{"name": "s", {}}}]"#, request("20"));
+        for (spec, status, expected) in [
+            (of("1Ti", ""), format!("{{{sidecar}, {infeasible}}}"), "35"),
+            (of("20", ""), format!("{{{claims}}}"), "1035"),
+            // What is in force has the claim in it, and what is allocated has not.
+            (
+                of("20", ""),
+                format!(r#"{{{claims}, "containerStatuses": [{{"name": "c", {}}}]}}"#, request("1010")),
+                "1035",
+            ),
+            (of("20", &format!(", {}", request("1Ti"))), format!("{{{}, {infeasible}}}", request("70")), "75"),
+            (of("20", &format!(", {}", request("70"))), r#"{"allocatedResources": {"memory": "90"}}"#.to_owned(), "95"),
+            (of("20", r#", "resources": {"requests": {"cpu": "1"}}"#), "{}".to_owned(), "35"),
+        ] {
+            assert_eq!(scheduled(&spec, &status).0, expected, "{spec} {status}");
+        }
+    }
 }
