@@ -129,8 +129,12 @@ fn seen(runtime: &Runtime, what: &str, accept: impl Fn(&Snapshot) -> bool) -> Ar
 }
 
 fn collect(runtime: &mut Runtime, dry_run: bool, is_enough: impl FnMut() -> bool + Send + 'static) -> Collected {
-    let order =
-        CollectOrder { what: vec![Garbage::Containers, Garbage::Images], dry_run, is_enough: Box::new(is_enough) };
+    let order = CollectOrder {
+        what: vec![Garbage::Containers, Garbage::Images],
+        dry_run,
+        awaits_space: true,
+        is_enough: Box::new(is_enough),
+    };
     runtime.collect(order).unwrap();
     until("a collection", || match runtime.try_event() {
         Some(Event::Collected(collected)) => Some(collected),

@@ -156,3 +156,53 @@ fn errors_name_the_option_or_the_file_and_the_fix() {
         assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
     }
 }
+
+/// A node of 16Gi, as `kubectl get nodes -o json` prints it.
+const NODE: &str = r#"{"items": [{"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"},
+    "conditions": [{"type": "Ready", "status": "True"}]}}]}"#;
+
+/// Returns a pod on that node that asks for so much memory, with a status.
+fn resizing(asks: &str, status: &Value) -> Value {
+    let container = json!({"name": "app", "resources": {"requests": {"memory": asks, "cpu": "100m"}}});
+    json!({"metadata": {"name": "grow", "namespace": "shop"}, "spec": {"nodeName": "n1", "priority": 0, "containers": [container]}, "status": status})
+}
+
+/// kubernetes/kubernetes#122602 (a node at 406%), #125559, #135107 (deferred resizes take the room of others, as the scheduler has it), #129532 (a
+/// smaller request is pending while a larger one is carried out).
+#[test]
+fn a_resize_counts_as_the_scheduler_counts_it() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| {
+        fs::write(place.path().join(name), text).unwrap();
+        place.path().join(name).display().to_string()
+    };
+    let nodes = write("nodes.json", NODE.to_owned());
+    let status = |allocated: &str, in_force: &str, reason: &str| {
+        let status = json!({"name": "app", "allocatedResources": {"memory": allocated, "cpu": "100m"},
+                            "resources": {"requests": {"memory": in_force, "cpu": "100m"}}});
+        json!({"phase": "Running", "containerStatuses": [status], "conditions": [{"type": "PodResizePending", "reason": reason}]})
+    };
+    let other = json!({"metadata": {"name": "other", "namespace": "shop"}, "spec": {"nodeName": "n1", "priority": 0,
+                       "containers": [{"name": "app", "resources": {"requests": {"memory": "1Gi"}}}]}, "status": {"phase": "Running"}});
+    for (asks, status, percent, fits, note) in [
+        ("64Gi", status("1Gi", "1Gi", "Infeasible"), 12.5, "withoutPreemption", "memory 406.2%"),
+        ("10Ti", status("512Mi", "512Mi", "Infeasible"), 9.375, "withoutPreemption", "overutilized"),
+        ("12Gi", status("1Gi", "1Gi", "Deferred"), 81.25, "afterPreemption", ""),
+        ("1Gi", status("2Gi", "12Gi", ""), 81.25, "afterPreemption", "memory 12.5%"),
+        ("1Gi", status("12Gi", "2Gi", "Deferred"), 81.25, "afterPreemption", "memory 12.5%"),
+        ("4Gi", json!({"phase": "Running"}), 31.25, "withoutPreemption", ""),
+    ] {
+        let pods = write("pods.json", json!({"items": [resizing(asks, &status), other]}).to_string());
+        let run = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"));
+            command.args(["rank", "--pods", &pods, "--nodes", &nodes, "--output", "json"]).args(more);
+            command.stdin(Stdio::null()).output().unwrap()
+        };
+        let output = run(&["--utilization"]);
+        assert_eq!(answer(&output)["nodes"][0]["utilization"]["memory"]["percent"], percent, "{asks} {status}");
+        let said = text(&output.stderr);
+        assert!(said.contains(note) && said.is_empty() == note.is_empty(), "{asks}: {said}");
+        let output = run(&["--preemption-for", "1000", "--requests", "memory=4Gi"]);
+        assert_eq!(answer(&output)["fits"], fits, "{asks} {status}");
+    }
+}

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
+#[path = "simulate_cli/field_reports.rs"]
+mod field_reports;
 #[path = "simulate_cli/notes.rs"]
 mod notes;
 

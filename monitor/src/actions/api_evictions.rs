@@ -137,7 +137,8 @@ fn words(pod: &Pod, reason: Reason<'_>, sensors: &Sensors, policy: &Policy) -> (
         Reason::Limit(above) => (above.message.clone(), Vec::new()),
         Reason::Threshold(met, ranked) => {
             let stats = stats_of(pod, met.threshold.signal.resource(), ranked, sensors);
-            let (message, annotations) = message::compose(policy, met, pod, stats.as_ref());
+            let layout = sensors.signals.filesystems.layout();
+            let (message, annotations) = message::compose(policy, layout, met, pod, stats.as_ref());
             (message, annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
         }
     }

@@ -4,9 +4,12 @@ use crate::units::Bytes;
 
 #[test]
 fn garbage_depends_on_signal_and_layout() {
-    assert_eq!(garbage_for(Signal::PidAvailable, Layout::Single), []);
-    assert_eq!(garbage_for(Signal::NodeFsAvailable, Layout::Single), [Garbage::Containers, Garbage::Images]);
-    assert_eq!(garbage_for(Signal::ImageFsInodesFree, Layout::SplitImageFs), [Garbage::Images]);
+    assert_eq!(garbage_for(Signal::PidAvailable, Layout::Single, Quirks::NONE), []);
+    assert_eq!(
+        garbage_for(Signal::NodeFsAvailable, Layout::Single, Quirks::NONE),
+        [Garbage::Containers, Garbage::Images]
+    );
+    assert_eq!(garbage_for(Signal::ImageFsInodesFree, Layout::SplitImageFs, Quirks::NONE), [Garbage::Images]);
 }
 
 #[test]

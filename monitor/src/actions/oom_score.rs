@@ -124,15 +124,13 @@ pub struct Drift {
 /// Values that the kubelet sets for Burstable pods, by their request.
 const BURSTABLE: std::ops::RangeInclusive<i16> = 3..=999;
 
-/// Whether the value is acceptable. The kubelet sets each container's value by that container's own request, so any
-/// Burstable value may be right for a Burstable pod. The cgroup shows the pod's request only if the kubelet sets
-/// `memory.min` (MemoryQoS); otherwise the API server supplies it.
+/// Whether the value is acceptable. The kubelet sets each container's value by what that container had been allocated when it started, and
+/// adds the memory of its resource claims (1.37), so any Burstable value may be right for a Burstable pod.
 /// Values as low as that of node-critical pods are deliberate: -1000 exempts from the OOM killer, node agents and
 /// runtimes set -999 and -998 for themselves and their sandboxes.
 fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
     let is_burstable_pod = matches!(workload.kind, Kind::Pod(_)) && workload.qos == QosClass::Burstable;
-    let is_the_kubelets = is_burstable_pod && (workload.request.is_zero() || workload.pod.is_some());
-    value == expected || value <= NODE_CRITICAL_SCORE || (is_the_kubelets && BURSTABLE.contains(&value))
+    value == expected || value <= NODE_CRITICAL_SCORE || (is_burstable_pod && BURSTABLE.contains(&value))
 }
 
 /// Returns whether a process has chosen this value, which is above that of its class. Such a process offers itself to the OOM killer, as

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{Mode, MonitorConfig};
+use crate::config::{Mode, MonitorConfig, Quirk};
 use crate::eviction::collection::CollectionEnd;
 use crate::eviction::{Armed, Observation};
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
@@ -87,7 +87,8 @@ impl Actions {
     /// Orders the runtime to collect garbage until no threshold is met. Returns false if the runtime cannot take the
     /// order.
     pub fn collect_garbage(&self, signal: Signal, config: &MonitorConfig, armed: &[Armed], sensors: &Sensors) -> bool {
-        let what = garbage_for(signal, sensors.signals.filesystems.layout());
+        let quirks = config.policy.quirks;
+        let what = garbage_for(signal, sensors.signals.filesystems.layout(), quirks);
         let (proc_root, configured) = (&config.proc_root, &config.filesystems);
         let mut statfs = Statfs::new(proc_root);
         let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, &self.orders.hints)));
@@ -99,7 +100,8 @@ impl Actions {
         };
         let is_enough = until_enough(config.policy.clone(), armed.to_vec(), observe);
         let dry_run = config.mode == Mode::Observe;
-        self.runtime.collect(CollectOrder { what, dry_run, is_enough }).is_ok()
+        let awaits_space = !quirks.has(Quirk::ImagesCountAsFreed);
+        self.runtime.collect(CollectOrder { what, dry_run, awaits_space, is_enough }).is_ok()
     }
 }
 

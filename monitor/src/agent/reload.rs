@@ -120,10 +120,14 @@ impl Agent {
         (!changed.is_empty(), needs_restart)
     }
 
-    /// Puts the configuration of another pool in force if the node's labels have changed.
+    /// Puts the configuration of another pool or kubelet in force if the node's labels or version have changed.
     pub(super) fn follow_pool(&mut self) {
         let node = self.sensors.platform.cluster.view().node;
-        if !self.reload.pool.has_pools() || node.uid.is_empty() {
+        if node.uid.is_empty() {
+            return;
+        }
+        let is_new_kubelet = self.reload.pool.learn_kubelet(node.kubelet);
+        if !self.reload.pool.has_pools() && !is_new_kubelet {
             return;
         }
         let was_known = self.reload.pool.is_known();
@@ -210,6 +214,7 @@ impl Agent {
             self.sensors.memory.assume_rate(rate);
         }
         self.reporter.outlets.health.set_limit(hang_limit(sampling.ceiling));
+        self.sensors.memory.follow(&self.config.policy);
         self.sensors.signals.reconfigure(&self.config);
         self.arm_anew(self.sensors.signals.filesystems.layout());
         self.decision.reconsider();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
+use crate::config::KubeletVersion;
 use crate::units::{CapabilityChange, Degradations, Monotonic, lock};
 use crate::workloads::PodSpecs;
 
@@ -45,6 +46,8 @@ pub struct NodeFacts {
     /// Empty until the object was read.
     pub uid: String,
     pub labels: BTreeMap<String, String>,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet: Option<KubeletVersion>,
     /// Why the node is in maintenance, for the log; none: it is not.
     pub maintenance: Option<String>,
     /// Why the object cannot be read now; the other fields keep their last values.

@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
 
-/// Taints by which controllers announce that pods are drained from the node.
-const TAINTS: [(&str, &str); 5] = [
+/// Taints by which controllers announce that pods are drained from the node. `UpdateInProgress` is none: OpenShift's machine config operator
+/// sets it on the nodes that have yet to wait for their turn, leaves it while the pool is paused, and takes it away when the update of the
+/// node begins (openshift/machine-config-operator#2686).
+const TAINTS: [(&str, &str); 4] = [
     ("node.kubernetes.io/out-of-service", "marked as out of service"),
     ("node.cloudprovider.kubernetes.io/shutdown", "shut down by its cloud provider"),
     ("ToBeDeletedByClusterAutoscaler", "drained by the cluster autoscaler"),
     ("karpenter.sh/disrupted", "drained by Karpenter"),
-    // OpenShift's machine config operator, on all nodes of the pool that it updates.
-    ("UpdateInProgress", "its machine configuration is being updated"),
 ];
 
 /// Set by the node lifecycle controller together with `spec.unschedulable`.
@@ -42,6 +42,22 @@ pub(super) struct NodeMarks {
     pub(super) metadata: Metadata,
     #[serde(deserialize_with = "or_default")]
     spec: Spec,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Status {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) node_info: NodeInfo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct NodeInfo {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) kubelet_version: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -138,6 +154,33 @@ mod tests {
         assert_eq!(with(&[(DESIRED_DRAIN, "uncordon-a"), (APPLIED_DRAIN, "drain-a")]), None);
         assert_eq!(with(&[(DESIRED_DRAIN, "drain-a"), (APPLIED_DRAIN, "drain-a")]), None);
         assert_eq!(with(&[(REBOOT, "")]), None);
+    }
+
+    /// openshift/machine-config-operator#2686; okd-project/okd#1980, where the taint stays on three masters for days.
+    #[test]
+    fn a_node_that_waits_for_its_update_is_not_in_maintenance() {
+        let marks = |unschedulable: bool, annotations: &str| -> Option<String> {
+            let json = format!(
+                r#"{{"metadata": {{"annotations": {{{annotations}}}}}, "spec": {{"unschedulable": {unschedulable},
+                    "taints": [{{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}}]}}}}"#
+            );
+            serde_json::from_str::<NodeMarks>(&json).unwrap().maintenance()
+        };
+        let config = |current: &str, desired: &str, state: &str| {
+            format!(r#""{CURRENT_CONFIG}": "{current}", "{DESIRED_CONFIG}": "{desired}", "{CONFIG_STATE}": "{state}""#)
+        };
+        for (unschedulable, annotations, expected) in [
+            // It waits, or its pool is paused: what it shall have is what it has.
+            (false, config("rendered-1", "rendered-1", "Done"), None),
+            (false, String::new(), None),
+            (false, config("rendered-1", "rendered-2", "Degraded"), None),
+            // Its turn has come.
+            (false, config("rendered-1", "rendered-2", "Done"), Some("its machine configuration is being updated")),
+            (true, config("rendered-1", "rendered-2", "Working"), Some("its machine configuration is being updated")),
+            (true, config("rendered-1", "rendered-1", "Done"), Some("cordoned")),
+        ] {
+            assert_eq!(marks(unschedulable, &annotations).as_deref(), expected, "{unschedulable} {annotations}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::config::KubeletVersion;
 use crate::units::Monotonic;
 
 use super::api_answer::Refusal;
@@ -123,8 +124,9 @@ impl Reflector for NodeReflector {
 fn read(object: &[u8]) -> Option<Read> {
     let node: NodeMarks = serde_json::from_slice(object).ok()?;
     let maintenance = node.maintenance();
+    let kubelet = KubeletVersion::parse(&node.status.node_info.kubelet_version);
     let Metadata { uid, resource_version, labels, .. } = node.metadata;
-    let facts = NodeFacts { uid, labels, maintenance, degradation: None };
+    let facts = NodeFacts { uid, labels, kubelet, maintenance, degradation: None };
     let object = serde_json::from_slice(object).ok().map(Arc::new);
     Some(Read { facts, version: resource_version, object })
 }
@@ -138,11 +140,12 @@ mod tests {
         let json = |spec: &str| {
             format!(
                 r#"{{"metadata": {{"name": "n", "uid": "u", "resourceVersion": "5", "labels": {{"a": "b"}}}}, "spec": {spec},
-                    "status": {{"images": [{{"names": ["x"]}}]}}}}"#
+                    "status": {{"images": [{{"names": ["x"]}}], "nodeInfo": {{"kubeletVersion": "v1.37.1"}}}}}}"#
             )
         };
         let node = read(json("null").as_bytes()).unwrap();
         assert_eq!((node.facts.uid.as_str(), node.version.as_str(), node.facts.maintenance), ("u", "5", None));
+        assert_eq!(node.facts.kubelet.unwrap().to_string(), "1.37");
         assert_eq!(node.object.unwrap().metadata.resource_version, "5");
         let node = read(json(r#"{"unschedulable": true, "taints": null}"#).as_bytes()).unwrap();
         assert!(node.facts.maintenance.is_some() && node.object.is_some());

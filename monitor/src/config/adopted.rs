@@ -98,6 +98,7 @@ impl Fields {
         compare!(self, running, wanted, Policy {
             live semantics "semantics",
             live quirks "quirks",
+            derived kubelet,
             live ranking "ranking",
             live oom_scores "oomScoreAdj",
             live thresholds "thresholds",

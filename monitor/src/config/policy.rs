@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate_options::CandidateOptions;
 use super::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
+use super::kubelet_version::FollowedKubelet;
 use super::kubernetes_options::KubernetesOptions;
 use super::notification_options::NotificationOptions;
 use super::patterns::{NamePattern, built_in_patterns};
@@ -210,6 +211,9 @@ impl Default for MonitorConfig {
 pub struct Policy {
     pub semantics: Semantics,
     pub quirks: Quirks,
+    /// The kubelet whose rules `semantics: kubelet` follow.
+    #[serde(default)]
+    pub kubelet: FollowedKubelet,
     pub ranking: Ranking,
     pub oom_scores: OomScores,
     /// Hard thresholds, then soft ones, each sorted by the signal's name, then the allocatable copies. The containerfs copies are absent.
@@ -268,6 +272,7 @@ impl Default for Policy {
         Self {
             semantics: Semantics::default(),
             quirks: Quirks::of(Semantics::default()),
+            kubelet: FollowedKubelet::default(),
             ranking: Ranking::default(),
             oom_scores: OomScores::default(),
             thresholds: vec![hard.clone(), Threshold { signal: Signal::AllocatableMemoryAvailable, ..hard }],

@@ -9,7 +9,7 @@ use super::yaml::{Node, Value};
 
 /// The fields of the file that a pool may have: those that need no restart, since an agent learns its pool while it runs.
 pub const FIELDS: &str = "\
-    mode semantics quirks ranking oomScoreAdj evictionHard mergeDefaultEvictionSettings evictionSoft \
+    mode semantics kubeletVersion quirks ranking oomScoreAdj evictionHard mergeDefaultEvictionSettings evictionSoft \
     evictionSoftGracePeriod evictionMinimumReclaim evictionMaxPodGracePeriod evictionPressureTransitionPeriod \
     localStorageCapacityIsolation systemReserved kubeReserved enforceNodeAllocatable sampling evictions \
     pressureConditions protected notifications kubernetes";

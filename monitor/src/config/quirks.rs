@@ -55,6 +55,20 @@ named_enum! {
         EmptyPodResourcesBestEffort = "emptyPodResourcesBestEffort",
         /// A pod-level request below the sum of its containers' requests makes `oom_score_adj` exceed 1000, which the kernel refuses.
         OomScoreAdjAbove1000 = "oomScoreAdjAbove1000",
+        /// The limit of local storage of a sidecar is not checked (kubernetes/kubernetes#138371; until 1.36).
+        SidecarStorageLimitIgnored = "sidecarStorageLimitIgnored",
+        /// Where images have a filesystem of their own, a container's limit of local storage counts its logs only (#139205).
+        ContainerLimitWithoutWritableLayer = "containerLimitWithoutWritableLayer",
+        /// The message of an eviction for a disk leaves out the volumes, so that it names 122Ki where an emptyDir holds 60Gi (#130439).
+        MessageWithoutVolumes = "messageWithoutVolumes",
+        /// For nodefs no garbage is collected where images have a filesystem of their own. Mended: the logs of dead containers are on nodefs.
+        NoGarbageCollectionForNodeFs = "noGarbageCollectionForNodeFs",
+        /// The space is measured as soon as the runtime has answered that an image is removed; containerd 2.1 frees it later (#130663).
+        ImagesCountAsFreed = "imagesCountAsFreed",
+        /// Huge pages count as available memory (#137984; until 1.36). `corrected` semantics compare `MemAvailable`, which has none.
+        HugePagesAvailable = "hugePagesAvailable",
+        /// The memory that a pod's claims have (Dynamic Resource Allocation, 1.37) is no part of its request (#140009).
+        ClaimedMemoryIgnored = "claimedMemoryIgnored",
     }
 }
 
@@ -69,7 +83,7 @@ impl Quirk {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Quirks(u32);
 
 impl Quirks {

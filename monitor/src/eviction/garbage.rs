@@ -1,6 +1,6 @@
 //! Garbage collection of the node: which garbage is removed before a pod is evicted.
 
-use crate::config::{Policy, Quirk};
+use crate::config::{Policy, Quirk, Quirks};
 use crate::units::{Signal, named_enum};
 use serde::{Deserialize, Serialize};
 
@@ -18,15 +18,18 @@ named_enum! {
 }
 
 /// Returns the collectors to run for a signal, in order (`eviction-semantics.md` §4). No garbage collection frees memory or process ids.
-pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] {
+pub const fn collectors(signal: Signal, layout: Layout, quirks: Quirks) -> &'static [Collector] {
     use Collector::{Containers, Images};
     use Signal::{
         AllocatableMemoryAvailable, ImageFsAvailable, ImageFsInodesFree, MemoryAvailable, NodeFsAvailable,
         NodeFsInodesFree, PidAvailable,
     };
     match (layout, signal) {
-        (_, MemoryAvailable | AllocatableMemoryAvailable | PidAvailable)
-        | (Layout::DedicatedImageFs, NodeFsAvailable | NodeFsInodesFree) => &[],
+        (_, MemoryAvailable | AllocatableMemoryAvailable | PidAvailable) => &[],
+        (Layout::DedicatedImageFs, NodeFsAvailable | NodeFsInodesFree) => {
+            // The logs of dead containers are there, their writable layers and the images are not.
+            if quirks.has(Quirk::NoGarbageCollectionForNodeFs) { &[] } else { &[Containers] }
+        }
         (Layout::Single | Layout::DedicatedImageFs, _) => &[Containers, Images],
         (Layout::SplitImageFs, ImageFsAvailable | ImageFsInodesFree) => &[Images],
         (Layout::SplitImageFs, _) => &[Containers],

@@ -20,9 +20,25 @@ fn collectors_depend_on_the_layout() {
         (Signal::ContainerFsAvailable, &[Containers, Images], &[Containers, Images], &[Containers]),
         (Signal::ContainerFsInodesFree, &[Containers, Images], &[Containers, Images], &[Containers]),
     ] {
-        assert_eq!(collectors(signal, Layout::Single), single, "{signal} single");
-        assert_eq!(collectors(signal, Layout::DedicatedImageFs), dedicated, "{signal} dedicated");
-        assert_eq!(collectors(signal, Layout::SplitImageFs), split, "{signal} split");
+        assert_eq!(collectors(signal, Layout::Single, Quirks::ALL), single, "{signal} single");
+        assert_eq!(collectors(signal, Layout::DedicatedImageFs, Quirks::ALL), dedicated, "{signal} dedicated");
+        assert_eq!(collectors(signal, Layout::SplitImageFs, Quirks::ALL), split, "{signal} split");
+    }
+}
+
+#[test]
+fn without_the_quirk_dead_containers_are_garbage_on_nodefs_too() {
+    for signal in [Signal::NodeFsAvailable, Signal::NodeFsInodesFree] {
+        assert_eq!(collectors(signal, Layout::DedicatedImageFs, Quirks::NONE), [Collector::Containers], "{signal}");
+    }
+    for signal in Signal::ALL {
+        for layout in [Layout::Single, Layout::SplitImageFs] {
+            assert_eq!(
+                collectors(signal, layout, Quirks::NONE),
+                collectors(signal, layout, Quirks::ALL),
+                "{signal} {layout:?}"
+            );
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Limits of local storage. The kernel does not enforce them, so a pod above one of them is evicted.
 
-use crate::config::{Policy, Quirk};
+use crate::config::{Policy, Quirk, Quirks};
 use crate::units::{Amount, Quantity, Resource};
 use crate::workloads::Pod;
 use crate::workloads::kubelet_summary::{ContainerStats, PodStats};
@@ -21,9 +21,10 @@ pub fn evictions<'a>(policy: &Policy, layout: Layout, active: &[ActivePod<'a>]) 
 }
 
 fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats) -> Option<Eviction<'a>> {
+    let counted = Counted::of(policy.quirks, layout);
     let (cause, message) = above_empty_dir_limit(pod, stats)
         .map(|message| (Cause::EmptyDirLimit, message))
-        .or_else(|| above_container_limits(layout, pod, stats))?;
+        .or_else(|| above_container_limits(counted, pod, stats))?;
     // This check comes last because few pods are above a limit.
     (!pod.is_critical()).then(|| Eviction {
         pod,
@@ -53,18 +54,41 @@ fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
     })
 }
 
-fn above_container_limits(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<(Cause, String)> {
+/// What counts for the limit of a container.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    sidecars: bool,
+    writable_layers: bool,
+}
+
+impl Counted {
+    fn of(quirks: Quirks, layout: Layout) -> Self {
+        let writable_layers = layout == Layout::Single || !quirks.has(Quirk::ContainerLimitWithoutWritableLayer);
+        Self { sidecars: !quirks.has(Quirk::SidecarStorageLimitIgnored), writable_layers }
+    }
+
+    fn limit_of_init(self, container: &Container) -> Option<&Quantity> {
+        if self.sidecars && container.is_sidecar() { limit_of_one(container) } else { None }
+    }
+
+    fn used(self, container: &ContainerStats) -> Amount {
+        let rootfs = container.rootfs.filter(|_| self.writable_layers);
+        units(container.logs.and_then(|fs| fs.used_bytes)) + units(rootfs.and_then(|fs| fs.used_bytes))
+    }
+}
+
+fn above_container_limits(counted: Counted, pod: &Pod, stats: &PodStats) -> Option<(Cause, String)> {
     // The limit of a pod is not less than the least limit of its containers. A pod whose usage is not above that needs no closer look.
     let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
     let least = containers.filter_map(limit).map(Quantity::amount).min()?;
     let pod_used = units(stats.ephemeral_storage.and_then(|stats| stats.used_bytes));
-    let is_close = pod_used > least || stats.containers.iter().any(|container| used(layout, container) > least);
+    let is_close = pod_used > least || stats.containers.iter().any(|container| counted.used(container) > least);
     if !is_close && pod.spec.overhead.0.is_empty() {
         return None;
     }
     above_pod_limit(pod, pod_used)
         .map(|message| (Cause::PodLimit, message))
-        .or_else(|| Some((Cause::ContainerLimit, above_container_limit(layout, pod, stats)?)))
+        .or_else(|| Some((Cause::ContainerLimit, above_container_limit(counted, pod, stats)?)))
 }
 
 fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
@@ -74,25 +98,26 @@ fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
 }
 
 /// Returns the message about the first container, in the order of the statistics, that is above its limit.
-fn above_container_limit(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<String> {
-    let containers = Names::new(&pod.spec.containers, |it| &it.name);
+fn above_container_limit(counted: Counted, pod: &Pod, stats: &PodStats) -> Option<String> {
+    let [containers, init] =
+        [&pod.spec.containers, &pod.spec.init_containers].map(|all| Names::new(all, |it| &it.name));
     stats.containers.iter().find_map(|container| {
-        // If a name occurs twice, the last limit counts.
-        let limit = containers.last(&container.name, |it| limit(it).filter(|limit| !limit.is_zero()))?;
         let name = &container.name;
-        (used(layout, container) > limit.amount())
+        // If a name occurs twice, the last limit counts.
+        let of_sidecar = || init.last(name, |it| counted.limit_of_init(it));
+        let limit = containers.last(name, limit_of_one).or_else(of_sidecar)?;
+        (counted.used(container) > limit.amount())
             .then(|| format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "))
     })
 }
 
-fn limit(container: &Container) -> Option<&Quantity> {
-    container.resources.limits.get(Resource::EphemeralStorage.as_str())
+/// Returns the limit of a container alone. Zero is a limit for the pod only.
+fn limit_of_one(container: &Container) -> Option<&Quantity> {
+    limit(container).filter(|limit| !limit.is_zero())
 }
 
-/// Returns the usage of the container's logs. It includes the writable layer only in the layout in which all filesystems are one.
-fn used(layout: Layout, container: &ContainerStats) -> Amount {
-    let rootfs = container.rootfs.filter(|_| layout == Layout::Single);
-    units(container.logs.and_then(|fs| fs.used_bytes)) + units(rootfs.and_then(|fs| fs.used_bytes))
+fn limit(container: &Container) -> Option<&Quantity> {
+    container.resources.limits.get(Resource::EphemeralStorage.as_str())
 }
 
 #[cfg(test)]

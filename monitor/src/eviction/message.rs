@@ -1,4 +1,5 @@
-//! Composes the message of an eviction for a threshold, letter by letter like the kubelet's (`eviction-semantics.md` §9).
+//! Composes the message of an eviction for a threshold, letter by letter like the kubelet's (`eviction-semantics.md` §9). Without
+//! [`crate::config::Quirk::MessageWithoutVolumes`] an eviction for a disk names what the pod holds there, its volumes included.
 
 use std::fmt::Write as _;
 
@@ -8,14 +9,16 @@ use crate::workloads::Pod;
 use crate::workloads::kubelet_summary::{ContainerStats, PodStats};
 use crate::workloads::pod::Container;
 
-use super::MetThreshold;
+use super::disk_holding::DiskHolding;
 use super::names::Names;
 use super::usage::units;
+use super::{Layout, MetThreshold};
 
 /// Returns the message and the annotations of the event. For a pod without statistics the message names only the threshold, and there
 /// are no annotations.
 pub fn compose(
     policy: &Policy,
+    layout: Layout,
     acted_on: &MetThreshold,
     pod: &Pod,
     stats: Option<&PodStats>,
@@ -29,17 +32,21 @@ pub fn compose(
     );
     let Some(stats) = stats else { return (message, Vec::new()) };
     let mut annotations = Vec::new();
-    if let Some((usage, request)) = pod_usage(resource, pod, stats) {
+    let holding = DiskHolding::of(policy, acted_on.threshold.signal, layout, pod, stats);
+    let of_pod = holding.as_ref().and_then(DiskHolding::usage_above_request);
+    if let Some((usage, request)) = of_pod.or_else(|| pod_usage(resource, pod, stats)) {
         let name = &pod.metadata.name;
         say(&mut message, "Pod", name, &usage, &request, resource);
         annotations.push(("offending_pod", name.clone()));
         annotations.push(("offending_pod_usage", usage));
     }
+    message.extend(holding.iter().flat_map(DiskHolding::volumes));
     let (mut names, mut usages) = (Vec::new(), Vec::new());
     let containers = [&pod.spec.containers, &pod.spec.init_containers].map(|all| Names::new(all, |it| &it.name));
     for container in &stats.containers {
         let asked = containers.iter().find_map(|all| all.first(&container.name));
-        let told = asked.and_then(|asked| usage_above_request(resource, asked, container));
+        let told = asked.and_then(|asked| usage_above_request(resource, pod, asked, container));
+        let told = told.filter(|_| holding.as_ref().is_none_or(|holding| holding.is_worth_naming(container)));
         if let Some((usage, request)) = told {
             say(&mut message, "Container", &container.name, &usage, &request, resource);
             names.push(container.name.as_str());
@@ -72,13 +79,18 @@ fn pod_usage(resource: Resource, pod: &Pod, stats: &PodStats) -> Option<(String,
 
 /// Returns the usage and the request of a container that uses more than it requested. Callers leave out containers for debugging: they
 /// cannot request anything, so the message would always name them.
-fn usage_above_request(resource: Resource, container: &Container, stats: &ContainerStats) -> Option<(String, String)> {
+fn usage_above_request(
+    resource: Resource,
+    pod: &Pod,
+    container: &Container,
+    stats: &ContainerStats,
+) -> Option<(String, String)> {
     let usage = match resource {
         Resource::Memory => stats.memory?.working_set_bytes?,
         Resource::EphemeralStorage => stats.rootfs?.used_bytes?.wrapping_add(stats.logs?.used_bytes?),
         Resource::Inodes | Resource::Pids => return None,
     };
-    let request = container.resources.requests.get(resource.as_str());
+    let request = pod.allocated_request(container, resource);
     let above = units(Some(usage)) > request.map_or(Amount::ZERO, Quantity::amount);
     above.then(|| (text(usage), request.map_or_else(|| "0".to_owned(), Quantity::to_string)))
 }

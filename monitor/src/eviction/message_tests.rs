@@ -16,7 +16,13 @@ fn composed(low: (Signal, &str, i64, i64), pod: &Pod, used: Option<Value>) -> (S
     let armed = arm(&policy, crate::eviction::Layout::Single);
     let (_, assessment) = assess(&policy, &armed, &State::default(), &observation, crate::units::Moment(0));
     let summary = used.map(|used| summary(json!({}), &[pod_statistics(&pod.metadata.uid, used)]));
-    compose(&policy, assessment.to_act_on()[0], pod, summary.as_ref().and_then(|summary| summary.pods.first()))
+    compose(
+        &policy,
+        Layout::Single,
+        assessment.to_act_on()[0],
+        pod,
+        summary.as_ref().and_then(|summary| summary.pods.first()),
+    )
 }
 
 const MEMORY: (Signal, &str, i64, i64) = (Signal::MemoryAvailable, "1Gi", (1 << 30) - 1, 4 << 30);

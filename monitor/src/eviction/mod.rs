@@ -15,6 +15,7 @@ pub mod conditions;
 pub mod daemons;
 pub mod deadline;
 pub mod decider;
+mod disk_holding;
 pub mod evicted;
 pub mod exhaustion;
 pub mod fall;

@@ -70,8 +70,10 @@ impl<'a> PodScores<'a> {
     }
 }
 
+/// Returns the allocated request. The kubelet adds the memory of claims (1.37, `getEffectiveContainerMemoryRequest`).
 fn request(pod: &Pod, container: &Container) -> i64 {
-    pod.allocated_request(container, Resource::Memory).map_or(0, Quantity::value_bytes)
+    let requested = pod.allocated_request(container, Resource::Memory).map_or(0, Quantity::value_bytes);
+    requested.saturating_add(pod.claimed_by(&container.name))
 }
 
 /// Returns each container's share of the pod-level request that no container requested. It is negative if the pod requests less than its

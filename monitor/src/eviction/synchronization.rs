@@ -164,7 +164,7 @@ impl<'a> Turn<'_, 'a> {
     ) {
         match choice.place {
             Place::Ranked(place) => {
-                done.eviction = eviction(self.rules.policy, decider, choice, place);
+                done.eviction = eviction(self.rules.policy, self.snapshot.layout, decider, choice, place);
                 done.worth = decider.worth_at(place);
             }
             Place::Limit(place) => done.local_storage.extend(above.get(place).cloned()),
@@ -178,13 +178,14 @@ fn exceeded(eviction: &Eviction<'_>) -> LimitExceeded {
 
 fn eviction<'a>(
     policy: &Policy,
+    layout: Layout,
     decider: &Decider<PodCandidate<'a>>,
     choice: &Choice,
     place: usize,
 ) -> Option<Eviction<'a>> {
     let PodCandidate { pod, stats, .. } = decider.ranking().get(place)?.candidate;
     let met = decider.acted_on()?;
-    let (message, annotations) = message::compose(policy, met, pod, stats);
+    let (message, annotations) = message::compose(policy, layout, met, pod, stats);
     let Choice { cause, grace_period_seconds, .. } = *choice;
     Some(Eviction { pod, cause, grace_period_seconds, message, annotations, has_disruption_target: true })
 }

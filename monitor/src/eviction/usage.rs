@@ -206,7 +206,7 @@ fn disk(
 }
 
 /// Returns whether the content of the volume lies on the node's own filesystem.
-fn is_local(volume: &Volume) -> bool {
+pub(super) fn is_local(volume: &Volume) -> bool {
     let is_directory = volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium.is_empty());
     is_directory || volume.host_path.is_some() || volume.config_map || volume.git_repo
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Mode, MonitorConfig};
+use crate::config::{KubeletVersion, Mode, MonitorConfig};
 use crate::units::boot_id;
 
 use super::replaced_file::replace;
@@ -24,6 +24,8 @@ pub struct PoolChoice {
     record: PathBuf,
     /// The labels of the node as they were last read, in this boot.
     labels: Option<BTreeMap<String, String>>,
+    /// The version of the kubelet on this node.
+    kubelet: Option<KubeletVersion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ impl PoolChoice {
     pub fn of(wanted: MonitorConfig, has_api_server: bool) -> Self {
         let record = wanted.lock_file.with_added_extension("labels");
         let labels = if has_api_server { read(&record) } else { Some(BTreeMap::new()) };
-        Self { wanted, record, labels }
+        Self { wanted, record, labels, kubelet: None }
     }
 
     pub fn set_wanted(&mut self, wanted: MonitorConfig) {
@@ -61,7 +63,14 @@ impl PoolChoice {
 
     /// Returns the configuration of this node.
     pub fn choose(&self) -> MonitorConfig {
-        self.wanted.of_pool(self.labels.as_ref())
+        let mut config = self.wanted.of_pool(self.labels.as_ref());
+        config.policy.follow_kubelet(self.kubelet);
+        config
+    }
+
+    /// Takes the version of the kubelet on this node. Returns whether it has changed.
+    pub fn learn_kubelet(&mut self, version: Option<KubeletVersion>) -> bool {
+        std::mem::replace(&mut self.kubelet, version) != version
     }
 
     /// Takes the labels of the node's object, and records them for the next agent. Without pools they have no effect.
@@ -94,6 +103,28 @@ fn read(record: &Path) -> Option<BTreeMap<String, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Quirk;
+
+    #[test]
+    fn the_kubelet_of_the_node_is_followed_until_the_file_names_one() {
+        let header = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+        let version = |text| KubeletVersion::parse(text);
+        for (fields, beside, checks_sidecars) in [
+            ("semantics: kubelet", None, false),
+            ("semantics: kubelet", version("v1.36.4"), false),
+            ("semantics: kubelet", version("v1.37.0-eks-1a2b3c4"), true),
+            ("semantics: kubelet\nkubeletVersion: '1.36'", version("v1.37.0"), false),
+            ("semantics: kubelet\nquirks: {sidecarStorageLimitIgnored: true}", version("v1.37.0+rke2r1"), false),
+            ("semantics: corrected", version("v1.36.4"), true),
+        ] {
+            let wanted = MonitorConfig::parse("m.yaml", &format!("{header}{fields}\n")).unwrap().config;
+            let mut choice = PoolChoice::of(wanted, false);
+            assert_eq!(choice.learn_kubelet(beside), beside.is_some(), "{fields}");
+            assert!(!choice.learn_kubelet(beside), "it is known");
+            let quirks = choice.choose().policy.quirks;
+            assert_eq!(!quirks.has(Quirk::SidecarStorageLimitIgnored), checks_sidecars, "{fields} {beside:?}");
+        }
+    }
 
     #[test]
     fn labels_are_remembered_until_the_next_boot() {

@@ -1,5 +1,6 @@
-//! Starts containerd's garbage collection, which frees the layers of removed containers. containerd 1.6 and 2 start it by
-//! themselves only after an image was deleted or after a hundred changes (`mutation_threshold`; `deletion_threshold` is 0).
+//! Starts containerd's garbage collection, which frees the layers of removed containers and images. containerd 1.6 and 2 start it by
+//! themselves only after an image was deleted or after a hundred changes (`mutation_threshold`; `deletion_threshold` is 0), and containerd 2
+//! does not wait for it when it removes an image.
 
 use prost::Message;
 

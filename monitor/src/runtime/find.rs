@@ -40,7 +40,7 @@ impl Found {
         State::Up { runtime: self.name.clone(), socket: self.socket.clone() }
     }
 
-    /// Waits until the space of removed containers is free. Runtimes other than containerd free it by themselves.
+    /// Waits until the space of removed containers and images is free. Runtimes other than containerd free it by themselves.
     pub(super) async fn free_removed(&self) -> Result<(), CallError> {
         if !self.name.starts_with("containerd") {
             return Ok(());

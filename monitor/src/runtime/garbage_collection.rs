@@ -16,7 +16,7 @@ use super::runtime_snapshot::{self as snapshot, ContainerState, container_state}
 use super::{cri, logs};
 use crate::units::{Bytes, Monotonic};
 
-/// A runtime may free the space of an image a moment after it has answered.
+/// A filesystem may free the space of an image a moment after the runtime has removed it.
 const SETTLING: Duration = Duration::from_millis(100);
 /// Timeout of estimates, which are only for the log.
 const ESTIMATING: Duration = Duration::from_secs(1);
@@ -45,19 +45,24 @@ impl From<CallError> for Stop {
 }
 
 /// Measures on its own thread, which a hanging disk may block for ever. The gauge is empty after that.
-struct Gauge(Option<IsEnough>);
+struct Gauge {
+    is_enough: Option<IsEnough>,
+    /// Whether it measures only when the space of a removed image is free. containerd 2.0 answers before that: its CRI plugin has lost the
+    /// option for a synchronous removal (kubernetes/kubernetes#130663).
+    awaits_space: bool,
+}
 
 impl Gauge {
     /// Measures. Returns an error unless the collection must continue.
     async fn read(&mut self) -> Result<(), Stop> {
         let hangs =
             || Stop::Interrupted(format!("the free space of the disk is not known within {} s", MEASURING.as_secs()));
-        let mut is_enough = self.0.take().ok_or_else(hangs)?;
+        let mut is_enough = self.is_enough.take().ok_or_else(hangs)?;
         let measuring = tokio::task::spawn_blocking(move || (is_enough(), is_enough));
         match tokio::time::timeout(MEASURING, measuring).await {
             Ok(Ok((true, _))) => Err(Stop::Enough),
             Ok(Ok((false, is_enough))) => {
-                self.0 = Some(is_enough);
+                self.is_enough = Some(is_enough);
                 Ok(())
             }
             // The measurement has panicked.
@@ -71,11 +76,12 @@ impl Collection {
     pub(super) async fn run(self, order: CollectOrder) -> Collected {
         let begun = Monotonic::now();
         let mut collected = Collected::default();
-        let CollectOrder { what, dry_run, is_enough } = order;
+        let CollectOrder { what, dry_run, awaits_space, is_enough } = order;
         let done = if dry_run {
             self.list(what, &mut collected).await
         } else {
-            self.remove(&what, Gauge(Some(is_enough)), &mut collected).await
+            let gauge = Gauge { is_enough: Some(is_enough), awaits_space };
+            self.remove(&what, gauge, &mut collected).await
         };
         collected.end = match done {
             Ok(()) if dry_run => CollectEnd::Listed,
@@ -152,7 +158,7 @@ impl Collection {
                     continue;
                 }
             }
-            if !is_image {
+            if !is_image || gauge.awaits_space {
                 self.found.free_removed().await?;
             }
             gauge.read().await?;

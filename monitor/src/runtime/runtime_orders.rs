@@ -38,13 +38,19 @@ pub struct CollectOrder {
     pub what: Vec<Garbage>,
     /// Whether to list the garbage without removing it.
     pub dry_run: bool,
+    /// Whether the space of an image has to be free before it is measured again.
+    pub awaits_space: bool,
     pub is_enough: IsEnough,
 }
 
 impl fmt::Debug for CollectOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, dry_run, is_enough: _ } = self;
-        f.debug_struct("CollectOrder").field("what", what).field("dry_run", dry_run).finish_non_exhaustive()
+        let Self { what, dry_run, awaits_space, is_enough: _ } = self;
+        f.debug_struct("CollectOrder")
+            .field("what", what)
+            .field("dry_run", dry_run)
+            .field("awaits_space", awaits_space)
+            .finish_non_exhaustive()
     }
 }
 

@@ -112,7 +112,7 @@ fn next_stopped(runtime: &mut Runtime) -> Stopped {
 
 fn everything(is_enough: impl FnMut() -> bool + Send + 'static) -> CollectOrder {
     let what = vec![Garbage::Containers, Garbage::Images];
-    CollectOrder { what, dry_run: false, is_enough: Box::new(is_enough) }
+    CollectOrder { what, dry_run: false, awaits_space: true, is_enough: Box::new(is_enough) }
 }
 
 /// Makes a running pod with a restarted container, a pod with a new sandbox, and five images, one of them in use.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::Semantics;
+use crate::config::{Policy, Quirk, Semantics};
 use crate::eviction::SignalValue;
 use crate::eviction::deadline::FallRate;
 use crate::eviction::exhaustion::Slope;
@@ -33,6 +33,8 @@ pub struct Memory {
     /// Read with each sample under kubelet semantics, and otherwise only for reports.
     root_usage: RootUsage,
     details: MemDetails,
+    /// Whether the kubelet's figure has the pools of huge pages in it.
+    counts_huge_pages: bool,
     /// The size of refaulting file pages, which `MemAvailable` counts as available.
     correction: Bytes,
     rate: FallRate,
@@ -52,12 +54,21 @@ impl Memory {
             sample: None,
             root_usage: RootUsage::default(),
             details: MemDetails::default(),
+            counts_huge_pages: true,
             correction: Bytes::ZERO,
             rate,
             slope: Slope::default(),
             new_samples: Vec::new(),
             watermarks: Watermarks { zoneinfo: proc_root.join("zoneinfo"), last: None },
             late: None,
+        }
+    }
+
+    /// Follows the kubelet of the policy.
+    pub fn follow(&mut self, policy: &Policy) {
+        self.counts_huge_pages = policy.quirks.has(Quirk::HugePagesAvailable) || policy.semantics != Semantics::Kubelet;
+        if !self.counts_huge_pages {
+            self.read_details();
         }
     }
 
@@ -121,7 +132,20 @@ impl Memory {
             Semantics::Kubelet => Bytes::ZERO,
         };
         let available = self.uncorrected(sample, semantics).saturating_sub(correction);
-        Some(SignalValue::now(Signal::MemoryAvailable, available, sample.meminfo.total))
+        Some(SignalValue::now(Signal::MemoryAvailable, available, self.capacity(sample, semantics)))
+    }
+
+    /// Returns the capacity. A kubelet takes what is available and the working set for it (1.37).
+    fn capacity(&self, sample: MemorySample, semantics: Semantics) -> Bytes {
+        match semantics {
+            Semantics::Corrected => sample.meminfo.total,
+            Semantics::Kubelet => sample.meminfo.total.saturating_sub(self.left_out()),
+        }
+    }
+
+    /// Returns the pools of huge pages, unless the kubelet's figure has them in it.
+    fn left_out(&self) -> Bytes {
+        self.details.huge_pages.filter(|_| !self.counts_huge_pages).unwrap_or(Bytes::ZERO)
     }
 
     /// Returns the figure that falls only when memory is allocated. It ignores refaulting file pages, which change in steps and
@@ -129,7 +153,7 @@ impl Memory {
     fn uncorrected(&self, sample: MemorySample, semantics: Semantics) -> Bytes {
         match semantics {
             Semantics::Corrected => sample.meminfo.available,
-            Semantics::Kubelet => self.root_usage.available(sample.meminfo.total),
+            Semantics::Kubelet => self.root_usage.available(self.capacity(sample, semantics)),
         }
     }
 
@@ -211,7 +235,7 @@ impl Memory {
             usage: root.usage,
             inactive_file: root.inactive_file,
             working_set: root.working_set(),
-            kubelet: root.available(meminfo.total),
+            kubelet: root.available(meminfo.total.saturating_sub(self.left_out())),
         })
     }
 }
@@ -236,6 +260,7 @@ impl Watermarks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Quirks;
     use crate::node::{CgroupVersion, Hierarchy};
 
     fn memory(root: &Path) -> Memory {
@@ -248,6 +273,29 @@ mod tests {
 
     fn available(memory: &Memory, semantics: Semantics) -> Option<i64> {
         memory.value(semantics).map(|value| value.available)
+    }
+
+    /// kubernetes/kubernetes#137984 and #99356.
+    #[test]
+    fn a_later_kubelet_leaves_huge_pages_out() {
+        let root = tempfile::tempdir().unwrap();
+        for (pools, before, since) in
+            [("Hugetlb: 300 kB", 600, 300), ("HugePages_Total: 4\nHugepagesize: 100 kB", 600, 200), ("", 600, 600)]
+        {
+            let mut memory = memory(root.path());
+            let meminfo = format!("MemTotal: 1000 kB\nMemAvailable: 500 kB\n{pools}\n");
+            std::fs::write(root.path().join("meminfo"), meminfo).unwrap();
+            let mut policy = Policy { semantics: Semantics::Kubelet, quirks: Quirks::ALL, ..Policy::default() };
+            for (quirk, expected) in [(true, before), (false, since)] {
+                policy.quirks.set(Quirk::HugePagesAvailable, quirk);
+                memory.follow(&policy);
+                memory.read(Semantics::Kubelet).unwrap();
+                let value = memory.value(Semantics::Kubelet).unwrap();
+                assert_eq!(value.available, expected * 1024, "{pools} {quirk}");
+                assert_eq!(value.capacity - value.available, 400 * 1024, "the working set");
+                assert_eq!(memory.value(Semantics::Corrected).unwrap().available, 500 * 1024);
+            }
+        }
     }
 
     #[test]

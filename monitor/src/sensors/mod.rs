@@ -149,9 +149,11 @@ impl Sensors {
     pub fn new(config: &MonitorConfig, parts: SensorParts) -> Self {
         let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform } = parts;
         let proc_root = &config.proc_root;
+        let mut memory = Memory::new(memory, rate, proc_root);
+        memory.follow(&config.policy);
         Self {
             events: KernelEvents::new(kernel),
-            memory: Memory::new(memory, rate, proc_root),
+            memory,
             counts: KernelCounts::open(proc_root),
             refaulters: Refaulters::default(),
             swap: SwapWatch::new(proc_root),

@@ -158,5 +158,14 @@ const fn instead(quirk: Quirk) -> &'static str {
         Quirk::PodLevelHidesStorageRequest => "pod-level resources leave the request for ephemeral storage alone",
         Quirk::EmptyPodResourcesBestEffort => "`resources: {}` of a pod has no effect",
         Quirk::OomScoreAdjAbove1000 => "oom_score_adj is 999 at most",
+        Quirk::SidecarStorageLimitIgnored => "the limit of local storage of a sidecar is checked",
+        Quirk::ContainerLimitWithoutWritableLayer => {
+            "a container's writable layer counts for its limit wherever it lies"
+        }
+        Quirk::MessageWithoutVolumes => "the message of an eviction for a disk names the volumes, too",
+        Quirk::NoGarbageCollectionForNodeFs => "dead containers are removed for nodefs, because their logs are there",
+        Quirk::ImagesCountAsFreed => "space is measured when that of a removed image is free",
+        Quirk::HugePagesAvailable => "huge pages are not available memory",
+        Quirk::ClaimedMemoryIgnored => "memory of a pod's resource claims is part of its request",
     }
 }

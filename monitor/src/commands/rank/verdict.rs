@@ -148,7 +148,7 @@ fn verdict<'a>(
         Place::Limit(_) => None,
     });
     let thresholds = thresholds(policy, &decider, signal, observation);
-    let eviction = eviction(policy, &decider, choice, first, observation);
+    let eviction = eviction(policy, &decider, choice, first, snapshot);
     let passed_over = decider.passed_over(rules, snapshot);
     let excess = daemons::above_reservation(policy, summary);
     let row = |(ranked, passed_over): (Ranked<PodCandidate<'a>>, Option<PassedOver>)| Row {
@@ -190,10 +190,10 @@ fn eviction(
     decider: &Decider<PodCandidate<'_>>,
     choice: Option<Choice>,
     first: Option<usize>,
-    observation: &Observation,
+    Snapshot { layout, observation, .. }: &Snapshot,
 ) -> Option<ExpectedEviction> {
     let (met, ranked) = (decider.acted_on()?, decider.ranking().get(first?)?);
-    let (message, _) = message::compose(policy, met, ranked.candidate.pod, ranked.candidate.stats);
+    let (message, _) = message::compose(policy, *layout, met, ranked.candidate.pod, ranked.candidate.stats);
     Some(ExpectedEviction {
         threshold: met.threshold.to_string(),
         met: is_below(policy, &met.threshold, observation, false),

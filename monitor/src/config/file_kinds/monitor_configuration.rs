@@ -6,7 +6,8 @@ use super::reservations::{PodsThreshold, check_header, enforced_field, reserved_
 use super::threshold_fields::{Rules, Style, ThresholdFields};
 use crate::config::candidate_options::{self, CandidateOptions};
 use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
-use crate::config::document_walk::{Field, Fields, Walk};
+use crate::config::document_walk::{Field, Fields, Shape, Walk};
+use crate::config::kubelet_version::KubeletVersion;
 use crate::config::kubernetes_options::KubernetesOptions;
 use crate::config::notification_options::NotificationOptions;
 use crate::config::patterns::{NamePattern, built_in_patterns, read_patterns};
@@ -28,7 +29,7 @@ pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
 pub const FIELDS: &str = "\
-    apiVersion kind mode semantics quirks ranking oomScoreAdj evictionHard mergeDefaultEvictionSettings \
+    apiVersion kind mode semantics kubeletVersion quirks ranking oomScoreAdj evictionHard mergeDefaultEvictionSettings \
     evictionSoft evictionSoftGracePeriod evictionMinimumReclaim evictionMaxPodGracePeriod \
     evictionPressureTransitionPeriod localStorageCapacityIsolation systemReserved kubeReserved \
     enforceNodeAllocatable sampling evictions pressureConditions protected kernel pods diskUsage incidents \
@@ -73,8 +74,11 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
     walk.set(&mut policy.semantics, fields.get("semantics"), |walk, field| walk.choice(field, &Semantics::CHOICES));
     policy.quirks = Quirks::of(policy.semantics);
     if let Some(field) = fields.get("quirks") {
-        read_quirks(walk, &field, &mut policy.quirks);
+        read_quirks(walk, &field, policy);
     }
+    policy.kubelet.version =
+        fields.get("kubeletVersion").and_then(|field| read_version(walk, &field, policy.semantics));
+    policy.follow_kubelet(None);
     walk.set(&mut policy.ranking, fields.get("ranking"), read_ranking);
     walk.set(&mut policy.oom_scores, fields.get("oomScoreAdj"), |walk, field| {
         walk.choice(field, &[("kubernetes", OomScores::KUBERNETES), ("openshift3", OomScores::OPENSHIFT3)])
@@ -105,11 +109,24 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
     ThresholdFields::from_maps(walk, fields).assemble(walk, &rules, policy);
 }
 
-fn read_quirks(walk: &mut Walk<'_>, field: &Field<'_>, quirks: &mut Quirks) {
+fn read_version(walk: &mut Walk<'_>, field: &Field<'_>, semantics: Semantics) -> Option<KubeletVersion> {
+    const FIX: &str = "write the minor release of the kubelet, e.g. \"1.37\"";
+    walk.describe(field, || Shape::Pattern(r"^v?1\.[0-9]+([.+-].*)?$"));
+    let version = KubeletVersion::parse(walk.text(field, FIX)?);
+    if version.is_none() {
+        walk.error(field, "not a version of Kubernetes", FIX);
+    } else if semantics == Semantics::Corrected {
+        walk.warning(field, "has no effect: corrected semantics follow no kubelet", "leave it out");
+    }
+    version
+}
+
+fn read_quirks(walk: &mut Walk<'_>, field: &Field<'_>, policy: &mut Policy) {
     let switches = walk.fields_or(field, &Quirk::ALL.map(Quirk::as_str), |_| "unknown quirk".to_owned());
     for quirk in Quirk::ALL {
         if let Some(on) = switches.get(quirk.as_str()).and_then(|field| walk.boolean(&field)) {
-            quirks.set(quirk, on);
+            policy.quirks.set(quirk, on);
+            policy.kubelet.switched.set(quirk, true);
         }
     }
 }

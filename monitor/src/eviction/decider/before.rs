@@ -27,7 +27,7 @@ const RENEWAL_POLL: Duration = Duration::from_millis(50);
 impl<C: Candidate> Decider<C> {
     pub(super) fn garbage_first(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> Next {
         let signal = met.threshold.signal;
-        let collectors = collectors(signal, snapshot.layout);
+        let collectors = collectors(signal, snapshot.layout, rules.policy.quirks);
         if collectors.is_empty() {
             return self.measure_disks(rules, snapshot, signal);
         }
@@ -42,7 +42,7 @@ impl<C: Candidate> Decider<C> {
         let is_dry_run = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe);
         match self.memory.collection.advise(runtime, is_dry_run, snapshot.clock()) {
             Advice::Collect => {
-                let collectors = collectors(signal, snapshot.layout);
+                let collectors = collectors(signal, snapshot.layout, rules.policy.quirks);
                 self.ask(Phase::Collecting, Next::CollectGarbage { signal, collectors })
             }
             Advice::Wait => self.skip_threshold(rules, snapshot),

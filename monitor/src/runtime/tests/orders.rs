@@ -53,6 +53,27 @@ fn containerd_frees_removed_containers_at_once() {
     assert_eq!(fake.done(), expected);
 }
 
+/// kubernetes/kubernetes#130663: containerd 2.0 answers before it has freed an image, so a measurement at once finds nothing free, and all
+/// images go.
+#[test]
+fn containerd_frees_a_removed_image_before_the_next_measurement() {
+    for (awaits_space, removed) in [(true, 1), (false, 2)] {
+        let place = Place::new();
+        let fake = Fake::start(&place.socket(), Has { is_containerd: true, ..node() });
+        let having = Arc::clone(&fake.has);
+        // The space of an image is free only after containerd's own collection.
+        let is_enough = move || {
+            let done = &having.lock().unwrap().done;
+            let image = done.iter().position(|it| it.starts_with("RemoveImage"));
+            image.is_some_and(|image| done[image..].iter().any(|it| it.starts_with("Delete")))
+        };
+        let order = CollectOrder { awaits_space, what: vec![Garbage::Images], ..everything(is_enough) };
+        let collected = collected(&mut place.start(), order);
+        assert_eq!(collected.counts.images, removed, "{awaits_space}");
+        assert_eq!(collected.end, if awaits_space { CollectEnd::Enough } else { CollectEnd::Exhausted });
+    }
+}
+
 #[test]
 fn a_collection_stops_when_enough_is_free() {
     let place = Place::new();

@@ -43,6 +43,14 @@ impl Pod {
         }
         retain(&mut status.allocated_resources);
         retain_deciding(&mut status.resources);
+        status.conditions.truncate(1);
+        status.claims.truncate(MAX_ITEMS);
+        for claim in &mut status.claims {
+            claim.containers.truncate(MAX_ITEMS);
+            claim.mapping.truncate(MAX_RESOURCES);
+            claim.overhead.truncate(MAX_RESOURCES);
+            retain(&mut claim.resources);
+        }
         self
     }
 }

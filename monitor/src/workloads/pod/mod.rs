@@ -2,6 +2,7 @@
 
 mod allocation;
 mod bounds;
+mod claimed_memory;
 mod deletion;
 mod identity;
 mod object;
@@ -11,6 +12,7 @@ mod pod_protection;
 mod qos;
 mod resource_name;
 mod resources;
+mod scheduled_request;
 
 pub use deletion::Deletion;
 pub use identity::{Exemption, FullName, has_ended, system_priority};

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::claimed_memory::ClaimStatus;
 use super::deletion::Deletion;
 use super::resource_name::ResourceName;
 use crate::units::Quantity;
@@ -182,6 +183,29 @@ pub struct Status {
     /// The requests and limits of the pod as a whole that are in force.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Resources::is_empty")]
     pub resources: Resources,
+    /// The condition `PodResizePending`, if there is one.
+    #[serde(deserialize_with = "resize_conditions", skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// What the pod's claims have of the node's own resources.
+    #[serde(
+        rename = "nodeAllocatableResourceClaimStatuses",
+        deserialize_with = "list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub claims: Vec<ClaimStatus>,
+}
+
+/// The type of the condition that a pod has while the kubelet has not accepted its resize (1.33).
+pub const RESIZE_PENDING: &str = "PodResizePending";
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Condition {
+    #[serde(rename = "type", deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// `Deferred` or `Infeasible`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -253,6 +277,12 @@ fn host_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HostPa
     }))
 }
 
+/// Reads the conditions about a resize; a pod has many others.
+fn resize_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    let all: Vec<Condition> = list(deserializer)?;
+    Ok(all.into_iter().filter(|condition| condition.kind == RESIZE_PENDING).collect())
+}
+
 /// Reads all annotations, because the operator chooses which of them protect a pod, and may change that later.
 fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
     let mut all: Vec<(String, String)> = entries(deserializer)?;
@@ -296,7 +326,9 @@ mod tests {
                     {"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "configMap": {}}, {"name": "e", "gitRepo": {}}]},
             "status": {"phase": "Running", "qosClass": "Burstable", "startTime": "2026-11-20T08:00:00Z",
                 "containerStatuses": [{"name": "c", "containerID": "containerd://0123", "allocatedResources": {"memory": "1E3"},
-                    "resources": {"limits": {"memory": "2E3"}}}]}}"#;
+                    "resources": {"limits": {"memory": "2E3"}}}],
+                "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodResizePending", "reason": "Deferred"}],
+                "nodeAllocatableResourceClaimStatuses": [{"containers": ["c"], "mapping": [{"name": "memory", "quantity": "1Gi"}]}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
         let written = serde_json::to_string(&pod).unwrap();
         assert_eq!(serde_json::from_str::<Pod>(&written).unwrap(), pod);

@@ -32,10 +32,14 @@ impl Pod {
         } else {
             self.container_request(resource)
         };
+        let claimed = match resource {
+            Resource::Memory if !quirks.has(Quirk::ClaimedMemoryIgnored) => self.claimed_memory(),
+            _ => Amount::ZERO,
+        };
         match self.spec.overhead.get(resource.as_str()) {
             // Overhead counts only for a pod that requests the resource.
-            Some(overhead) if !requested.is_zero() => requested + overhead.amount(),
-            _ => requested,
+            Some(overhead) if !requested.is_zero() => requested + overhead.amount() + claimed,
+            _ => requested + claimed,
         }
     }
 
@@ -47,17 +51,6 @@ impl Pod {
             |sum, next| sum + *next,
         )
         .unwrap_or_default()
-    }
-
-    /// Returns the request that the scheduler and the descheduler count (`PodRequests` of k8s.io/component-helpers, Kubernetes 1.36). Unlike
-    /// [`Pod::request`], a resource that the pod as a whole does not name is that of its containers, and the overhead always counts.
-    /// A resize in progress is ignored.
-    pub fn scheduled_request(&self, resource: &str) -> Quantity {
-        let of_pod = self.pod_level_requests().and_then(|requests| requests.get(resource)).cloned();
-        let of_container = |container: &Container| container.resources.requests.get(resource).cloned();
-        let of_containers = || combined(&self.spec, of_container, |sum: Quantity, next| sum.sum(next));
-        let requested = of_pod.or_else(of_containers);
-        requested.iter().chain(self.spec.overhead.get(resource)).sum()
     }
 
     /// Returns the pod's limit of local storage, if any of its containers has one (`eviction-semantics.md` §8).
@@ -74,7 +67,7 @@ impl Pod {
 
 /// Returns the larger of two sums: of all containers and sidecars, which run together; of an init container and the sidecars started before
 /// it. Returns `None` if no container names the resource.
-fn combined<'a, T: Clone + Ord>(
+pub(super) fn combined<'a, T: Clone + Ord>(
     spec: &'a Spec,
     quantity_of: impl Fn(&'a Container) -> Option<T>,
     add: impl Fn(T, &T) -> T,

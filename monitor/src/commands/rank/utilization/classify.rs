@@ -1,4 +1,5 @@
-//! The verdicts of `LowNodeUtilization`, as kubernetes-sigs/descheduler 0.36 computes them.
+//! The verdicts of `LowNodeUtilization`, as kubernetes-sigs/descheduler 0.36 computes them, by what the scheduler counts as requested. The
+//! descheduler itself counts what pods ask for, even where a node has said no ([`as_specified`]).
 
 use std::collections::BTreeMap;
 
@@ -54,26 +55,51 @@ impl Row<'_> {
 
 /// Returns a row for each node, that with the highest share first.
 pub fn rows<'a>(nodes: &'a [Node], pods: &[Pod], thresholds: &Thresholds, targets: &Thresholds) -> Vec<Row<'a>> {
-    let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| pod.is_active()) {
-        by_node.entry(&pod.spec.node_name).or_default().push(pod);
-    }
+    let by_node = by_node(pods);
     let row = |node: &'a Node| {
         let pods = by_node.get(node.name()).map_or(&[][..], Vec::as_slice);
-        let shares: Vec<Share> = RESOURCES.into_iter().map(|resource| share(node, pods, resource)).collect();
-        let verdict = node.is_ready().then(|| classify(&shares, node.is_unschedulable(), thresholds, targets));
-        Row { node, shares, verdict }
+        row(node, pods, Pod::scheduled_request, (thresholds, targets))
     };
     let mut rows: Vec<Row<'_>> = nodes.iter().map(row).collect();
     rows.sort_by(|a, b| b.highest().total_cmp(&a.highest()).then_with(|| a.node.name().cmp(b.node.name())));
     rows
 }
 
+fn by_node(pods: &[Pod]) -> BTreeMap<&str, Vec<&Pod>> {
+    let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.is_active()) {
+        by_node.entry(&pod.spec.node_name).or_default().push(pod);
+    }
+    by_node
+}
+
+/// Returns the rows whose requested memory or CPU is another by what the pods' specifications ask for.
+pub fn as_specified<'a>(rows: &[Row<'a>], pods: &[Pod], thresholds: &Thresholds, targets: &Thresholds) -> Vec<Row<'a>> {
+    let by_node = by_node(pods);
+    let other = |seen: &Row<'a>| {
+        let here = by_node.get(seen.node.name()).map_or(&[][..], Vec::as_slice);
+        let specified = row(seen.node, here, Pod::specified_request, (thresholds, targets));
+        (specified.shares != seen.shares).then_some(specified)
+    };
+    rows.iter().filter_map(other).collect()
+}
+
+fn row<'a>(
+    node: &'a Node,
+    pods: &[&Pod],
+    request: fn(&Pod, &str) -> Quantity,
+    (thresholds, targets): (&Thresholds, &Thresholds),
+) -> Row<'a> {
+    let shares: Vec<Share> = RESOURCES.into_iter().map(|resource| share(node, pods, request, resource)).collect();
+    let verdict = node.is_ready().then(|| classify(&shares, node.is_unschedulable(), thresholds, targets));
+    Row { node, shares, verdict }
+}
+
 /// Returns the share of the allocatable amount, in milli-CPUs or whole units as the descheduler computes it.
-fn share(node: &Node, pods: &[&Pod], resource: &'static str) -> Share {
+fn share(node: &Node, pods: &[&Pod], request: fn(&Pod, &str) -> Quantity, resource: &'static str) -> Share {
     let requested = match resource {
         "pods" => Quantity::from_units(signed(pods.len()), false),
-        _ => pods.iter().fold(Quantity::default(), |sum, pod| sum.sum(&pod.scheduled_request(resource))),
+        _ => pods.iter().fold(Quantity::default(), |sum, pod| sum.sum(&request(pod, resource))),
     };
     let allocatable = node.allocatable(resource);
     let units = |amount: &Quantity| match resource {

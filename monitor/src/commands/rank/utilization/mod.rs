@@ -11,7 +11,7 @@ use super::inputs::Inputs;
 use super::nodes::{Node, RESOURCES};
 use super::read;
 use crate::workloads::Pod;
-use classify::{Thresholds, rows};
+use classify::{Thresholds, as_specified, rows};
 
 /// Options of the view.
 #[derive(Debug, clap::Args)]
@@ -52,6 +52,7 @@ pub fn run(inputs: &Inputs<'_>, options: &UtilizationOptions) -> Result<(), Comm
     let (pods, nodes) = (read::pods(pods)?, read::nodes(nodes)?);
     note_elsewhere(&pods, &nodes);
     let rows = rows(&nodes, &pods, thresholds, targets);
+    as_specified(&rows, &pods, thresholds, targets).iter().map(show::specified_note).for_each(output::note);
     let write = |out: &mut _| match inputs.output {
         TableOrJson::Table => show::table(out, &rows, thresholds, targets),
         TableOrJson::Json => show::json(out, &rows, thresholds, targets),

@@ -33,6 +33,18 @@ fn percentages(Thresholds(thresholds): &Thresholds) -> String {
     thresholds.iter().map(|(resource, percent)| format!("{resource} {percent}%")).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns a note on a node about which the descheduler knows less than the scheduler: a resize there is pending or infeasible.
+pub fn specified_note(specified: &Row<'_>) -> String {
+    let share = |share: &Share| format!("{} {:.1}%", share.resource, share.percent);
+    let shares: Vec<String> = specified.shares.iter().map(share).collect();
+    let verdict = specified.verdict.map_or("left out", Verdict::as_str);
+    format!(
+        "node {}: pods there ask for more or less than they have (a resize in place); the descheduler counts what they ask for: {}: {verdict}",
+        printable(specified.node.name()),
+        shares.join(", ")
+    )
+}
+
 /// Returns what `LowNodeUtilization` would do with these nodes if its numberOfNodes is 0, the default.
 fn conclusion(rows: &[Row<'_>]) -> String {
     let of = |verdict| -> Vec<String> {
