@@ -188,6 +188,27 @@ fn answers_are_interpreted_by_code_and_cause() {
     }
 }
 
+/// The answers of kubevirt/kubevirt (`pod-eviction-admitter.go`, #11532) as the API server passes them on; the words that name an eviction in
+/// the background are the descheduler's (kubernetes-sigs/descheduler, `EvictionInBackgroundErrorText`).
+#[test]
+fn a_webhooks_429_is_an_eviction_begun() {
+    let kubevirt = "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request: ";
+    let other = "admission webhook \"evict.example.org\" denied the request: ";
+    for (words, is_explicit) in [
+        (format!("{kubevirt}Eviction triggered evacuation of VMI \"vms/db\""), true),
+        (format!("{kubevirt}Evacuation in progress: Eviction triggered evacuation of VMI \"vms/db\""), true),
+        (format!("{kubevirt}VMI db is configured with an eviction strategy but is not live-migratable"), false),
+        (format!("{other}Eviction triggered evacuation"), true),
+        (format!("{other}the database fails over first"), false),
+    ] {
+        let body = json!({"kind": "Status", "code": 429, "message": words});
+        let reason = format!("{words} (429 Too Many Requests)");
+        let begun = Answer::Begun(Begun { reason, is_explicit });
+        assert_eq!(interpreted(Step::Remove, 429, None, &body), begun, "{words}");
+        assert!(!matches!(interpreted(Step::SendEvent, 429, None, &body), Answer::Begun(_)), "{words}");
+    }
+}
+
 #[test]
 fn a_found_pod_is_compared_by_uid() {
     for (body, expected) in [

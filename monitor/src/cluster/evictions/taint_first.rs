@@ -23,16 +23,15 @@ pub(in crate::cluster) struct TaintFirst {
 impl TaintFirst {
     /// Waits until the node has the taint of the eviction's cause, or for the longest wait.
     pub(super) async fn wait(mut self, intent: &Intent) {
-        let Some(condition) = intent.condition.as_ref().filter(|_| intent.is_hard() && self.is_expected()) else {
-            return;
-        };
+        let is_expected = |condition: &&String| intent.is_hard() && self.is_expected(condition);
+        let Some(condition) = intent.condition.as_ref().filter(is_expected) else { return };
         let is_there = self.taints.wait_for(|kinds| kinds.contains(condition));
         let _late = tokio::time::timeout(LONGEST_WAIT, is_there).await;
     }
 
-    fn is_expected(&self) -> bool {
+    fn is_expected(&self, condition: &str) -> bool {
         let options = self.options.borrow();
-        options.taints.effect.is_some() && options.conditions != Authority::Off
+        options.taints.effects.of(condition).is_some() && options.conditions != Authority::Off
     }
 }
 

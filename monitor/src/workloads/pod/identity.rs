@@ -14,6 +14,9 @@ const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 const CLUSTER_CRITICAL_CLASS: &str = "system-cluster-critical";
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
+/// Set on a pod whose eviction another controller carries out in the background. KubeVirt sets it on the pod of a virtual machine that
+/// migrates, and takes it away when the machine is not to leave the node any more.
+pub const EVICTION_IN_PROGRESS: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Limit of annotations that are kept beside those that the configuration names. A later configuration may name some of them
@@ -42,7 +45,7 @@ impl Metadata {
 
     /// Returns whether an annotation affects decisions, given the keys that the configuration names.
     fn decides(key: &str, keys: &[String]) -> bool {
-        [SOURCE, MIRROR].contains(&key) || keys.iter().any(|named| named == key)
+        [SOURCE, MIRROR, EVICTION_IN_PROGRESS].contains(&key) || keys.iter().any(|named| named == key)
     }
 
     /// Returns whether both agree in all annotations that affect decisions.

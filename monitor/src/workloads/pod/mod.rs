@@ -13,7 +13,7 @@ mod resource_name;
 mod resources;
 
 pub use deletion::Deletion;
-pub use identity::{Exemption, FullName, has_ended, system_priority};
+pub use identity::{EVICTION_IN_PROGRESS, Exemption, FullName, has_ended, system_priority};
 pub use object::{
     Container, ContainerStatus, EmptyDir, HostPath, Metadata, Owner, Pod, ResourceList, Resources, Spec, Status,
     Toleration, Volume,
