@@ -163,6 +163,8 @@ pub struct KubernetesOptions {
     pub heartbeat: Duration,
     pub taints: TaintOptions,
     pub events: bool,
+    /// Whether an OOM kill also gives an event on each pod that lost a process. A kubelet that writes such events itself makes them double.
+    pub pod_oom_events: bool,
     /// Whether soft evictions wait while the node is in maintenance.
     pub defer_soft_in_maintenance: bool,
 }
@@ -179,12 +181,14 @@ impl Default for KubernetesOptions {
             heartbeat: Duration::from_secs(60),
             taints: TaintOptions { effects: TaintEffects::of_names(Authority::default()), no_execute_after: None },
             events: true,
+            pod_oom_events: true,
             defer_soft_in_maintenance: true,
         }
     }
 }
 
-const FIELDS: &str = "api kubeconfig nodeName evictions protect conditions heartbeat taints events maintenance";
+const FIELDS: &str =
+    "api kubeconfig nodeName evictions protect conditions heartbeat taints events podOomEvents maintenance";
 const PROTECT: &str = "daemonSets annotations namespaces priorityAtLeast localStorage persistentVolumes unowned";
 
 impl KubernetesOptions {
@@ -214,6 +218,7 @@ impl KubernetesOptions {
         options.taints.effects = TaintEffects::of_names(options.conditions);
         options.taints.read(walk, &inner);
         walk.set(&mut options.events, inner.get("events"), Walk::boolean);
+        walk.set(&mut options.pod_oom_events, inner.get("podOomEvents"), Walk::boolean);
         let maintenance = walk.section(&inner, "maintenance", "deferSoftEvictions");
         walk.set(&mut options.defer_soft_in_maintenance, maintenance.get("deferSoftEvictions"), Walk::boolean);
         options

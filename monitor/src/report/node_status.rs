@@ -200,6 +200,47 @@ mod tests {
         assert!(started.status == Some(true) && is_our_condition(&started.kind, ""));
     }
 
+    /// The effects of OpenShift's table of conditions: a soft one for memory, hard ones for disk and process ids.
+    #[test]
+    fn each_condition_has_the_taint_of_its_own_effect() {
+        use Effect::{NoSchedule, PreferNoSchedule};
+        let soft = vec![
+            ("MemoryPressure", PreferNoSchedule),
+            ("DiskPressure", PreferNoSchedule),
+            ("PIDPressure", PreferNoSchedule),
+        ];
+        let by_table =
+            "{effects: {MemoryPressure: PreferNoSchedule, DiskPressure: NoSchedule, PIDPressure: NoSchedule}}";
+        for (taints, expected) in [
+            ("{}", soft),
+            (
+                by_table,
+                vec![("MemoryPressure", PreferNoSchedule), ("DiskPressure", NoSchedule), ("PIDPressure", NoSchedule)],
+            ),
+            (
+                "{effect: NoSchedule, effects: {MemoryPressure: off}}",
+                vec![("DiskPressure", NoSchedule), ("PIDPressure", NoSchedule)],
+            ),
+            ("{effect: off, effects: {PIDPressure: PreferNoSchedule}}", vec![("PIDPressure", PreferNoSchedule)]),
+        ] {
+            let text = format!(
+                "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nkubernetes: {{taints: {taints}}}\n"
+            );
+            let options = crate::config::MonitorConfig::parse("m.yaml", &text).unwrap().config.kubernetes;
+            let configuration = ConfigState::started(None, std::time::SystemTime::now());
+            let facts = StatusFacts {
+                mode: Mode::Enforce,
+                options: &options,
+                conditions: [Some(Some(true)); CONDITIONS],
+                configuration: &configuration,
+            };
+            let (status, _) = NodeStatusSink::default().update(facts, std::iter::empty(), View::default, Monotonic(0));
+            let taints = status.unwrap().taints;
+            let found: Vec<_> = taints.iter().map(|taint| (taint.kind.as_str(), taint.effect)).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
     #[test]
     fn an_unchanged_status_is_published_once() {
         let mut sink = NodeStatusSink::default();

@@ -109,7 +109,8 @@ fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))
 }
 
-/// The directory below `kubepods` that holds the pods of the system partition, with classes of its own (KEP-5894, alpha in Kubernetes 1.37).
+/// The directory below `kubepods` that holds the pods of the system partition, with classes of its own (KEP-5894, planned as
+/// alpha for Kubernetes 1.37; its code, kubernetes/kubernetes#142200, was not merged in September 2026).
 const SYSTEM_PARTITION: &str = "system";
 
 /// Returns whether the path is one of the directories that the kubelet creates above the pods (cgroupfs driver).

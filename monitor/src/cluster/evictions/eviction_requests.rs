@@ -133,7 +133,8 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
         StatusCode::CONFLICT => Answer::Conflict,
         StatusCode::UNPROCESSABLE_ENTITY if has_cause("field", "metadata.uid") => Answer::Conflict,
         StatusCode::TOO_MANY_REQUESTS if has_cause("reason", "DisruptionBudget") => Answer::Budget(reason),
-        StatusCode::TOO_MANY_REQUESTS if step == Step::Remove && is_denied_by_webhook(&status) => {
+        // Strimzi's drain cleaner answers 500, and its operator then rolls the pod.
+        code if step == Step::Remove && says_later(code) && is_denied_by_webhook(&status) => {
             Answer::Begun(Begun { is_explicit: is_evacuation(&status), reason })
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
@@ -171,6 +172,11 @@ fn lacks_the_eviction_api(status: &Value) -> bool {
 /// message.
 fn is_denied(status: &Value) -> bool {
     status["message"].as_str().is_some_and(|message| message.contains(" denied "))
+}
+
+/// Returns whether the code does not forbid the request for good, as 403 and the 400 of a webhook without a code of its own do.
+fn says_later(code: StatusCode) -> bool {
+    code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error()
 }
 
 /// Returns whether a webhook answers, and not the API server, which asks overloading clients to come later with the same code.

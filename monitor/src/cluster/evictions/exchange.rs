@@ -39,7 +39,7 @@ pub enum Answer {
     AlreadyExists,
     /// A disruption budget refuses the eviction.
     Budget(String),
-    /// A webhook answers 429 instead of a denial: another controller has begun to move the pod away, which ends it later.
+    /// A webhook denies with 429 or a server error, which forbids nothing for good: another controller has begun to move the pod away, which ends it later.
     Begun(Begun),
     /// The API server is overloaded; the request was not carried out.
     Busy {

@@ -43,6 +43,18 @@ mod tests {
     use crate::cluster::evictions::intent::tests::intent;
 
     #[tokio::test]
+    async fn a_condition_without_a_taint_is_not_waited_for() {
+        let mut options = KubernetesOptions::default();
+        options.taints.effects = crate::config::kubernetes_options::TaintEffects::all(None);
+        let (_taints, of_taints) = watch::channel(Vec::new());
+        let (_options, of_options) = watch::channel(options);
+        let intent = Intent { condition: Some("DiskPressure".to_owned()), ..intent("u") };
+        let begun = Instant::now();
+        TaintFirst { taints: of_taints, options: of_options }.wait(&intent).await;
+        assert!(begun.elapsed() < LONGEST_WAIT);
+    }
+
+    #[tokio::test]
     async fn a_hard_eviction_waits_a_moment_for_its_taint() {
         let of_memory = || Intent { condition: Some("MemoryPressure".to_owned()), ..intent("u") };
         for (name, intent, conditions, taints, waits) in [

@@ -241,6 +241,21 @@ mod tests {
         assert!(kept.contains(&("k999".to_owned(), "ä".repeat(128))));
     }
 
+    /// Kubernetes 1.16 has removed the annotation (kubernetes/kubernetes#80342; cloudnativelabs/kube-router#815, kubernetes/kops#12398).
+    /// OpenShift 3's chapters still write it, with different values.
+    #[test]
+    fn the_annotation_of_critical_pods_protects_only_by_choice() {
+        let key = "scheduler.alpha.kubernetes.io/critical-pod";
+        for value in ["", "true", "false"] {
+            let json = format!(r#"{{"metadata":{{"annotations":{{"{key}":"{value}"}}}},"spec":{{"priority":0}}}}"#);
+            let pod: Pod = serde_json::from_str(&json).unwrap();
+            let mut protect = crate::config::KubernetesOptions::default().protect;
+            assert!(!pod.is_critical() && pod.protection(&protect).is_none(), "{json}");
+            protect.annotations.push(key.to_owned());
+            assert_eq!(pod.protection(&protect), Some(crate::workloads::Protection::Annotation), "{json}");
+        }
+    }
+
     #[test]
     fn static_mirror_and_system_pods_are_exempt() {
         for (json, expected) in [

@@ -114,6 +114,23 @@ mod tests {
         assert_eq!(order.victim().map(|it| it.usage_thousandths), Some(110));
     }
 
+    /// kubernetes/kubernetes#133839: a node of 128Gi, whose pods request 62Gi and 66Gi. The report expects the first to go; by the kernel's rule
+    /// the second goes, which uses far more. #111356: a proxy with a small request goes before a server that uses three times as much.
+    /// #71264: a sandbox at -998 goes before its Guaranteed container at -998 only if it holds more.
+    #[test]
+    fn the_victims_of_reports_follow_from_the_rule() {
+        let of = |gibibytes: u64| Bytes::from_mib(gibibytes * 1024);
+        let named = |name: &str, usage, adj| Subject { usage, ..subject(name, 0, adj) };
+        for (total, subjects, expected) in [
+            (128, vec![named("pod-1", of(28), 516), named("pod-2", of(100), 485)], "pod-2"),
+            (64, vec![named("server", of(12), 750), named("proxy", of(4), 999)], "proxy"),
+            (16, vec![named("pause", Bytes(700_000), -998), named("container", of(8), -998)], "container"),
+        ] {
+            let order = OomOrder::of(subjects, of(total), false);
+            assert_eq!(order.victim().map(|it| it.subject.workload.as_str()), Some(expected));
+        }
+    }
+
     #[test]
     fn equal_thousandths_are_decided_by_pages_then_by_name() {
         let mut larger = subject("z", 10, 0);
