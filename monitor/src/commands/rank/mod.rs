@@ -64,7 +64,7 @@ pub struct Options {
     #[arg(long, value_enum)]
     layout: Option<LayoutOption>,
     /// Show, beside the ranking for memory, which process or container the kernel's OOM killer would choose if the node had no memory left
-    #[arg(long, conflicts_with = "of_nodes")]
+    #[arg(long, conflicts_with_all = ["preemption_for", "utilization"])]
     oom: bool,
     #[command(flatten)]
     preemption: PreemptionOptions,
