@@ -12,7 +12,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
     programs::{ProbeContext, TracePointContext},
 };
-use aya_log_ebpf::warn;
+use aya_log_ebpf::{debug, warn};
 use monitor_ebpf::{
     COMM_LEN, CgroupPath, EventKind, KernelOffsets, OomKill, OomKillRecord, OomMark, Untracked,
     field::{mark_victim as mark, signal_generate as signal},
@@ -218,6 +218,8 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
         return 0;
     }
     describe(&ctx, kill);
+    // Tells a record that was lost on its way from a kill that the program did not see.
+    debug!(&ctx, "thread {} is marked as a victim of the OOM killer", victim_tid);
 
     awaited_exits::note(victim_tid, now_ns);
     // Inserts before checking whether the victim has exited; the exit does both in the opposite order, so one of them sees the other.

@@ -124,7 +124,7 @@ impl Agent {
         self.report_kernel_events(now);
         let (reporter, mut state) = self.reporting();
         reporter.record_oom_kills(&mut state, true, now);
-        self.reporter.send_events(&self.sensors, &self.actions.cluster, now);
+        self.reporter.send_events(&self.sensors, &self.actions.cluster, &self.config.kubernetes, now);
         for workload in self.actions.evictor.in_grace() {
             self.reporter.report(&Record::EvictionLeft { workload }, now);
         }
@@ -146,7 +146,7 @@ impl Agent {
         self.refresh_figures(wakeup, now);
         // Conditions that follow from pressure. Conditions of thresholds were published right after the decision.
         self.publish_status(now);
-        self.reporter.send_events(&self.sensors, &self.actions.cluster, now);
+        self.reporter.send_events(&self.sensors, &self.actions.cluster, &self.config.kubernetes, now);
         self.prepare();
         self.watch_growth();
         self.sensors.steer_disks(&mut self.decision, &self.actions.runtime, &self.config, now);

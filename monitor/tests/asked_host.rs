@@ -80,6 +80,41 @@ fn a_refused_pod_is_not_touched() {
     assert!(!blocks(stage.evictor.under_way(), false, false), "the refusal ends the eviction at once");
 }
 
+/// A virtual machine that KubeVirt migrates: its pod runs until the machine has moved.
+#[test]
+fn a_pod_that_is_moved_away_holds_soft_evictions_until_it_has_left() {
+    let Some(mut stage) = Stage::set("moved", false, Duration::from_secs(1)) else { return };
+    stage.answer(Err(NotDone::Begun { reason: "migrates".to_owned(), is_explicit: true }));
+    stage.poll_for(Duration::from_millis(50));
+    assert_eq!(stage.cgroups.ended(), 0, "the agent sends no signal");
+    let now = Monotonic::now();
+    assert_eq!(
+        stage.evictor.poll(&stage.limits, now.after(Duration::from_secs(599))),
+        [],
+        "after the grace period, too"
+    );
+    assert!(blocks(stage.evictor.under_way(), false, false), "one soft shortage starts one eviction");
+    assert!(!blocks(stage.evictor.under_way(), false, true), "a hard eviction does not wait");
+    for child in &mut stage.cgroups.children {
+        child.kill().unwrap();
+    }
+    assert_eq!(stage.ended().outcome, Outcome::Gone);
+    assert!(!blocks(stage.evictor.under_way(), false, false), "the pod has left");
+}
+
+#[test]
+fn a_move_that_is_given_up_refuses_the_eviction() {
+    let Some(mut stage) = Stage::set("stays", false, Duration::from_secs(1)) else { return };
+    stage.answer(Err(NotDone::Begun { reason: "migrates".to_owned(), is_explicit: true }));
+    stage.poll_for(Duration::from_millis(20));
+    stage.evictor.note_moving(|workload| workload == stage.pod);
+    stage.poll_for(Duration::from_millis(20));
+    stage.evictor.note_moving(|_| false);
+    let ended = stage.ended();
+    assert!(matches!(&ended.outcome, Outcome::Refused(reason) if reason.contains("eviction-in-progress was removed")));
+    assert_eq!((ended.end, stage.cgroups.ended()), (EvictionEnd::Refused, 0));
+}
+
 #[test]
 fn the_kubelet_stops_a_granted_pod() {
     let Some(mut stage) = Stage::set("granted", false, Duration::from_secs(60)) else { return };

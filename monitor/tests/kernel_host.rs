@@ -1,6 +1,8 @@
 //! Loads the real programs on this machine, provokes their events inside small memory cgroups, and checks every figure against the known
 //! load. Needs root; prints SKIPPED and the reason where it cannot run.
 
+#[path = "kernel_host/captured_log.rs"]
+mod captured_log;
 #[path = "kernel_host/kills.rs"]
 mod kills;
 mod support;
@@ -18,7 +20,7 @@ use node_pressure_monitor::{
     kernel::{
         Accounts, CgroupCounters, CgroupSource, DeviceId, Event, EventKind, InodeCounters, Kernel, OomKill, ReclaimKind,
     },
-    units::{Bytes, CgroupId},
+    units::{Bytes, CgroupId, Pid},
 };
 use rustix::fs::{major, minor};
 use support::{Cgroups, FILES_MADE, FILES_REMOVED, Hierarchy, MIB, VICTIM_HOLDS, Workload, file_system_of, id_of};
@@ -55,6 +57,7 @@ fn test() -> Result<()> {
         stall_threshold: Duration::ZERO,
         doorbell_interval: Duration::from_millis(10),
     };
+    captured_log::start()?;
     println!("before: {}", memory_of_this_process()?);
     let begun = Instant::now();
     let mut kernel = Kernel::load(&options, std::process::id());
@@ -87,6 +90,16 @@ fn test() -> Result<()> {
     compared += loss_is_counted(&options, &cgroups)?;
     ensure!(compared >= 60, "only {compared} figures were compared");
     println!("PASSED kernel_host: {compared} figures compared; {}", memory_of_this_process()?);
+    Ok(())
+}
+
+/// A line that a program wrote with aya-log comes out of the `log` facade, which is where the agent's own log takes it from.
+fn programs_log_reaches_the_agents(kernel: &mut Kernel, victim: Pid) -> Result<()> {
+    kernel.flush_logs();
+    let line = format!("thread {} is marked as a victim of the OOM killer", victim.0);
+    let log = captured_log::text();
+    ensure!(log.lines().any(|it| it.contains(&line) && it.contains("DEBUG")), "no line {line:?} in the log:\n{log}");
+    println!("  aya-log: {line}");
     Ok(())
 }
 
@@ -128,6 +141,7 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
         + kills::check_invocation(kernel, cgroups, &kill)?
         + kills::check_path(&kill, (id_of(&cgroups.top)?, &cgroups.top), (victim_cgroup, "victim"))?;
     allocator.wait()?;
+    programs_log_reaches_the_agents(kernel, victim_pid)?;
 
     let mut counters = Vec::new();
     kernel.cgroups(&mut counters);
@@ -136,7 +150,7 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
     let reclaim = of(allocator_cgroup).context("the allocator stalled")?;
     ensure!(reclaim.oom_kills == 0, "no kill in the allocator's cgroup");
     while kernel.drain(1024, &mut events, &mut kills).exhausted {}
-    Ok(7 + details_compared + stalls_agree(reclaim, &events, allocator_cgroup)?)
+    Ok(8 + details_compared + stalls_agree(reclaim, &events, allocator_cgroup)?)
 }
 
 /// Checks the details of this kernel's `mark_victim`: all of them, or none before 6.9.

@@ -90,6 +90,38 @@ fn by_default_the_class_decides_before_the_request() {
     );
 }
 
+/// The user's chapter: the share of the node's memory that a container uses, plus its `oom_score_adj`, is its score.
+#[test]
+fn the_kernels_victim_is_named_beside_the_agents() {
+    let output = of_kubectl(&["--oom", "--output", "json"]);
+    let answer = answer(&output);
+    assert!(text(&output.stderr).contains("a container's figures are those of all its processes"));
+    let oom = &answer["oom"];
+    // Of 4,080,218,112 bytes: rss 503,316,480 are 123 thousandths; BestEffort is 1000.
+    let victim = json!({"pod": "batch/report-29453760-tz5rk", "container": "report", "usage": 503_316_480,
+        "usageThousandths": 123, "oomScoreAdj": 1000, "score": 1123});
+    assert_eq!((&oom["victim"], &oom["total"]), (&victim, &json!(4_080_218_112_u64)));
+    let order = oom["order"].as_array().unwrap();
+    let score = |row: &Value| row["score"].as_i64().unwrap();
+    assert!(order.windows(2).all(|two| score(&two[0]) >= score(&two[1])), "{order:?}");
+    let of = |pod: &str| order.iter().find(|row| row["pod"].as_str().unwrap().starts_with(pod)).unwrap();
+    assert_eq!((&of("shop/db")["oomScoreAdj"], &of("shop/db")["usageThousandths"]), (&json!(-997), &json!(185)));
+    assert_eq!(answer["first"], "batch/report-29453760-tz5rk", "the ranking is as without the option");
+    let table = of_kubectl(&["--oom"]);
+    let words =
+        "the kernel would kill container report of batch/report-29453760-tz5rk; the first that would be evicted, too";
+    assert!(text(&table.stdout).contains(words), "{}", text(&table.stdout));
+    for (arguments, words) in [
+        (&["--oom", "--signal", "nodefs.available"][..], "the kernel kills for memory, not for nodefs.available"),
+        (&["--oom", "--signal", "pid.available"], "the kernel kills for memory, not for pid.available"),
+        (&["--oom", "--preemption-for", "5"], "cannot be used with"),
+    ] {
+        let output = of_kubectl(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn without_a_configuration_the_rules_of_the_agent_hold() {
     let answer = answer(&of_kubectl(&["--output", "json"]));

@@ -124,6 +124,36 @@ fn of<'a>(answer: &'a Value, pod: &str) -> &'a Value {
 }
 
 #[test]
+fn the_kernels_victim_is_a_process_of_this_node() {
+    if !is_root("the_kernels_victim_is_a_process_of_this_node") {
+        return;
+    }
+    let node = Node::new();
+    for (pid, mib, adj, path) in [
+        (100, 90, 1000, format!("kubepods/besteffort/pod{HOARDER}")),
+        (101, 2048, 0, "system.slice/app.service".to_owned()),
+        (102, 300, 968, format!("kubepods/system/burstable/pod{QUIET}/x")),
+        (103, 4000, -1000, "system.slice/sshd.service".to_owned()),
+    ] {
+        let kib = mib * 1024;
+        node.write(
+            &format!("proc/{pid}/status"),
+            &format!("Name:\tp{pid}\nVmRSS:\t{kib} kB\nVmPTE:\t0 kB\nVmSwap:\t0 kB\n"),
+        );
+        node.write(&format!("proc/{pid}/comm"), &format!("p{pid}\n"));
+        node.write(&format!("proc/{pid}/oom_score_adj"), &format!("{adj}\n"));
+        node.write(&format!("proc/{pid}/cgroup"), &format!("0::/{path}\n"));
+    }
+    let (answer, said) = node.rank(NO_RUNTIME, &["--oom"]);
+    let order = answer["oom"]["order"].as_array().unwrap();
+    let found: Vec<(u64, i64)> =
+        order.iter().map(|row| (row["pid"].as_u64().unwrap(), row["score"].as_i64().unwrap())).collect();
+    assert_eq!(found, [(102, 73 + 968), (100, 21 + 1000), (101, 500)], "{said}");
+    assert_eq!(answer["oom"]["victim"]["pod"], format!("?/{QUIET}"), "a pod of the system partition keeps its name");
+    assert_eq!((&answer["oom"]["spared"], &answer["oom"]["victim"]["process"]), (&1.into(), &"p102".into()));
+}
+
+#[test]
 fn the_owner_of_most_files_ranks_first() {
     if !is_root("the_owner_of_most_files_ranks_first") {
         return;

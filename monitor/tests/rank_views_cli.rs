@@ -111,6 +111,24 @@ fn nodes_are_listed_from_the_fullest_to_the_emptiest() {
     );
 }
 
+/// The descheduler's numberOfNodes, as OpenShift's chapter on it explains: the strategy acts above this number of underutilized nodes.
+#[test]
+fn as_many_underutilized_nodes_as_accepted_evict_nothing() {
+    let nodes = fixture("scheduling/nodes.json");
+    for (number, expected) in [
+        ("0", "LowNodeUtilization would evict pods from worker-1, to make the scheduler use worker-3"),
+        ("1", "LowNodeUtilization would evict nothing: 1 underutilized, and numberOfNodes accepts up to 1"),
+        ("3", "LowNodeUtilization would evict nothing: 1 underutilized, and numberOfNodes accepts up to 3"),
+    ] {
+        let of = |more: &[&str]| {
+            rank(PODS, &[&["--utilization", "--nodes", &nodes, "--number-of-nodes", number], more].concat())
+        };
+        let answer = answer(&of(&["--output", "json"]));
+        assert_eq!((&answer["conclusion"], answer["numberOfNodes"].to_string()), (&json!(expected), number.to_owned()));
+        assert!(text(&of(&[]).stdout).contains(expected), "{number}");
+    }
+}
+
 #[test]
 fn errors_name_the_option_or_the_file_and_the_fix() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::cluster::ledger::{Begun, Unfinished};
-use crate::cluster::{EvictionUpdate, Intent, Verdict};
+use crate::cluster::ledger::{Begun as InLedger, Unfinished};
+use crate::cluster::{Begun, EvictionUpdate, Intent, Verdict};
 use crate::config::{MonitorConfig, Policy, Quirk};
 use crate::eviction::decider::{Choice, Route};
 use crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS;
@@ -24,8 +24,8 @@ impl Actions {
     /// Writes the intent to the ledger. Returns false if the ledger is full or has the intent already.
     pub(super) fn note_intent(&mut self, intent: &Intent) -> bool {
         match self.cluster.ledger().begin(intent) {
-            Ok(Begun::New) => true,
-            Ok(Begun::Already) => false,
+            Ok(InLedger::New) => true,
+            Ok(InLedger::Already) => false,
             Err(full) => {
                 self.note_unreported(intent.pod(), intent.uid.clone(), full.to_string());
                 false
@@ -84,6 +84,9 @@ impl Actions {
             Verdict::Delayed(_) => return true,
             Verdict::Accepted | Verdict::Gone | Verdict::Done(_) => Ok(()),
             Verdict::Refused(reason) => Err(NotDone::Refused(reason.clone())),
+            Verdict::Begun(Begun { reason, is_explicit }) => {
+                Err(NotDone::Begun { reason: reason.clone(), is_explicit: *is_explicit })
+            }
             Verdict::NoAnswer(reason) => {
                 Err(NotDone::Failed(format!("the API server did not answer in time: {reason}")))
             }
@@ -154,7 +157,8 @@ fn stats_of(pod: &Pod, resource: Resource, ranked: &Ranked<WorkloadUsage>, senso
             let tree = sensors.workloads.tree();
             let directory = tree.find(workload.id)?.directory();
             let sets = container_memory::working_sets(directory, &workload.name, tree.hierarchy().version);
-            let memory = |bytes: Bytes| Some(MemoryUsage { working_set_bytes: Some(bytes.0) });
+            let memory =
+                |bytes: Bytes| Some(MemoryUsage { working_set_bytes: Some(bytes.0), ..MemoryUsage::default() });
             let stats = |(id, set): &(String, Bytes)| {
                 Some(ContainerStats { name: name_of(id)?, memory: memory(*set), ..ContainerStats::default() })
             };

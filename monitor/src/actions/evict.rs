@@ -2,6 +2,7 @@
 //! which also removes the pod; or by the kubelet, once the API server grants the eviction.
 
 mod advance;
+mod moving;
 mod running;
 
 use std::time::Duration;
@@ -67,6 +68,8 @@ pub struct Evictor {
 const POLL: Duration = Duration::from_millis(5);
 /// Poll interval of a longer stage.
 const SLOW_POLL: Duration = Duration::from_millis(100);
+/// Poll interval of a pod that another controller moves away, which takes minutes.
+const MOVING_POLL: Duration = Duration::from_secs(1);
 /// Time limit for the API server's answer if the pod is evicted regardless.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Time limit for the API server's answer if its consent is required. The request itself times out earlier.
@@ -95,6 +98,7 @@ impl Evictor {
                 Stage::Removing { .. } => EvictionStage::Removing,
                 Stage::Telling { .. }
                 | Stage::Asking { .. }
+                | Stage::Moving(_)
                 | Stage::Leaving { .. }
                 | Stage::Stopping { .. }
                 | Stage::Terminating { .. } => EvictionStage::Leaving,
@@ -256,6 +260,15 @@ impl Evictor {
         ended
     }
 
+    /// Takes in which of the pods that another controller moves away carry its annotation.
+    pub fn note_moving(&mut self, is_marked: impl Fn(&str) -> bool) {
+        for running in &mut self.running {
+            if let Stage::Moving(moving) = &mut running.stage {
+                moving.note(is_marked(&running.target.name));
+            }
+        }
+    }
+
     /// Returns the workloads inside their grace period after SIGTERM.
     pub fn in_grace(&self) -> impl Iterator<Item = &str> {
         let in_grace = |running: &&Running| matches!(running.stage, Stage::Terminating { .. });
@@ -268,7 +281,11 @@ impl Evictor {
         let is_spared = |running: &mut Running| {
             matches!(
                 running.stage,
-                Stage::Telling { .. } | Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Terminating { .. }
+                Stage::Telling { .. }
+                    | Stage::Asking { .. }
+                    | Stage::Moving(_)
+                    | Stage::Leaving { .. }
+                    | Stage::Terminating { .. }
             )
         };
         self.running.extract_if(.., is_spared).map(|running| running.target.name).collect()
@@ -282,6 +299,7 @@ impl Evictor {
             Stage::Stopping { until, .. } | Stage::Leaving { until } | Stage::Terminating { until } => {
                 until.since(now).clamp(POLL, SLOW_POLL)
             }
+            Stage::Moving(_) => MOVING_POLL,
             // The answer itself wakes the loop.
             Stage::Telling { .. } | Stage::Asking { .. } | Stage::Removing { .. } => SLOW_POLL,
         };

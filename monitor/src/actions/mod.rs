@@ -121,6 +121,7 @@ impl Actions {
 
     /// Polls the evictions under way, and returns those that ended.
     pub fn poll(&mut self, limits: &EvictionLimits, sensors: &mut Sensors, now: Monotonic) -> Vec<Ended> {
+        self.evictor.note_moving(|workload| sensors.is_moved_away(workload));
         let ended = self.evictor.poll(limits, now);
         for ended in &ended {
             self.ended.push(EndedEviction { id: ended.id, cause: ended.cause, end: ended.end });

@@ -32,6 +32,11 @@ pub enum NotDone {
     Critical,
     /// A disruption budget or the API server refuses. Nothing was touched.
     Refused(String),
+    /// Another controller has begun to move the pod away, such as by a live migration. Nothing was touched.
+    Begun {
+        reason: String,
+        is_explicit: bool,
+    },
     Failed(String),
 }
 

@@ -30,6 +30,8 @@ pub struct FleetNode {
     pub config_since: Option<String>,
     /// A newer file than the one in force was refused.
     pub config_refused: bool,
+    /// Why the node is in maintenance.
+    pub maintenance: Option<String>,
     pub nearest: Option<NearestThreshold>,
     /// The day (UTC) of the counts.
     pub day: Option<Date>,
@@ -183,6 +185,7 @@ fn fleet_node(lease: Lease, now: Timestamp) -> FleetNode {
         config_hash: take("config-hash"),
         config_since: take("config-since"),
         config_refused: take("config-refused").is_some_and(|refused| refused == "true"),
+        maintenance: take("maintenance"),
         nearest: take("nearest-threshold").and_then(|json| serde_json::from_str(&json).ok()),
         day: take("day").and_then(|day| day.parse().ok()),
         counts,
@@ -208,6 +211,7 @@ mod tests {
         let digest = super::super::NodeDigest {
             mode: "enforce",
             pool: Some("batch".into()),
+            maintenance: Some("cordoned".to_owned()),
             nearest: Some(NearestThreshold {
                 threshold: "memory.available<100Mi".to_owned(),
                 available: 300,
@@ -225,6 +229,7 @@ mod tests {
         let at = |time: &str| fleet_node(serde_json::from_value(lease.clone()).unwrap(), time.parse().unwrap());
         let node = at("2026-01-01T00:02:59Z");
         assert_eq!((node.mode.as_deref(), node.pool.as_deref()), (Some("enforce"), Some("batch")));
+        assert_eq!(node.maintenance.as_deref(), Some("cordoned"));
         assert_eq!((node.nearest, node.is_silent), (digest.nearest, false));
         assert!(at("2026-01-01T00:03:00Z").is_silent);
     }

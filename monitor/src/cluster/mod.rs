@@ -50,7 +50,7 @@ use evictions::overwritten::Overwritten;
 pub use api_client::{Access, Timeouts};
 pub use api_state::{CAPABILITY, Event, NodeFacts, State, View, WatchCounts};
 pub use events::EventRequest;
-pub use evictions::exchange::{EvictionUpdate, Verdict};
+pub use evictions::exchange::{Begun, EvictionUpdate, Verdict};
 pub use evictions::intent::Intent;
 pub use ledger::Ledger;
 pub use node_digest::NodeDigest;

@@ -8,7 +8,7 @@ use super::api_time;
 pub(super) const PREFIX: &str = "node-pressure-monitor/";
 /// The namespaces that are named: those with most evictions and OOM kills.
 const NAMESPACES: usize = 8;
-/// Characters of the last incident's line.
+/// Characters of the last incident's line, and of the reason of the maintenance.
 const LINE: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,6 +17,8 @@ pub struct NodeDigest {
     pub mode: &'static str,
     pub pool: Option<std::sync::Arc<str>>,
     pub config: ConfigDigest,
+    /// Why the node is in maintenance; none: it is not, or that is not known.
+    pub maintenance: Option<String>,
     /// The armed threshold that the node is nearest to.
     pub nearest: Option<NearestThreshold>,
     pub day: DayDigest,
@@ -61,7 +63,8 @@ pub struct Counts {
 impl NodeDigest {
     /// Returns the annotations. A value of null removes an annotation that an earlier digest had.
     pub(super) fn annotations(&self) -> serde_json::Map<String, serde_json::Value> {
-        let Self { mode, pool, config, nearest, day, last_incident } = self;
+        let Self { mode, pool, config, maintenance, nearest, day, last_incident } = self;
+        let maintenance = maintenance.as_ref().map(|reason| reason.chars().take(LINE).collect::<String>());
         let nearest = nearest.as_ref().and_then(|nearest| serde_json::to_string(nearest).ok());
         let last_incident = last_incident.as_ref().map(|(time, summary)| {
             format!("{} {summary}", api_time::format(*time)).chars().take(LINE).collect::<String>()
@@ -73,6 +76,7 @@ impl NodeDigest {
             ("config-hash", config.hash.map(|hash| format!("{hash:016x}"))),
             ("config-since", config.since.map(api_time::format)),
             ("config-refused", config.is_refused.then(|| "true".to_owned())),
+            ("maintenance", maintenance),
             ("nearest-threshold", nearest),
             ("day", day.date.map(|date| date.to_string())),
             ("evictions", Some(day.all.evictions.to_string())),
@@ -120,6 +124,7 @@ mod tests {
         let annotations = digest.annotations();
         let value = |name: &str| &annotations[&format!("node-pressure-monitor/{name}")];
         assert!(value("mode").is_null() && value("config-hash").is_null() && value("namespaces").is_null());
+        assert!(value("maintenance").is_null(), "a node that is uncordoned loses the annotation");
         assert_eq!(value("evictions"), "0");
         assert_eq!(value("last-incident").as_str().map(str::len), Some(LINE));
     }

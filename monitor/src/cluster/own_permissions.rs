@@ -56,7 +56,7 @@ fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
             methods.hard != EvictionMethod::Off || methods.soft != EvictionMethod::Off
         }
         ("patch", "nodes/status") => has_conditions,
-        ("get" | "patch", "nodes") => has_conditions && config.kubernetes.taints.effect.is_some(),
+        ("get" | "patch", "nodes") => has_conditions && config.kubernetes.taints.effects.is_some(),
         _ => permission.when == When::Always || config.serving.token_review,
     };
     permission.component == Component::Agent && is_in_use

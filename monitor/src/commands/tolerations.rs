@@ -36,11 +36,12 @@ const HELP: &str = r#"  kubectl get pods -A -o json --field-selector spec.nodeNa
 
 A taint with the effect NoExecute evicts running pods that do not tolerate it, critical pods included. If the tolerations of a pod give
 tolerationSeconds, the pod is evicted after the shortest of them. NoSchedule and PreferNoSchedule evict no running pod; the answer says if a
-pod could not be scheduled again. The rules are those of Kubernetes 1.36.
+pod could not be scheduled again (NoSchedule), or if the scheduler would prefer other nodes for it (PreferNoSchedule). The rules are those of Kubernetes 1.36.
 
 --output json prints one object:
 
-  {"taints", "pods": [{"pod", "uid", "fate": "goesAtOnce"|"goesAfter"|"stays", "seconds", "because", "keptAwayBy", "exempt"}]}
+  {"taints", "pods": [{"pod", "uid", "fate": "goesAtOnce"|"goesAfter"|"stays", "seconds", "because", "keptAwayBy", "avoidedBy",
+   "exempt"}]}
 
 exempt is the reason why the agent itself would never evict the pod. Terminated pods are left out.
 
@@ -88,7 +89,7 @@ impl<'a> Row<'a> {
     }
 
     fn reason(&self) -> String {
-        let Outcome { fate, because, kept_away_by } = &self.outcome;
+        let Outcome { fate, because, kept_away_by, avoided_by } = &self.outcome;
         let mut reason = match (fate, because) {
             (Fate::GoesAfter(_), Some(taint)) => format!("tolerates {taint} only for this time"),
             (Fate::GoesAtOnce, Some(taint)) => format!("does not tolerate {taint}"),
@@ -100,8 +101,12 @@ impl<'a> Row<'a> {
             }
             reason.push_str(&text);
         };
-        if let (Fate::Stays, Some(taint)) = (fate, kept_away_by) {
-            add(format!("could not be scheduled again because of {taint}"));
+        match (fate, kept_away_by, avoided_by) {
+            (Fate::Stays, Some(taint), _) => add(format!("could not be scheduled again because of {taint}")),
+            (Fate::Stays, None, Some(taint)) => {
+                add(format!("could be scheduled again, if no other node is better, in spite of {taint}"));
+            }
+            _ => {}
         }
         if let (Fate::GoesAtOnce | Fate::GoesAfter(_), Some(exempt)) = (fate, &self.exempt) {
             add(format!("the agent itself would never evict it: {exempt}"));
@@ -143,6 +148,7 @@ fn json(writer: &mut impl Write, rows: &[Row<'_>], taints: &[Taint]) -> io::Resu
             "seconds": seconds,
             "because": row.outcome.because.map(ToString::to_string),
             "keptAwayBy": row.outcome.kept_away_by.map(ToString::to_string),
+            "avoidedBy": row.outcome.avoided_by.map(ToString::to_string),
             "exempt": row.exempt,
         })
     };

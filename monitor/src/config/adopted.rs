@@ -131,6 +131,7 @@ impl Fields {
             live heartbeat "kubernetes.heartbeat",
             live taints "kubernetes.taints",
             live events "kubernetes.events",
+            live pod_oom_events "kubernetes.podOomEvents",
             live defer_soft_in_maintenance "kubernetes.maintenance",
         });
     }

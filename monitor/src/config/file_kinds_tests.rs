@@ -304,7 +304,7 @@ fn wrong_types_are_errors() {
         ("ranking: [age]", r#"m.yaml:3: ranking[0]: "age": not one of the choices; write preference or qosClass or"#),
         (
             "ranking: fair",
-            r#"m.yaml:3: ranking: "fair": not one of the choices; write qos or kubernetes or openshift3"#,
+            r#"m.yaml:3: ranking: "fair": not one of the choices; write qos or kubernetes or openshift3 or openshift3.9"#,
         ),
         (
             "oomScoreAdj: linux",

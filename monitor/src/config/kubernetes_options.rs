@@ -107,10 +107,44 @@ impl Default for PodProtection {
     }
 }
 
+/// The effect of the taint while a condition is true, by condition; `None` sets no taint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaintEffects {
+    memory: Option<TaintEffect>,
+    disk: Option<TaintEffect>,
+    pid: Option<TaintEffect>,
+}
+
+impl TaintEffects {
+    /// Returns the default under these names.
+    const fn of_names(authority: Authority) -> Self {
+        Self::all(Some(TaintEffect::of(authority)))
+    }
+
+    pub const fn all(effect: Option<TaintEffect>) -> Self {
+        Self { memory: effect, disk: effect, pid: effect }
+    }
+
+    /// Returns the effect for the condition with this standard name.
+    pub fn of(self, condition: &str) -> Option<TaintEffect> {
+        match condition {
+            "MemoryPressure" => self.memory,
+            "DiskPressure" => self.disk,
+            "PIDPressure" => self.pid,
+            _ => None,
+        }
+    }
+
+    /// Returns whether any condition sets a taint.
+    pub const fn is_some(self) -> bool {
+        self.memory.is_some() || self.disk.is_some() || self.pid.is_some()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaintOptions {
-    /// The effect of the taint while a condition is true; `None` sets no taint. By default it depends on the names.
-    pub effect: Option<TaintEffect>,
+    /// By default they depend on the names.
+    pub effects: TaintEffects,
     /// After how long a condition also sets a `NoExecute` taint; `None` means never.
     pub no_execute_after: Option<Duration>,
 }
@@ -129,6 +163,8 @@ pub struct KubernetesOptions {
     pub heartbeat: Duration,
     pub taints: TaintOptions,
     pub events: bool,
+    /// Whether an OOM kill also gives an event on each pod that lost a process. A kubelet that writes such events itself makes them double.
+    pub pod_oom_events: bool,
     /// Whether soft evictions wait while the node is in maintenance.
     pub defer_soft_in_maintenance: bool,
 }
@@ -143,14 +179,16 @@ impl Default for KubernetesOptions {
             protect: PodProtection::default(),
             conditions: Authority::default(),
             heartbeat: Duration::from_secs(60),
-            taints: TaintOptions { effect: Some(TaintEffect::of(Authority::default())), no_execute_after: None },
+            taints: TaintOptions { effects: TaintEffects::of_names(Authority::default()), no_execute_after: None },
             events: true,
+            pod_oom_events: true,
             defer_soft_in_maintenance: true,
         }
     }
 }
 
-const FIELDS: &str = "api kubeconfig nodeName evictions protect conditions heartbeat taints events maintenance";
+const FIELDS: &str =
+    "api kubeconfig nodeName evictions protect conditions heartbeat taints events podOomEvents maintenance";
 const PROTECT: &str = "daemonSets annotations namespaces priorityAtLeast localStorage persistentVolumes unowned";
 
 impl KubernetesOptions {
@@ -177,9 +215,10 @@ impl KubernetesOptions {
             }
             Some(heartbeat)
         });
-        options.taints.effect = Some(TaintEffect::of(options.conditions));
+        options.taints.effects = TaintEffects::of_names(options.conditions);
         options.taints.read(walk, &inner);
         walk.set(&mut options.events, inner.get("events"), Walk::boolean);
+        walk.set(&mut options.pod_oom_events, inner.get("podOomEvents"), Walk::boolean);
         let maintenance = walk.section(&inner, "maintenance", "deferSoftEvictions");
         walk.set(&mut options.defer_soft_in_maintenance, maintenance.get("deferSoftEvictions"), Walk::boolean);
         options
@@ -210,11 +249,17 @@ fn texts(walk: &mut Walk<'_>, field: &Field<'_>, fix: &str) -> Option<Vec<String
 
 impl TaintOptions {
     fn read(&mut self, walk: &mut Walk<'_>, fields: &Fields<'_>) {
-        let inner = walk.section(fields, "taints", "effect noExecute");
-        walk.set(&mut self.effect, inner.get("effect"), |walk, field| {
-            let [hard, soft] = TaintEffect::CHOICES.map(|(name, effect)| (name, Some(effect)));
-            walk.choice(field, &[hard, soft, ("off", None)])
-        });
+        let inner = walk.section(fields, "taints", "effect effects noExecute");
+        let [hard, soft] = TaintEffect::CHOICES.map(|(name, effect)| (name, Some(effect)));
+        let choices = [hard, soft, ("off", None)];
+        if let Some(effect) = inner.get("effect").and_then(|field| walk.choice(&field, &choices)) {
+            self.effects = TaintEffects::all(effect);
+        }
+        let by_condition = walk.section(&inner, "effects", "MemoryPressure DiskPressure PIDPressure");
+        let TaintEffects { memory, disk, pid } = &mut self.effects;
+        for (name, effect) in [("MemoryPressure", memory), ("DiskPressure", disk), ("PIDPressure", pid)] {
+            walk.set(effect, by_condition.get(name), |walk, field| walk.choice(field, &choices));
+        }
         let no_execute = walk.section(&inner, "noExecute", "after");
         walk.set(&mut self.no_execute_after, no_execute.get("after"), |walk, field| {
             walk.describe(field, || Shape::Choice(vec!["off".to_owned()]));

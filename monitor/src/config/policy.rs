@@ -39,24 +39,33 @@ pub enum Ranking {
     Qos,
     /// Exceeds its request, priority, usage above request, as in Kubernetes 1.9 and later.
     Kubernetes,
-    /// QoS class, usage above request, usage, as in OpenShift 3.
+    /// QoS class, usage above request, usage, as in OpenShift 3 up to 3.7 (Kubernetes 1.7), and as the documents of all its versions say.
     OpenShift3,
+    /// As [`Self::Kubernetes`], but pods cannot request local disk, as in OpenShift 3.9 to 3.11 (Kubernetes 1.9 to 1.11;
+    /// kubernetes/kubernetes#53542). Pods have a priority from 3.11 on; before it they are all equal by it.
+    OpenShift39,
     /// These keys, most important first.
     Custom(Vec<RankingKey>),
 }
 
 impl Ranking {
     /// The presets, by their names in the configuration.
-    pub const PRESETS: [(&str, Self); 3] =
-        [("qos", Self::Qos), ("kubernetes", Self::Kubernetes), ("openshift3", Self::OpenShift3)];
+    pub const PRESETS: [(&str, Self); 4] = [
+        ("qos", Self::Qos),
+        ("kubernetes", Self::Kubernetes),
+        ("openshift3", Self::OpenShift3),
+        ("openshift3.9", Self::OpenShift39),
+    ];
 
     /// Returns the keys for a resource under pressure, most important first.
     pub fn keys(&self, resource: Resource) -> &[RankingKey] {
         use RankingKey::{ExceedsRequests, Excess, Preference, Priority, QosClass, Usage, UsageAboveRequest};
         match (self, resource) {
             (Self::Custom(keys), _) => keys,
-            (Self::Kubernetes, Resource::Pids) => &[Priority, Usage],
-            (Self::Kubernetes, _) => &[ExceedsRequests, Priority, UsageAboveRequest],
+            (Self::Kubernetes | Self::OpenShift39, Resource::Pids) => &[Priority, Usage],
+            // Ephemeral storage is a technology preview there, off by default.
+            (Self::OpenShift39, Resource::EphemeralStorage | Resource::Inodes) => &[Priority, Usage],
+            (Self::Kubernetes | Self::OpenShift39, _) => &[ExceedsRequests, Priority, UsageAboveRequest],
             (Self::OpenShift3, Resource::Memory) => &[QosClass, Excess, Usage],
             // In OpenShift 3, pods cannot request local disk.
             (Self::OpenShift3, _) => &[QosClass, Usage],
@@ -70,6 +79,7 @@ impl Ranking {
             Self::Qos => "qos",
             Self::Kubernetes => "kubernetes",
             Self::OpenShift3 => "openshift3",
+            Self::OpenShift39 => "openshift3.9",
             Self::Custom(_) => "custom",
         }
     }

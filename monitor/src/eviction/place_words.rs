@@ -106,6 +106,7 @@ mod tests {
         for (ranking, expected) in [
             (Ranking::Kubernetes, "100.0 MiB below its request"),
             (Ranking::OpenShift3, "Burstable, within its request, uses 100.0 MiB"),
+            (Ranking::OpenShift39, "100.0 MiB below its request"),
             (custom(&[RankingKey::ExceedsRequests]), "within its request"),
             (custom(&[RankingKey::Request]), "requests 200.0 MiB"),
             (custom(&[RankingKey::Priority]), "no key sets it apart; its name decides"),

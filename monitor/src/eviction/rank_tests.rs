@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::config::Ranking;
 use crate::eviction::decider::{Answer, Decider, Measure, Next, Pace, Rules, Snapshot};
 use crate::units::{Bytes, CgroupId, Signal};
 use crate::workloads::{OtherUsage, Workload, WorkloadUsage, fixtures};
@@ -117,6 +118,41 @@ fn a_workload_that_no_longer_exists_is_left_out() {
     let gone = WorkloadUsage { exact: false, ..usage("gone", QosClass::BestEffort, 0, 9) };
     let ranked = rank_first(vec![gone], |_| None);
     assert_eq!(ranked, Some(Vec::new()));
+}
+
+/// kubernetes/kubernetes#53542 (1.9, so OpenShift 3.9) replaced the QoS class by the request and the priority; k8spatterns/examples#12 and
+/// kubernetes/kubernetes#78561 are reports of people whom that surprised.
+#[test]
+fn openshift_3_ranks_by_class_up_to_3_7_and_by_request_and_priority_from_3_9() {
+    use QosClass::{BestEffort, Burstable};
+    let of = |name: &str, qos, request, used, priority| {
+        let pod = serde_json::from_str(&format!(r#"{{"spec": {{"priority": {priority}}}}}"#)).unwrap();
+        let workload = Workload { qos, request: Bytes(request), pod: Some(Arc::new(pod)), ..fixtures::workload(name) };
+        fixtures::usage(workload, Bytes(used))
+    };
+    let usages = || {
+        vec![
+            of("besteffort-small", BestEffort, 0, 5, 100),
+            of("burstable-far-above", Burstable, 10, 500, 0),
+            of("burstable-above-high-priority", Burstable, 10, 900, 1000),
+            of("burstable-within", Burstable, 900, 800, -5),
+        ]
+    };
+    let order = |ranking, resource| {
+        let policy = Policy { ranking, ..Policy::default() };
+        let ranked = Order::of(&policy, resource).rank(usages());
+        ranked.into_iter().map(|ranked| ranked.candidate.workload.name.clone()).collect::<Vec<_>>()
+    };
+    let by_class = ["besteffort-small", "burstable-above-high-priority", "burstable-far-above", "burstable-within"];
+    let by_request = ["burstable-far-above", "besteffort-small", "burstable-above-high-priority", "burstable-within"];
+    assert_eq!(order(Ranking::OpenShift3, Resource::Memory), by_class);
+    assert_eq!(order(Ranking::OpenShift39, Resource::Memory), by_request);
+    assert_eq!(order(Ranking::Kubernetes, Resource::Memory), by_request);
+    // Without priorities, as before 3.11, the amount above the request decides among those above it.
+    let keys = |resource| Ranking::OpenShift39.keys(resource).to_vec();
+    for resource in [Resource::EphemeralStorage, Resource::Inodes, Resource::Pids] {
+        assert_eq!(keys(resource), [RankingKey::Priority, RankingKey::Usage], "{resource:?}");
+    }
 }
 
 #[test]

@@ -12,9 +12,11 @@ use crate::config::kubernetes_options::PodProtection;
 use crate::workloads::pod::Toleration;
 use crate::workloads::{Pod, Protection};
 
+/// The effect that only makes the scheduler prefer other nodes.
+const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 /// The effect that evicts.
 pub const NO_EXECUTE: &str = "NoExecute";
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", NO_EXECUTE];
+const EFFECTS: [&str; 3] = ["NoSchedule", PREFER_NO_SCHEDULE, NO_EXECUTE];
 const LONGEST_KEY: usize = 253;
 const LONGEST_VALUE: usize = 63;
 
@@ -112,17 +114,22 @@ pub struct Outcome<'t> {
     pub because: Option<&'t Taint>,
     /// The first taint that would keep the pod away if it were still to be scheduled.
     pub kept_away_by: Option<&'t Taint>,
+    /// The first taint because of which the scheduler would prefer other nodes for the pod.
+    pub avoided_by: Option<&'t Taint>,
 }
 
 /// Computes what taints do to a pod with these tolerations.
 pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'t> {
     let first_match = |taint: &Taint| tolerations.iter().find(|toleration| tolerates(toleration, taint));
-    let keeps_away = |taint: &&Taint| taint.effect != "PreferNoSchedule" && first_match(taint).is_none();
-    let kept_away_by = taints.iter().find(keeps_away);
+    let untolerated = |is_preference: bool| {
+        let of_effect = move |taint: &&Taint| (taint.effect == PREFER_NO_SCHEDULE) == is_preference;
+        taints.iter().filter(of_effect).find(|taint| first_match(taint).is_none())
+    };
+    let (kept_away_by, avoided_by) = (untolerated(false), untolerated(true));
     let mut shortest: Option<(Duration, &'t Taint)> = None;
     for taint in taints.iter().filter(|taint| taint.evicts()) {
         let Some(toleration) = first_match(taint) else {
-            return Outcome { fate: Fate::GoesAtOnce, because: Some(taint), kept_away_by };
+            return Outcome { fate: Fate::GoesAtOnce, because: Some(taint), kept_away_by, avoided_by };
         };
         if let Some(seconds) = toleration.toleration_seconds {
             let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -136,7 +143,7 @@ pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'
         Some((time, _)) if time.is_zero() => Fate::GoesAtOnce,
         Some((time, _)) => Fate::GoesAfter(time),
     };
-    Outcome { fate, because: shortest.map(|(_, taint)| taint), kept_away_by }
+    Outcome { fate, because: shortest.map(|(_, taint)| taint), kept_away_by, avoided_by }
 }
 
 /// A pod that taints would evict.

@@ -25,6 +25,27 @@ fn an_untolerated_no_schedule_taint_does_not_evict() {
     assert_eq!(outcome.kept_away_by, Some(&three[2]));
 }
 
+/// The second table of OpenShift's chapter on taints: `PreferNoSchedule` neither evicts nor excludes.
+#[test]
+fn an_untolerated_preference_only_makes_the_scheduler_avoid_the_node() {
+    let prefer = |key: &str| format!(r#"[{{"key": "{key}", "operator": "Exists", "effect": "PreferNoSchedule"}}]"#);
+    let hard = r#"[{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]"#.to_owned();
+    for (json, texts, kept_away_by, avoided_by) in [
+        ("[]".to_owned(), &["k:PreferNoSchedule"][..], None, Some(0)),
+        (prefer("k"), &["k:PreferNoSchedule"], None, None),
+        (hard, &["k:PreferNoSchedule"], None, Some(0)),
+        (r#"[{"operator": "Exists"}]"#.to_owned(), &["k=v:PreferNoSchedule"], None, None),
+        ("[]".to_owned(), &["k:PreferNoSchedule", "l:NoSchedule"], Some(1), Some(0)),
+        (prefer("k"), &["k:PreferNoSchedule", "l:PreferNoSchedule"], None, Some(1)),
+    ] {
+        let all = taints(texts);
+        let pod = tolerations(&json);
+        let outcome = outcome(&pod, &all);
+        let expected = (Fate::Stays, kept_away_by.map(|at: usize| &all[at]), avoided_by.map(|at: usize| &all[at]));
+        assert_eq!((outcome.fate, outcome.kept_away_by, outcome.avoided_by), expected, "{json} {texts:?}");
+    }
+}
+
 #[test]
 fn a_pods_fate_follows_from_its_tolerations() {
     let five = Fate::GoesAfter(Duration::from_secs(5));

@@ -1,4 +1,9 @@
 //! The ring of events: waits for it, drains it in bounded pieces, and counts every record.
+//!
+//! A record is decoded in place, from the slice that lies in the mapped ring, and is no `bytes::Bytes`. The slice is valid only until the next
+//! record is taken, because dropping it gives its room back to the programs; `Bytes` would have to own a copy, which costs an allocation
+//! for each record at the moment when the node has no memory left. Decoded events are small and `Copy`, so nothing has to share them.
+//! Answers of the API server, which are shared and cut, are `bytes::Bytes` (`cluster::api_answer`).
 
 use std::os::fd::{AsFd as _, OwnedFd};
 

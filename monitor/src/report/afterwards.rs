@@ -32,6 +32,7 @@ fn words(verdict: &Verdict) -> Option<String> {
             Some(format!("The pod could not be removed at the API server ({reason}), so the kubelet starts it again."))
         }
         Verdict::Refused(reason) => Some(format!("The API server refused to remove the pod: {reason}.")),
+        Verdict::Begun(begun) => Some(format!("Another controller moves the pod away: {}.", begun.reason)),
         Verdict::Delayed(reason) => Some(format!("The eviction was reported late to the API server: {reason}.")),
         Verdict::NoAnswer(reason) => Some(format!("The API server did not answer in time: {reason}.")),
         Verdict::Done(Some(note)) => Some(format!("The pod was evicted with a deviation: {note}.")),

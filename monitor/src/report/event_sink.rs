@@ -40,6 +40,11 @@ impl EventDraft {
     fn node(is_warning: bool, reason: &'static str, message: String) -> Self {
         Self { pod: None, is_warning, reason, message }
     }
+
+    /// Returns whether a kubelet that writes events about killed containers has written the same.
+    pub fn is_oom_kill_of_pod(&self) -> bool {
+        self.pod.is_some() && self.reason == OOM_KILLING
+    }
 }
 
 /// The events of this node that wait to be sent.
@@ -154,6 +159,31 @@ fn pod_of(victim: &Victim) -> Option<PodUid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_oom_kill_of_a_pod_is_what_a_kubelet_may_report_too() {
+        let pod = |uid: &str| format!("kubepods/burstable/pod{uid}");
+        for (workload, constraint, expected) in [
+            (pod("u-1"), "memcg", [true, false]),
+            (pod("u-1"), "none", [true, false]),
+            ("kubepods/system/besteffort/podu-2".to_owned(), "memcg", [true, false]),
+        ] {
+            let victim = Victim { pid: 7, workload: Some(workload.clone()), ..Victim::default() };
+            let kill = OomKill { victims: vec![victim], constraint: Some(constraint.to_owned()), ..OomKill::default() };
+            for has_kubelet in [true, false] {
+                let mut events = Vec::new();
+                oom_kill(&kill, has_kubelet, &mut events);
+                let found: Vec<bool> = events.iter().map(EventDraft::is_oom_kill_of_pod).collect();
+                assert_eq!(found, expected, "{workload}: one event on the pod, one on the node");
+                let is_kubelets = events.iter().any(|event| event.reason == SYSTEM_OOM);
+                assert_eq!(
+                    is_kubelets,
+                    !has_kubelet && constraint == "none",
+                    "SystemOOM is the kubelet's where there is one"
+                );
+            }
+        }
+    }
 
     #[test]
     fn a_victim_belongs_to_the_pod_above_it() {

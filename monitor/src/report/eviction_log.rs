@@ -241,6 +241,14 @@ fn settled(pod_uid: &str, verdict: &Verdict, names: &Names) {
             reason,
             "the pod's processes were ended; the pod stays at the API server, and the kubelet starts it again"
         ),
+        Verdict::Begun(begun) => log_named!(
+            info,
+            "eviction_begun",
+            name(),
+            pod_uid,
+            reason = begun.reason,
+            "another controller moves the pod away: no further pod is evicted for a soft threshold until it has left"
+        ),
         Verdict::Delayed(reason) => log_named!(
             warn,
             "eviction_delayed",

@@ -36,6 +36,7 @@ pub fn node_digest(
             since: Timestamp::try_from(configuration.since).ok(),
             is_refused: !configuration.is_accepted(),
         },
+        maintenance: state.sensors.platform.cluster.view().node.maintenance.clone(),
         nearest: nearest(state),
         day,
         last_incident,

@@ -8,7 +8,7 @@ use crate::cluster::condition_names::{
 };
 use crate::cluster::status::{Effect, WantedCondition, WantedTaint, status_patches};
 use crate::cluster::{NodeStatus, State, View};
-use crate::config::kubernetes_options::{Authority, TaintEffect, TaintOptions};
+use crate::config::kubernetes_options::{Authority, TaintEffect, TaintEffects, TaintOptions};
 use crate::config::{KubernetesOptions, Mode};
 use crate::eviction::NodeCondition;
 use crate::eviction::decider::ProtectedLeak;
@@ -41,7 +41,7 @@ pub struct NodeStatusSink {
 #[derive(Debug, PartialEq)]
 struct Standing {
     may_act: bool,
-    effect: Option<TaintEffect>,
+    effects: TaintEffects,
     conditions: [Option<Option<bool>>; CONDITIONS],
     no_execute: [bool; CONDITIONS],
     /// Conditions that follow from PSI.
@@ -68,7 +68,7 @@ impl NodeStatusSink {
     ) -> (Option<NodeStatus>, Vec<(NodeCondition, News)>) {
         let StatusFacts { mode, options, conditions, configuration } = facts;
         let may_act = mode == Mode::Enforce;
-        let TaintOptions { effect, no_execute_after } = options.taints;
+        let TaintOptions { effects, no_execute_after } = options.taints;
         let after = no_execute_after.filter(|_| may_act);
         let mut no_execute = [false; CONDITIONS];
         let mut news = Vec::new();
@@ -82,7 +82,7 @@ impl NodeStatusSink {
         let is_published = self.published.as_ref().is_some_and(|published| {
             let mut known = published.pressure.iter();
             let is_known = |(name, status)| known.next().is_some_and(|(known, was)| known == name && *was == status);
-            (published.may_act, published.effect) == (may_act, effect)
+            (published.may_act, published.effects) == (may_act, effects)
                 && (published.conditions, published.no_execute) == (conditions, no_execute)
                 && published.configuration == *configuration
                 && published.leak.as_ref() == self.leak.as_ref().map(|(_, words)| words)
@@ -95,7 +95,7 @@ impl NodeStatusSink {
         let pressure = pressure.map(|(name, status)| (name.to_owned(), status)).collect();
         let configuration = configuration.clone();
         let leak = self.leak.as_ref().map(|(_, words)| words.clone());
-        let standing = Standing { may_act, effect, conditions, no_execute, pressure, leak, configuration };
+        let standing = Standing { may_act, effects, conditions, no_execute, pressure, leak, configuration };
         let status = standing.status();
         self.published = Some(standing);
         (Some(status), news)
@@ -138,10 +138,11 @@ impl Standing {
             let Some(is_true) = *is_true else { continue };
             status.conditions.push(wanted(condition, is_true));
             let kind = || condition.as_str().to_owned();
-            let effect = self.effect.filter(|_| is_true == Some(true)).map(|effect| match effect {
-                TaintEffect::NoSchedule => Effect::NoSchedule,
-                TaintEffect::PreferNoSchedule => Effect::PreferNoSchedule,
-            });
+            let effect =
+                self.effects.of(condition.as_str()).filter(|_| is_true == Some(true)).map(|effect| match effect {
+                    TaintEffect::NoSchedule => Effect::NoSchedule,
+                    TaintEffect::PreferNoSchedule => Effect::PreferNoSchedule,
+                });
             let effects = effect.into_iter().chain(no_execute.then_some(Effect::NoExecute));
             status.taints.extend(effects.map(|effect| WantedTaint { kind: kind(), effect }));
         }
@@ -197,6 +198,47 @@ mod tests {
         }
         let started = configuration(&ConfigState::started(None, std::time::SystemTime::now()));
         assert!(started.status == Some(true) && is_our_condition(&started.kind, ""));
+    }
+
+    /// The effects of OpenShift's table of conditions: a soft one for memory, hard ones for disk and process ids.
+    #[test]
+    fn each_condition_has_the_taint_of_its_own_effect() {
+        use Effect::{NoSchedule, PreferNoSchedule};
+        let soft = vec![
+            ("MemoryPressure", PreferNoSchedule),
+            ("DiskPressure", PreferNoSchedule),
+            ("PIDPressure", PreferNoSchedule),
+        ];
+        let by_table =
+            "{effects: {MemoryPressure: PreferNoSchedule, DiskPressure: NoSchedule, PIDPressure: NoSchedule}}";
+        for (taints, expected) in [
+            ("{}", soft),
+            (
+                by_table,
+                vec![("MemoryPressure", PreferNoSchedule), ("DiskPressure", NoSchedule), ("PIDPressure", NoSchedule)],
+            ),
+            (
+                "{effect: NoSchedule, effects: {MemoryPressure: off}}",
+                vec![("DiskPressure", NoSchedule), ("PIDPressure", NoSchedule)],
+            ),
+            ("{effect: off, effects: {PIDPressure: PreferNoSchedule}}", vec![("PIDPressure", PreferNoSchedule)]),
+        ] {
+            let text = format!(
+                "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nkubernetes: {{taints: {taints}}}\n"
+            );
+            let options = crate::config::MonitorConfig::parse("m.yaml", &text).unwrap().config.kubernetes;
+            let configuration = ConfigState::started(None, std::time::SystemTime::now());
+            let facts = StatusFacts {
+                mode: Mode::Enforce,
+                options: &options,
+                conditions: [Some(Some(true)); CONDITIONS],
+                configuration: &configuration,
+            };
+            let (status, _) = NodeStatusSink::default().update(facts, std::iter::empty(), View::default, Monotonic(0));
+            let taints = status.unwrap().taints;
+            let found: Vec<_> = taints.iter().map(|taint| (taint.kind.as_str(), taint.effect)).collect();
+            assert_eq!(found, expected, "{text}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::record::{KnownPods, Record};
 use super::{ConfigState, Dedup, Health, LoopState, Metrics, Publications, Recorder, logging, notifications};
 use crate::cluster::events::InvolvedObject;
 use crate::cluster::{Cluster, EventRequest};
-use crate::config::{Mode, NotificationOptions, Threshold};
+use crate::config::{KubernetesOptions, Mode, NotificationOptions, Threshold};
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
 use crate::incidents::writer;
@@ -328,8 +328,10 @@ impl Reporter {
 
     /// Hands the Kubernetes events drafted since the last call to the thread that sends them. An event about a pod that
     /// no source knows is not sent.
-    pub fn send_events(&mut self, sensors: &Sensors, cluster: &Cluster, now: Monotonic) {
-        for EventDraft { pod, is_warning, reason, message } in self.take_events() {
+    pub fn send_events(&mut self, sensors: &Sensors, cluster: &Cluster, options: &KubernetesOptions, now: Monotonic) {
+        let drafts =
+            self.take_events().into_iter().filter(|draft| options.pod_oom_events || !draft.is_oom_kill_of_pod());
+        for EventDraft { pod, is_warning, reason, message } in drafts {
             let about = match &pod {
                 None => Some(InvolvedObject::Node),
                 Some(uid) => involved_pod(uid, sensors),

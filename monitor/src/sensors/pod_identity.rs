@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::runtime::Names;
-use crate::workloads::PodUid;
+use crate::workloads::cgroup_path::{Role, role};
+use crate::workloads::{EVICTION_IN_PROGRESS, PodUid};
 
 use super::Sensors;
 
@@ -13,6 +14,13 @@ impl Sensors {
     pub fn names(&self) -> Names {
         let (pods, departed) = (Arc::clone(self.pods.specs()), Arc::clone(self.pods.departed()));
         Names::new(pods, departed, self.platform.runtime.snapshot())
+    }
+
+    /// Returns whether the pod carries the annotation of a pod that another controller moves away. The annotation alone holds nothing back,
+    /// because a pod's user can write it: it only prolongs the wait after such an answer of the Eviction API.
+    pub fn is_moved_away(&self, workload: &str) -> bool {
+        let Role::Pod(uid, _) = role(workload) else { return false };
+        self.pods.specs().find(&uid).is_some_and(|pod| pod.annotation(EVICTION_IN_PROGRESS).is_some())
     }
 
     /// Returns a pod's `namespace/name` and its labels.

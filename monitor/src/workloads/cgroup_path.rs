@@ -109,21 +109,29 @@ fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))
 }
 
+/// The directory below `kubepods` that holds the pods of the system partition, with classes of its own (KEP-5894, planned as
+/// alpha for Kubernetes 1.37; its code, kubernetes/kubernetes#142200, was not merged in September 2026).
+const SYSTEM_PARTITION: &str = "system";
+
 /// Returns whether the path is one of the directories that the kubelet creates above the pods (cgroupfs driver).
 fn is_kubernetes_group(path: &str) -> bool {
-    let mut parts = path.rsplit('/');
-    match parts.next() {
-        Some("kubepods") => true,
-        Some("burstable" | "besteffort") => parts.next() == Some("kubepods"),
-        _ => false,
-    }
+    let path = path.strip_suffix("/burstable").or_else(|| path.strip_suffix("/besteffort")).unwrap_or(path);
+    is_partition(path)
+}
+
+/// Returns whether the path is the directory of a partition's pods: `kubepods` or `kubepods/system`.
+fn is_partition(path: &str) -> bool {
+    let pods = path.strip_suffix(SYSTEM_PARTITION).and_then(|rest| rest.strip_suffix('/')).unwrap_or(path);
+    pods.rsplit('/').next() == Some("kubepods")
 }
 
 /// Parses the pod whose cgroup is called `name`: `kubepods-burstable-pod<uid with _>.slice` (systemd driver; kind and others put a prefix
-/// before `kubepods`) or `kubepods/burstable/pod<uid>` (cgroupfs driver). A path without a class means Guaranteed.
+/// before `kubepods`) or `kubepods/burstable/pod<uid>` (cgroupfs driver). In the system partition `system` follows `kubepods`. A path without
+/// a class means Guaranteed.
 fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
     if let Some(unit) = name.strip_suffix(".slice") {
         let (_, rest) = unit.rsplit_once("kubepods-")?;
+        let rest = rest.strip_prefix(SYSTEM_PARTITION).and_then(|rest| rest.strip_prefix('-')).unwrap_or(rest);
         let (class, uid) = match rest.split_once('-') {
             Some(("burstable", uid)) => (QosClass::Burstable, uid),
             Some(("besteffort", uid)) => (QosClass::BestEffort, uid),
@@ -133,31 +141,46 @@ fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
         return Some((PodUid(uid.replace('_', "-")), class));
     }
     let uid = name.strip_prefix("pod").filter(|uid| is_pod_uid(uid))?;
-    let mut above = path.rsplit('/').skip(1);
-    let class = match above.next()? {
-        "burstable" => QosClass::Burstable,
-        "besteffort" => QosClass::BestEffort,
-        "kubepods" => return Some((PodUid(uid.to_owned()), QosClass::Guaranteed)),
-        _ => return None,
+    let above = path.strip_suffix(name)?.strip_suffix('/')?;
+    let (class, partition) = match above.rsplit_once('/') {
+        Some((partition, "burstable")) => (QosClass::Burstable, partition),
+        Some((partition, "besteffort")) => (QosClass::BestEffort, partition),
+        _ => (QosClass::Guaranteed, above),
     };
-    (above.next() == Some("kubepods")).then(|| (PodUid(uid.to_owned()), class))
+    is_partition(partition).then(|| (PodUid(uid.to_owned()), class))
 }
 
-/// Returns the paths that the kubelet gives the cgroup of a pod: with the systemd driver, and with the cgroupfs driver.
-pub fn of_pod(uid: &str, qos: QosClass) -> [String; 2] {
+/// Returns the paths that the kubelet gives the cgroup of a pod: with the systemd driver, and with the cgroupfs driver; first outside the
+/// system partition, then inside.
+pub fn of_pod(uid: &str, qos: QosClass) -> [String; 4] {
     let class = match qos {
         QosClass::Guaranteed => None,
         QosClass::Burstable => Some("burstable"),
         QosClass::BestEffort => Some("besteffort"),
     };
-    let escaped = uid.replace('-', "_");
-    class.map_or_else(
-        || [format!("kubepods.slice/kubepods-pod{escaped}.slice"), format!("kubepods/pod{uid}")],
-        |class| {
-            let group = format!("kubepods.slice/kubepods-{class}.slice");
-            [format!("{group}/kubepods-{class}-pod{escaped}.slice"), format!("kubepods/{class}/pod{uid}")]
-        },
-    )
+    let partition = Some(SYSTEM_PARTITION);
+    [
+        of_systemd(uid, [None, class]),
+        of_cgroupfs(uid, [None, class]),
+        of_systemd(uid, [partition, class]),
+        of_cgroupfs(uid, [partition, class]),
+    ]
+}
+
+/// Returns the path of a pod's slice. The name of a slice repeats the names of those above.
+fn of_systemd(uid: &str, groups: [Option<&str>; 2]) -> String {
+    let (mut path, mut unit) = ("kubepods.slice".to_owned(), "kubepods".to_owned());
+    let pod = format!("pod{}", uid.replace('-', "_"));
+    for name in groups.into_iter().flatten().chain([&*pod]) {
+        unit = format!("{unit}-{name}");
+        path = format!("{path}/{unit}.slice");
+    }
+    path
+}
+
+fn of_cgroupfs(uid: &str, groups: [Option<&str>; 2]) -> String {
+    let groups: String = groups.into_iter().flatten().map(|name| format!("{name}/")).collect();
+    format!("kubepods/{groups}pod{uid}")
 }
 
 /// Returns whether this is the UID of a pod. Pods of the API server have a dashed UUID, static pods 32 hexadecimal digits of a
@@ -236,6 +259,52 @@ mod tests {
         let hash = "00112233445566778899aabbccddeeff";
         assert_eq!(pod_role(&format!("kubepods/pod{hash}")).0, hash);
         assert!(PodUid(hash.to_owned()).is_static() && !PodUid(UID.to_owned()).is_static());
+    }
+
+    /// The tree of KEP-5894 (kubernetes/enhancements, `keps/sig-node/5894-node-system-partition`), as both drivers write it.
+    #[test]
+    fn pods_of_the_system_partition_keep_uid_and_class() {
+        let uid = UID.replace('-', "_");
+        let slices = "kubepods.slice/kubepods-system.slice";
+        for (path, qos) in [
+            (format!("{slices}/kubepods-system-pod{uid}.slice"), QosClass::Guaranteed),
+            (
+                format!("{slices}/kubepods-system-burstable.slice/kubepods-system-burstable-pod{uid}.slice"),
+                QosClass::Burstable,
+            ),
+            (
+                format!("{slices}/kubepods-system-besteffort.slice/kubepods-system-besteffort-pod{uid}.slice"),
+                QosClass::BestEffort,
+            ),
+            (
+                format!("kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-system-pod{uid}.slice"),
+                QosClass::Guaranteed,
+            ),
+            (format!("kubepods/system/pod{UID}"), QosClass::Guaranteed),
+            (format!("kubepods/system/burstable/pod{UID}"), QosClass::Burstable),
+            (format!("kubelet/kubepods/system/besteffort/pod{UID}"), QosClass::BestEffort),
+        ] {
+            assert_eq!(pod_role(&path), (UID.to_owned(), qos), "{path}");
+            let inner = format!("{path}/cri-containerd-{ID}.scope");
+            assert_eq!((workload(&inner), container(&inner).as_deref()), (&*path, Some(ID)), "{path}");
+        }
+        for path in [
+            "kubepods/system",
+            "kubepods/system/burstable",
+            "kubelet/kubepods/system/besteffort",
+            "kubepods.slice/kubepods-system.slice",
+        ] {
+            assert_eq!(role(path), Role::Group, "{path}");
+        }
+        // Names that only resemble the partition's make no pod.
+        for path in [
+            format!("system/burstable/pod{UID}"),
+            format!("kubepods/system/system/pod{UID}"),
+            format!("kubepods/mysystem/burstable/pod{UID}"),
+            format!("notkubepods/system/pod{UID}"),
+        ] {
+            assert!(!matches!(role(&path), Role::Pod(..)), "{path}");
+        }
     }
 
     #[test]

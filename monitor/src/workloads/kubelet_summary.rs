@@ -58,6 +58,8 @@ pub struct PodMemory {
 pub struct MemoryUsage {
     /// Usage minus inactive file memory.
     pub working_set_bytes: Option<u64>,
+    /// Anonymous memory.
+    pub rss_bytes: Option<u64>,
 }
 
 /// The field `fs` of the node, and the filesystems of the runtime.

@@ -34,7 +34,7 @@ pub use gain::GainFiles;
 pub use kubelet_summary::Summary;
 pub use oomd_marks::Preference;
 pub use outlook::Outlook;
-pub use pod::Pod;
+pub use pod::{EVICTION_IN_PROGRESS, Pod};
 pub use pod_specs::{PodSpecs, PodsFile};
 pub use protection::Protection;
 pub use tracked_workload::{Listed, Mark, Tracked};

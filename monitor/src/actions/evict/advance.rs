@@ -6,6 +6,7 @@ use crate::config::EvictionLimits;
 use crate::runtime::TearDown;
 use crate::units::Monotonic;
 
+use super::moving::Moving;
 use super::running::{Progress, Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
 use super::{ANSWER_LIMIT, CONSENT_LIMIT, Evictor, Outcome};
 use crate::actions::ActionError;
@@ -35,7 +36,9 @@ impl Evictor {
                 answer => {
                     let problem = match answer {
                         Some(Ok(())) => None,
-                        Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => Some(reason),
+                        Some(Err(
+                            NotDone::Failed(reason) | NotDone::Refused(reason) | NotDone::Begun { reason, .. },
+                        )) => Some(reason),
                         Some(Err(NotDone::Critical)) | None => Some(no_answer(ANSWER_LIMIT)),
                     };
                     running.note = problem.map(|reason| format!("{reason}; its processes were signalled all the same"));
@@ -48,6 +51,10 @@ impl Evictor {
                     None
                 }
                 Some(Err(NotDone::Refused(reason))) => Some(Outcome::Refused(reason)),
+                Some(Err(NotDone::Begun { reason, is_explicit })) => {
+                    running.stage = Stage::Moving(Moving::begin(reason, is_explicit, now));
+                    None
+                }
                 Some(Err(NotDone::Critical)) => Some(Outcome::Refused("it must not be touched".to_owned())),
                 Some(Err(NotDone::Failed(reason))) if !insists => Some(Outcome::Failed(reason)),
                 None if now < until => None,
@@ -65,6 +72,7 @@ impl Evictor {
                     self.terminate(running, now.after(grace), now)
                 }
             },
+            Stage::Moving(ref moving) => moving.failure(now).map(Outcome::Refused),
             // Some pods have no grace period, and the kubelet needs a moment even then.
             Stage::Leaving { until } if now >= until.after(LATE) => {
                 running.note = Some(format!(
@@ -78,7 +86,7 @@ impl Evictor {
                 Some(Err(NotDone::Critical)) => {
                     Some(Outcome::Failed("the runtime says that it is a static pod".to_owned()))
                 }
-                Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => {
+                Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason) | NotDone::Begun { reason, .. })) => {
                     running.note = Some(not_by_the_runtime(&reason));
                     self.terminate(running, until, now)
                 }

@@ -7,6 +7,7 @@ use crate::runtime::TearDown;
 use crate::units::Monotonic;
 use crate::workloads::PodUid;
 
+use super::moving::Moving;
 use crate::actions::Target;
 use crate::actions::stop::{Asked, NotDone};
 
@@ -45,6 +46,8 @@ pub(super) enum Stage {
     Telling { asked: Asked, until: Monotonic, grace: Duration },
     /// The API server was asked to evict the pod; the kubelet then stops the pod with a grace period.
     Asking { asked: Asked, until: Monotonic, grace: Duration, insists: bool },
+    /// Another controller moves the pod away. The agent sends no signal.
+    Moving(Moving),
     /// The kubelet stops the pod, with a grace period until the time given.
     Leaving { until: Monotonic },
     /// The runtime was asked to stop the pod, with a grace period until the time given.
@@ -91,7 +94,9 @@ pub(super) fn removal(answer: Option<Result<(), NotDone>>, waited: Duration, by:
     match answer {
         Some(Ok(())) => Some(None),
         Some(Err(NotDone::Critical)) => Some(Some(not_removed("the runtime says that it is a static pod"))),
-        Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => Some(Some(not_removed(&reason))),
+        Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason) | NotDone::Begun { reason, .. })) => {
+            Some(Some(not_removed(&reason)))
+        }
         None if waited >= REMOVAL_LIMIT.saturating_add(by.patience()) => {
             Some(Some(not_removed(&format!("not within {} s", waited.as_secs()))))
         }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-use super::exchange::{Answer, Life, Outcome, Removal, Step, Verdict, Wait};
+use super::exchange::{Answer, Begun, Life, Outcome, Removal, Step, Verdict, Wait};
 use super::failed_status::{FailedStatus, LOOK_EVERY};
 use super::intent::{Intent, Progress};
 
@@ -286,6 +286,8 @@ impl Plan {
             Answer::NotFound => self.gone(),
             Answer::Conflict => self.go(At::Compare, None),
             Answer::Budget(reason) => self.end(Verdict::Refused(reason)),
+            // A killed pod needs no consent: its removal is asked for again.
+            Answer::Begun(begun) if !self.is_certain => self.end(Verdict::Begun(begun)),
             Answer::Refused(reason) | Answer::Denied(reason) | Answer::NotPermitted(reason) if !self.is_certain => {
                 self.end(Verdict::Refused(reason))
             }
@@ -295,6 +297,7 @@ impl Plan {
                 self.end(Verdict::GivenUp(reason))
             }
             Answer::Busy { .. }
+            | Answer::Begun(_)
             | Answer::Unknown(_)
             | Answer::Refused(_)
             | Answer::Denied(_)
@@ -401,6 +404,7 @@ impl Plan {
             | Answer::Denied(reason)
             | Answer::NotPermitted(reason)
             | Answer::Unknown(reason)
+            | Answer::Begun(Begun { reason, .. })
             | Answer::Budget(reason) => reason.as_str(),
             _ => "the answer does not fit the request",
         };

@@ -67,6 +67,17 @@ fn the_eviction_api_sets_the_mark_of_an_asked_eviction() {
 }
 
 #[test]
+fn an_eviction_begun_elsewhere_is_asked_for_once() {
+    let begun = Begun { reason: "migrates".to_owned(), is_explicit: true };
+    let (steps, verdicts) = run(&mut soft(), &soon(&[Answer::Begun(begun.clone())]));
+    assert_eq!((steps, verdicts), (vec![Step::Remove], vec![Verdict::Begun(begun.clone())]));
+    // The agent kills the pod itself: there is nothing left to migrate.
+    let (steps, verdicts) = run(&mut hard(), &soon(&[Answer::Done, Answer::Begun(begun), Answer::Done]));
+    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Remove, Step::SendEvent]);
+    assert_eq!(verdicts, [Verdict::Delayed("migrates".to_owned()), Verdict::Accepted]);
+}
+
+#[test]
 fn a_failed_mark_does_not_stop_the_removal() {
     let answers = soon(&[unknown(), unknown(), Answer::Done, Answer::Done, Answer::Done]);
     let (steps, _) = run(&mut hard(), &answers);

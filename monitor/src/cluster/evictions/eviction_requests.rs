@@ -14,7 +14,7 @@ use crate::config::kubernetes_options::EvictionMethod;
 use super::super::api_answer::retry_after_seconds;
 use super::super::api_time;
 use super::super::events::event_request::{EventRequest, InvolvedObject};
-use super::exchange::{Answer, Life, Removal, Step};
+use super::exchange::{Answer, Begun, Life, Removal, Step};
 use super::intent::Intent;
 
 /// Reason of the condition `DisruptionTarget`, named as Kubernetes' own are (`EvictionByEvictionAPI`, `TerminationByKubelet`). Policies of
@@ -133,6 +133,10 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
         StatusCode::CONFLICT => Answer::Conflict,
         StatusCode::UNPROCESSABLE_ENTITY if has_cause("field", "metadata.uid") => Answer::Conflict,
         StatusCode::TOO_MANY_REQUESTS if has_cause("reason", "DisruptionBudget") => Answer::Budget(reason),
+        // Strimzi's drain cleaner answers 500, and its operator then rolls the pod.
+        code if step == Step::Remove && says_later(code) && is_denied_by_webhook(&status) => {
+            Answer::Begun(Begun { is_explicit: is_evacuation(&status), reason })
+        }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let after = retry_after.and_then(|text| text.trim().parse().ok()).or(retry_after_seconds(&status));
             let after = after.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_WAIT)));
@@ -168,6 +172,24 @@ fn lacks_the_eviction_api(status: &Value) -> bool {
 /// message.
 fn is_denied(status: &Value) -> bool {
     status["message"].as_str().is_some_and(|message| message.contains(" denied "))
+}
+
+/// Returns whether the code does not forbid the request for good, as 403 and the 400 of a webhook without a code of its own do.
+fn says_later(code: StatusCode) -> bool {
+    code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error()
+}
+
+/// Returns whether a webhook answers, and not the API server, which asks overloading clients to come later with the same code.
+fn is_denied_by_webhook(status: &Value) -> bool {
+    status["message"]
+        .as_str()
+        .is_some_and(|message| message.contains("admission webhook") && message.contains(" denied "))
+}
+
+/// Returns whether the answer has the words by which the descheduler recognizes an eviction in the background (`Eviction triggered evacuation`
+/// in its pkg/descheduler/evictions). KubeVirt's virt-api answers so while it migrates the pod's virtual machine.
+fn is_evacuation(status: &Value) -> bool {
+    status["message"].as_str().is_some_and(|message| message.contains("Eviction triggered evacuation"))
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {

@@ -188,6 +188,34 @@ fn answers_are_interpreted_by_code_and_cause() {
     }
 }
 
+/// The answers of kubevirt/kubevirt (`pod-eviction-admitter.go`, #11532) and of strimzi/drain-cleaner (`ValidatingWebhook`; Azure/AKS#4720,
+/// kubereboot/kured#1269) as the API server passes them on. The words that name an eviction in the background are the descheduler's
+/// (kubernetes-sigs/descheduler, `EvictionInBackgroundErrorText`).
+#[test]
+fn a_webhook_that_says_later_has_begun_an_eviction() {
+    let denied = |webhook: &str, words: &str| format!("admission webhook \"{webhook}\" denied the request: {words}");
+    let kubevirt = |words: &str| denied("virt-launcher-eviction-interceptor.kubevirt.io", words);
+    let strimzi = denied("strimzi-drain-cleaner.strimzi.io", "The pod will be rolled by the Strimzi Cluster Operator");
+    for (code, words, is_explicit) in [
+        (429, kubevirt("Eviction triggered evacuation of VMI \"vms/db\""), true),
+        (429, kubevirt("Evacuation in progress: Eviction triggered evacuation of VMI \"vms/db\""), true),
+        (429, kubevirt("VMI db is configured with an eviction strategy but is not live-migratable"), false),
+        (429, denied("evict.example.org", "Eviction triggered evacuation"), true),
+        (429, denied("evict.example.org", "the database fails over first"), false),
+        (500, strimzi.clone(), false),
+    ] {
+        let body = json!({"kind": "Status", "code": code, "message": words});
+        let Answer::Begun(begun) = interpreted(Step::Remove, code, None, &body) else { panic!("{words}") };
+        assert!(begun.is_explicit == is_explicit && begun.reason.starts_with(&words), "{begun:?}");
+        assert!(!matches!(interpreted(Step::SendEvent, code, None, &body), Answer::Begun(_)), "{words}");
+    }
+    // A webhook without a code of its own forbids, and one that cannot be called has decided nothing.
+    let forbids = json!({"message": strimzi});
+    assert!(matches!(interpreted(Step::Remove, 400, None, &forbids), Answer::Denied(_)));
+    let fails = json!({"message": "Internal error occurred: failed calling webhook \"w\": connection refused"});
+    assert!(matches!(interpreted(Step::Remove, 500, None, &fails), Answer::Unknown(_)));
+}
+
 #[test]
 fn a_found_pod_is_compared_by_uid() {
     for (body, expected) in [

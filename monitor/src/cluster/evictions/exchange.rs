@@ -39,6 +39,8 @@ pub enum Answer {
     AlreadyExists,
     /// A disruption budget refuses the eviction.
     Budget(String),
+    /// A webhook denies with 429 or a server error, which forbids nothing for good: another controller has begun to move the pod away, which ends it later.
+    Begun(Begun),
     /// The API server is overloaded; the request was not carried out.
     Busy {
         /// `Retry-After`.
@@ -53,6 +55,14 @@ pub enum Answer {
     Refused(String),
     /// The request failed or has no whole answer: it may have been carried out.
     Unknown(String),
+}
+
+/// An eviction that another controller has taken over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    pub reason: String,
+    /// The answer says that the pod is being moved. Otherwise it says only that the pod cannot go now.
+    pub is_explicit: bool,
 }
 
 /// The state of a pod's containers since the decision, by its status.
@@ -83,6 +93,8 @@ pub enum Verdict {
     Gone,
     /// The API server or a disruption budget refuses.
     Refused(String),
+    /// The pod stays until another controller has moved it away.
+    Begun(Begun),
     NoAnswer(String),
     /// A request failed for this reason and is retried. Reported once.
     Delayed(String),

@@ -23,16 +23,15 @@ pub(in crate::cluster) struct TaintFirst {
 impl TaintFirst {
     /// Waits until the node has the taint of the eviction's cause, or for the longest wait.
     pub(super) async fn wait(mut self, intent: &Intent) {
-        let Some(condition) = intent.condition.as_ref().filter(|_| intent.is_hard() && self.is_expected()) else {
-            return;
-        };
+        let is_expected = |condition: &&String| intent.is_hard() && self.is_expected(condition);
+        let Some(condition) = intent.condition.as_ref().filter(is_expected) else { return };
         let is_there = self.taints.wait_for(|kinds| kinds.contains(condition));
         let _late = tokio::time::timeout(LONGEST_WAIT, is_there).await;
     }
 
-    fn is_expected(&self) -> bool {
+    fn is_expected(&self, condition: &str) -> bool {
         let options = self.options.borrow();
-        options.taints.effect.is_some() && options.conditions != Authority::Off
+        options.taints.effects.of(condition).is_some() && options.conditions != Authority::Off
     }
 }
 
@@ -42,6 +41,18 @@ mod tests {
 
     use super::*;
     use crate::cluster::evictions::intent::tests::intent;
+
+    #[tokio::test]
+    async fn a_condition_without_a_taint_is_not_waited_for() {
+        let mut options = KubernetesOptions::default();
+        options.taints.effects = crate::config::kubernetes_options::TaintEffects::all(None);
+        let (_taints, of_taints) = watch::channel(Vec::new());
+        let (_options, of_options) = watch::channel(options);
+        let intent = Intent { condition: Some("DiskPressure".to_owned()), ..intent("u") };
+        let begun = Instant::now();
+        TaintFirst { taints: of_taints, options: of_options }.wait(&intent).await;
+        assert!(begun.elapsed() < LONGEST_WAIT);
+    }
 
     #[tokio::test]
     async fn a_hard_eviction_waits_a_moment_for_its_taint() {

@@ -48,7 +48,17 @@ fn head(nodes: &[FleetNode], totals: &Totals) -> String {
         let _ = write!(text, "; a newer one was refused on {}", few(&names, SHOWN));
     }
     let _ = writeln!(text, "\ntoday (UTC)     {} evictions, {} OOM kills", counts.evictions, counts.oom_kills);
-    text
+    text + &maintenance(nodes)
+}
+
+/// Returns a line with the nodes in maintenance, whose soft evictions wait by default. A silent agent's word is too old.
+fn maintenance(nodes: &[FleetNode]) -> String {
+    let known = nodes.iter().filter(|node| !node.is_silent);
+    let named = |node: &FleetNode| {
+        node.maintenance.as_ref().map(|reason| format!("{} ({})", printable(&node.node), printable(reason)))
+    };
+    let named: Vec<String> = known.filter_map(named).collect();
+    if named.is_empty() { String::new() } else { format!("in maintenance  {}: {}\n", named.len(), few(&named, SHOWN)) }
 }
 
 /// Returns the most frequent first.
@@ -168,10 +178,11 @@ mod tests {
     fn the_fleet_is_shown_with_the_most_urgent_node_first() {
         let mut nodes = vec![
             node("calm", None, 900 << 20),
-            FleetNode { is_silent: true, ..node("gone", Some(0.0), 0) },
+            FleetNode { is_silent: true, maintenance: Some("cordoned".to_owned()), ..node("gone", Some(0.0), 0) },
             FleetNode {
                 day: Some(jiff::civil::date(2025, 12, 31)),
                 config_hash: None,
+                maintenance: Some("cordoned".to_owned()),
                 ..node("near", None, 200 << 20)
             },
             FleetNode {
@@ -190,6 +201,7 @@ agents          4, 3 enforce; 1 silent: gone
 versions        3 0.1.0
 configurations  2 01234567, 1 defaults; a newer one was refused on soon\u{fffd}[2J
 today (UTC)     4 evictions, 2 OOM kills
+in maintenance  1: near (cordoned)
 
 NODE      MODE     POOL   NEAREST THRESHOLD       AVAILABLE   IN  EVICTIONS  OOM KILLS  SEEN
 soon\u{fffd}[2J  enforce  batch  memory.available<100Mi  300.0 MiB  41s          2          1  1m15s ago

@@ -93,13 +93,14 @@ out of the sums. It needs list on leases in the agents' namespace.
 
 Nodes that cross a threshold soonest at their present rate come first, then those nearest to a threshold. Evictions and OOM kills are those of
 this day (UTC); evictions are those of agents in mode enforce. A Lease names the eight namespaces with most of them.
+Nodes in maintenance (cordoned, drained, being updated) are named with the reason; soft evictions wait there by default.
 
 --output json prints one object:
 
   {"agents", "silent", "modes", "versions", "configurations": {HASH: agents}, "refused": [NODE], "evictions", "oomKills",
    "namespaces": {NAME: {"evictions", "oomKills"}},
    "nodes": [{"node", "version", "mode", "pool", "configHash", "configSince", "configRefused",
-              "nearest": {"threshold", "available", "value", "seconds"}, "day", "evictions", "oomKills", "namespaces", "lastIncident",
+              "maintenance": why the node is in maintenance, "nearest": {"threshold", "available", "value", "seconds"}, "day", "evictions", "oomKills", "namespaces", "lastIncident",
               "renewed", "isSilent"}]}
 
 incidents, top and why ask agents themselves, each through `kubectl port-forward`, eight at a time. That needs kubectl, list on

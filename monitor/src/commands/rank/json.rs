@@ -12,10 +12,11 @@ use crate::workloads::Preference;
 use crate::workloads::pod::FullName;
 
 use super::super::output::{Pairs, seconds};
+use super::oom::{self, OomOrder};
 use super::verdict::{Judged, Row, Verdict};
 
 /// Writes one JSON object.
-pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
+pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str, oom: Option<&OomOrder>) -> io::Result<()> {
     let Verdict { signal, value, thresholds, order: _, ranking, first, eviction, not_applied } = verdict;
     let answer = Answer {
         signal: signal.as_str(),
@@ -29,6 +30,7 @@ pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::
         grace_period_seconds: eviction.as_ref().map(|eviction| eviction.grace_period_seconds),
         message: eviction.as_ref().map(|eviction| eviction.message.as_str()),
         not_applied: not_applied.iter().map(|rule| rule.as_str()).collect(),
+        oom: oom.map(oom::json),
     };
     serde_json::to_writer_pretty(&mut *writer, &answer)?;
     writer.write_all(b"\n")
@@ -49,6 +51,9 @@ struct Answer<'a> {
     message: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_applied: Vec<&'static str>,
+    /// With `--oom`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oom: Option<oom::Answer<'a>>,
 }
 
 #[derive(Serialize)]

@@ -16,7 +16,7 @@ use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
 use crate::node::filesystem_roles::{FilesystemHints, Role};
 use crate::node::pinned_file::Buffer;
-use crate::node::{Hierarchy, namespaces};
+use crate::node::{CgroupVersion, Hierarchy, namespaces};
 use crate::runtime::{self, Snapshot, State, View};
 use crate::sensors::disk_usage_by_role::{Roles, trusts_quotas};
 use crate::sensors::standing;
@@ -42,6 +42,7 @@ pub struct Live {
     pub summary: Summary,
     /// The agent's marks on the workloads.
     pub marks: Marks,
+    pub version: CgroupVersion,
 }
 
 const NODE_CRITICAL: &str = "critical to the node: the kubelet gave it oom_score_adj -997";
@@ -105,7 +106,8 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
             "no pod lives on this node: for a disk pods alone are ranked, since what others have there stays when they end",
         );
     }
-    Ok(Live { layout: layout.unwrap_or_else(|| node::layout(&samples)), pods, summary, marks })
+    let (layout, version) = (layout.unwrap_or_else(|| node::layout(&samples)), tree.hierarchy().version);
+    Ok(Live { layout, pods, summary, marks, version })
 }
 
 fn require_root() -> Result<(), CommandError> {

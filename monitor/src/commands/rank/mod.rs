@@ -5,12 +5,14 @@ mod json;
 mod live;
 mod marks;
 mod nodes;
+mod oom;
 mod preemption;
 pub(super) mod read;
 mod table;
 mod utilization;
 mod verdict;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,14 +21,17 @@ use clap::ValueEnum;
 use crate::config::{MonitorConfig, Policy};
 use crate::eviction::Layout;
 use crate::eviction::preview::AgentView;
+use crate::node::CgroupVersion;
 use crate::sensors::counter_error::CounterError;
-use crate::units::{Moment, Signal};
-use crate::workloads::Summary;
+use crate::units::{Moment, Resource, Signal};
+use crate::workloads::cgroup_path::{Role, role};
+use crate::workloads::{Pod, PodUid, Summary};
 
 use super::input::{self, CommandError};
 use super::output::{self, TableOrJson};
 use inputs::{Inputs, of_node};
 use live::Live;
+use oom::OomOrder;
 use preemption::PreemptionOptions;
 use utilization::UtilizationOptions;
 use verdict::{Question, Verdict};
@@ -58,6 +63,9 @@ pub struct Options {
     /// The node's filesystems; by default single, or as this node has them
     #[arg(long, value_enum)]
     layout: Option<LayoutOption>,
+    /// Show, beside the ranking for memory, which process or container the kernel's OOM killer would choose if the node had no memory left
+    #[arg(long, conflicts_with_all = ["preemption_for", "utilization"])]
+    oom: bool,
     #[command(flatten)]
     preemption: PreemptionOptions,
     #[command(flatten)]
@@ -110,14 +118,21 @@ low priority may therefore stay. Without --pods the pods of this node are listed
 --utilization lists the nodes, the node with the highest share first. A share is the sum of the requests of the node's pods that have not
 ended, divided by what the node has allocatable. A node is underutilized if no share is above its threshold, and overutilized if one is above
 its target threshold. An unschedulable node is never underutilized, and a node that is not ready is left out. A resource that neither
---thresholds nor --target-thresholds names is not judged.
+--thresholds nor --target-thresholds names is not judged. LowNodeUtilization evicts only if more nodes than --number-of-nodes, its parameter
+numberOfNodes, are underutilized.
+
+--oom shows the ten processes, of files containers, that the kernel's OOM killer prefers if the node has no memory left: what they use in
+thousandths of memory and swap, plus oom_score_adj, the largest sum first. On this node memory, swap and page tables of each process are the
+kernel's own figures, and each process is one that the kernel may choose. The agent evicts by another order, so the two may differ.
 
 With --output json the answer is one object:
 
   {"signal", "node", "available", "capacity", "time",
    "thresholds": [{"threshold", "kind": "hard"|"soft", "gracePeriodSeconds", "quantity", "met"}],
    "ranking": [{"pod", "uid", "owner", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
-   "first", "gracePeriodSeconds", "message", "notApplied": [rules of the agent that lack figures]}
+   "first", "gracePeriodSeconds", "message", "notApplied": [rules of the agent that lack figures],
+   "oom": with --oom {"total", "victim", "order": [{"pod", "container" or "process" and "pid", "usage", "usageThousandths", "oomScoreAdj", "score"}],
+                      "spared": NUMBER of those at oom_score_adj -1000}}
 
 usage is what the place follows from. By the agent's rules that is, for memory, what the end of the workload gives back: no file pages.
 
@@ -130,7 +145,7 @@ with --preemption-for:
 
 with --utilization:
 
-  {"thresholds": {by resource}, "targetThresholds": {by resource},
+  {"numberOfNodes", "conclusion", "thresholds": {by resource}, "targetThresholds": {by resource},
    "nodes": [{"node", "ready", "unschedulable", "utilization": {by resource: {"requested", "allocatable", "percent"}},
               "verdict": "underutilized"|"overutilized"|"appropriately utilized"|null}]}
 
@@ -196,6 +211,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
 }
 
 fn of_signal(options: &Options) -> Result<(), CommandError> {
+    if options.oom && options.signal.resource() != Resource::Memory {
+        let reason = format!("--oom: the kernel kills for memory, not for {}; leave out --signal", options.signal);
+        return Err(CommandError::Usage(reason));
+    }
     match (&options.pods, &options.summary) {
         (Some(pods), Some(summary)) => of_files(options, pods, summary),
         (None, None) => of_this_node(options),
@@ -225,7 +244,34 @@ fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), Comman
         }
         None => verdict::judge(policy, question),
     };
-    answer(options, policy, &verdict, node, &summary)
+    let oom = options.oom.then(|| oom_of_files(&pods, &summary, policy)).transpose()?;
+    answer(options, policy, &verdict, (node, &summary), oom.as_ref())
+}
+
+fn oom_of_files(pods: &[Pod], summary: &Summary, policy: &Policy) -> Result<OomOrder, CommandError> {
+    let order = oom::of_files(pods, summary, policy).ok_or_else(|| {
+        CommandError::Wrong("--oom: the summary lacks node.memory.availableBytes or workingSetBytes".to_owned())
+    })?;
+    output::note(
+        "--oom: a container's figures are those of all its processes, of which the kernel kills one, or all with memory.oom.group",
+    );
+    let working_sets = oom::working_sets(summary);
+    if working_sets > 0 {
+        output::note(format_args!(
+            "--oom: {working_sets} containers have no rssBytes: their working set counts, which has page cache in it"
+        ));
+    }
+    Ok(order)
+}
+
+/// Orders the processes of this node. They are called by their workload, as in the ranking.
+fn oom_of_this_node(config: &MonitorConfig, pods: &[Pod], version: CgroupVersion) -> Result<OomOrder, CommandError> {
+    let names: HashMap<&str, String> = pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod.full_name())).collect();
+    let name = |workload: &str| match role(workload) {
+        Role::Pod(PodUid(uid), _) => names.get(uid.as_str()).cloned().unwrap_or(format!("?/{uid}")),
+        _ => names.get(workload).cloned().unwrap_or_else(|| workload.to_owned()),
+    };
+    oom::of_this_node(&config.proc_root, version, name).map_err(CommandError::Wrong)
 }
 
 fn of_this_node(options: &Options) -> Result<(), CommandError> {
@@ -237,18 +283,20 @@ fn of_this_node(options: &Options) -> Result<(), CommandError> {
     if let Some(error) = CounterError::read(&config.proc_root) {
         error.fit(&mut config);
     }
-    let Live { layout, pods, summary, marks } = live::look(&config, options.signal, options.layout.map(Layout::from))?;
+    let Live { layout, pods, summary, marks, version } =
+        live::look(&config, options.signal, options.layout.map(Layout::from))?;
     let question = Question { signal: options.signal, layout, pods: &pods, summary: &summary, marks: Some(&marks) };
     let verdict = verdict::judge(&config.policy, question);
-    answer(options, &config.policy, &verdict, &summary.node.node_name, &summary)
+    let oom = options.oom.then(|| oom_of_this_node(&config, &pods, version)).transpose()?;
+    answer(options, &config.policy, &verdict, (&summary.node.node_name, &summary), oom.as_ref())
 }
 
 fn answer(
     options: &Options,
     policy: &Policy,
     verdict: &Verdict<'_>,
-    node: &str,
-    summary: &Summary,
+    (node, summary): (&str, &Summary),
+    oom: Option<&OomOrder>,
 ) -> Result<(), CommandError> {
     for rule in &verdict.not_applied {
         output::note(format_args!("not applied: {}: {}", rule.as_str(), rule.reason()));
@@ -260,8 +308,11 @@ fn answer(
         note_age(at);
     }
     let write = |out: &mut _| match options.output {
-        TableOrJson::Table => table::write(out, verdict, policy, node),
-        TableOrJson::Json => json::write(out, verdict, node),
+        TableOrJson::Table => {
+            table::write(out, verdict, policy, node)?;
+            oom.map_or(Ok(()), |order| oom::table(out, order, verdict.first_name().as_deref()))
+        }
+        TableOrJson::Json => json::write(out, verdict, node, oom),
     };
     output::answer(write).map_err(CommandError::Output)
 }

@@ -6,7 +6,7 @@ use crate::eviction::decider::{
 };
 use crate::eviction::evicted::printed_grace_seconds;
 use crate::eviction::preview::{AgentView, MissingRule, Preview};
-use crate::eviction::rank::{Order, Ranked};
+use crate::eviction::rank::{Candidate as _, Order, Ranked};
 use crate::eviction::synchronization::Input;
 use crate::eviction::usage::{PodCandidate, active_pods, candidates};
 use crate::eviction::{Armed, Layout, Observation, SignalValue, daemons, is_below, message, signals};
@@ -41,6 +41,14 @@ pub struct Verdict<'a> {
     pub eviction: Option<ExpectedEviction>,
     /// The agent's rules that could not be applied.
     pub not_applied: Vec<MissingRule>,
+}
+
+impl Verdict<'_> {
+    /// Returns the name of the first workload that is not exempt.
+    pub fn first_name(&self) -> Option<String> {
+        let row = self.ranking.get(self.first?)?;
+        Some(row.ranked.candidate.name().to_string())
+    }
 }
 
 /// The eviction of the first pod.

@@ -133,7 +133,7 @@ fn read_quirks(walk: &mut Walk<'_>, field: &Field<'_>, policy: &mut Policy) {
 
 /// Reads the name of a preset, or a list of keys.
 fn read_ranking(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Ranking> {
-    const FIX: &str = "write qos or kubernetes or openshift3, or a list of keys";
+    const FIX: &str = "write qos or kubernetes or openshift3 or openshift3.9, or a list of keys";
     if !matches!(field.node.value, Value::Sequence(_)) {
         return walk.choice(field, &Ranking::PRESETS);
     }

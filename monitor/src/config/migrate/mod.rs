@@ -97,7 +97,7 @@ impl Migration<'_> {
         let (ranking, scores) = (&self.loaded.config.policy.ranking, self.loaded.config.policy.oom_scores);
         let note = match ranking {
             Ranking::OpenShift3 => {
-                "The order of OpenShift 3's kubelet: the QoS class, then the amount above the request, then the usage."
+                "The order of OpenShift 3 up to 3.7, and of its documents: the QoS class, then the amount above the request, then the usage. From 3.9 on the kubelet ranks by usage above the request, then priority, then the amount above it; `openshift3.9` does the same."
             }
             _ => {
                 "The kubelet's order: usage above the request, then priority, then the amount above the request. The agent's default, qos, has the QoS class first."

@@ -14,6 +14,9 @@ const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 const CLUSTER_CRITICAL_CLASS: &str = "system-cluster-critical";
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
+/// Set on a pod whose eviction another controller carries out in the background. KubeVirt sets it on the pod of a virtual machine that
+/// migrates, and takes it away when the machine is not to leave the node any more.
+pub const EVICTION_IN_PROGRESS: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Limit of annotations that are kept beside those that the configuration names. A later configuration may name some of them
@@ -42,7 +45,7 @@ impl Metadata {
 
     /// Returns whether an annotation affects decisions, given the keys that the configuration names.
     fn decides(key: &str, keys: &[String]) -> bool {
-        [SOURCE, MIRROR].contains(&key) || keys.iter().any(|named| named == key)
+        [SOURCE, MIRROR, EVICTION_IN_PROGRESS].contains(&key) || keys.iter().any(|named| named == key)
     }
 
     /// Returns whether both agree in all annotations that affect decisions.
@@ -236,6 +239,21 @@ mod tests {
         assert_eq!(kept.len(), MAX_OTHERS + 3);
         assert!(kept.contains(&("example.com/keep".to_owned(), "yes".to_owned())));
         assert!(kept.contains(&("k999".to_owned(), "ä".repeat(128))));
+    }
+
+    /// Kubernetes 1.16 has removed the annotation (kubernetes/kubernetes#80342; cloudnativelabs/kube-router#815, kubernetes/kops#12398).
+    /// OpenShift 3's chapters still write it, with different values.
+    #[test]
+    fn the_annotation_of_critical_pods_protects_only_by_choice() {
+        let key = "scheduler.alpha.kubernetes.io/critical-pod";
+        for value in ["", "true", "false"] {
+            let json = format!(r#"{{"metadata":{{"annotations":{{"{key}":"{value}"}}}},"spec":{{"priority":0}}}}"#);
+            let pod: Pod = serde_json::from_str(&json).unwrap();
+            let mut protect = crate::config::KubernetesOptions::default().protect;
+            assert!(!pod.is_critical() && pod.protection(&protect).is_none(), "{json}");
+            protect.annotations.push(key.to_owned());
+            assert_eq!(pod.protection(&protect), Some(crate::workloads::Protection::Annotation), "{json}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod resources;
 mod scheduled_request;
 
 pub use deletion::Deletion;
-pub use identity::{Exemption, FullName, has_ended, system_priority};
+pub use identity::{EVICTION_IN_PROGRESS, Exemption, FullName, has_ended, system_priority};
 pub use object::{
     Container, ContainerStatus, EmptyDir, HostPath, Metadata, Owner, Pod, ResourceList, Resources, Spec, Status,
     Toleration, Volume,

@@ -12,6 +12,7 @@ use super::nodes::{Node, RESOURCES};
 use super::read;
 use crate::workloads::Pod;
 use classify::{Thresholds, as_specified, rows};
+use show::Answer;
 
 /// Options of the view.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,9 @@ pub struct UtilizationOptions {
     /// Percentages above which a node is overutilized, if one is exceeded
     #[arg(long, value_name = "RESOURCE=PERCENT,...", value_parser = parse_thresholds, requires = "utilization", default_value = "cpu=50,memory=50,pods=50")]
     target_thresholds: Thresholds,
+    /// The descheduler's numberOfNodes: pods are evicted only if more nodes than this are underutilized
+    #[arg(long, value_name = "NUMBER", requires = "utilization", default_value_t = 0)]
+    number_of_nodes: usize,
 }
 
 fn parse_thresholds(text: &str) -> Result<Thresholds, String> {
@@ -44,7 +48,7 @@ fn parse_threshold(text: &str) -> Result<(String, f64), String> {
 }
 
 pub fn run(inputs: &Inputs<'_>, options: &UtilizationOptions) -> Result<(), CommandError> {
-    let UtilizationOptions { utilization: _, thresholds, target_thresholds: targets } = options;
+    let UtilizationOptions { utilization: _, thresholds, target_thresholds: targets, number_of_nodes } = options;
     check(thresholds, targets).map_err(CommandError::Usage)?;
     let (Some(pods), Some(nodes)) = (inputs.pods, inputs.nodes) else {
         return Err(CommandError::Usage("--utilization needs --pods and --nodes".to_owned()));
@@ -53,9 +57,10 @@ pub fn run(inputs: &Inputs<'_>, options: &UtilizationOptions) -> Result<(), Comm
     note_elsewhere(&pods, &nodes);
     let rows = rows(&nodes, &pods, thresholds, targets);
     as_specified(&rows, &pods, thresholds, targets).iter().map(show::specified_note).for_each(output::note);
+    let answer = Answer { rows: &rows, thresholds, targets, number_of_nodes: *number_of_nodes };
     let write = |out: &mut _| match inputs.output {
-        TableOrJson::Table => show::table(out, &rows, thresholds, targets),
-        TableOrJson::Json => show::json(out, &rows, thresholds, targets),
+        TableOrJson::Table => show::table(out, &answer),
+        TableOrJson::Json => show::json(out, &answer),
     };
     output::answer(write).map_err(CommandError::Output)
 }

@@ -7,12 +7,17 @@ use serde_json::{Value, json};
 use super::super::super::output::{self, aligned, printable};
 use super::classify::{Row, Share, Thresholds, Verdict};
 
-pub fn table(
-    writer: &mut impl Write,
-    rows: &[Row<'_>],
-    thresholds: &Thresholds,
-    targets: &Thresholds,
-) -> io::Result<()> {
+/// The nodes, and the parameters of the strategy by which they are judged.
+pub struct Answer<'a> {
+    pub rows: &'a [Row<'a>],
+    pub thresholds: &'a Thresholds,
+    pub targets: &'a Thresholds,
+    /// So many underutilized nodes are accepted.
+    pub number_of_nodes: usize,
+}
+
+pub fn table(writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
+    let Answer { rows, thresholds, targets, .. } = answer;
     writeln!(writer, "thresholds {}; target thresholds {}\n", percentages(thresholds), percentages(targets))?;
     let titles = ["NODE", "CPU", "MEMORY", "PODS", "VERDICT"].map(str::to_owned).to_vec();
     let cells = |row: &Row<'_>| {
@@ -26,7 +31,7 @@ pub fn table(
     };
     let table: Vec<Vec<String>> = [titles].into_iter().chain(rows.iter().map(cells)).collect();
     writer.write_all(aligned(&table, 3, |column| (1..4).contains(&column)).as_bytes())?;
-    writeln!(writer, "\n{}", conclusion(rows))
+    writeln!(writer, "\n{}", printable(conclusion(answer)))
 }
 
 fn percentages(Thresholds(thresholds): &Thresholds) -> String {
@@ -45,8 +50,9 @@ pub fn specified_note(specified: &Row<'_>) -> String {
     )
 }
 
-/// Returns what `LowNodeUtilization` would do with these nodes if its numberOfNodes is 0, the default.
-fn conclusion(rows: &[Row<'_>]) -> String {
+/// Returns what `LowNodeUtilization` would do with these nodes, by the conditions of descheduler 0.36 in their order.
+fn conclusion(answer: &Answer<'_>) -> String {
+    let Answer { rows, number_of_nodes, .. } = answer;
     let of = |verdict| -> Vec<String> {
         rows.iter().filter(|row| row.verdict == Some(verdict)).map(|row| row.node.name().to_owned()).collect()
     };
@@ -54,22 +60,21 @@ fn conclusion(rows: &[Row<'_>]) -> String {
     let nothing = |reason: &str| format!("LowNodeUtilization would evict nothing: {reason}");
     if under.is_empty() {
         nothing("no node is underutilized")
+    } else if under.len() <= *number_of_nodes {
+        let number = under.len();
+        nothing(&format!("{number} underutilized, and numberOfNodes accepts up to {number_of_nodes}"))
     } else if under.len() == rows.iter().filter(|row| row.verdict.is_some()).count() {
         nothing("all nodes are underutilized")
     } else if over.is_empty() {
         nothing("no node is overutilized")
     } else {
-        let [over, under] = [over, under].map(|names| printable(output::few(&names, output::NAMES)));
+        let [over, under] = [over, under].map(|names| output::few(&names, output::NAMES));
         format!("LowNodeUtilization would evict pods from {over}, to make the scheduler use {under}")
     }
 }
 
-pub fn json(
-    writer: &mut impl Write,
-    rows: &[Row<'_>],
-    thresholds: &Thresholds,
-    targets: &Thresholds,
-) -> io::Result<()> {
+pub fn json(writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
+    let Answer { rows, thresholds, targets, number_of_nodes } = answer;
     let limits = |Thresholds(limits): &Thresholds| -> Value {
         limits.iter().map(|(resource, percent)| (resource.clone(), Value::from(*percent))).collect()
     };
@@ -89,6 +94,8 @@ pub fn json(
         })
     };
     let answer = json!({
+        "numberOfNodes": number_of_nodes,
+        "conclusion": conclusion(answer),
         "thresholds": limits(thresholds),
         "targetThresholds": limits(targets),
         "nodes": rows.iter().map(node).collect::<Vec<_>>(),
