@@ -50,6 +50,7 @@ pub(in super::super) fn capable() -> Facts {
         }],
         candidates: "pods",
         needed: Vec::new(),
+        unheld_sockets: Some(Vec::new()),
         other_instance: None,
         other_killers: Vec::new(),
         set_up: None,
