@@ -14,6 +14,8 @@ pub mod essential;
 pub mod fixtures;
 mod gain;
 mod held_files;
+#[cfg(test)]
+mod identity_tests;
 pub mod json_defaults;
 pub mod killed_processes;
 pub mod kubelet_summary;
