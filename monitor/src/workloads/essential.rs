@@ -231,7 +231,9 @@ impl Essentials {
         let recognize = |held| match held {
             Held::Socket(inode) => {
                 let Sign { protection, by, is_monitor, .. } = signs.sockets.get(&inode).filter(is_genuine)?;
-                Some(Essential { is_monitor: *is_monitor, ..essential(*protection, by) })
+                // A monitor keeps the ports of its container open.
+                let is_monitor = *is_monitor || self.name(pid).is_some_and(|name| daemon_names::is_monitor(&name));
+                Some(Essential { is_monitor, ..essential(*protection, by) })
             }
             Held::Input if !is_in_container => Some(essential(Protection::Seat, "holds an input device")),
             Held::LoginRecord if trust == Trust::Root && !is_in_container => {

@@ -401,7 +401,7 @@ fn a_monitor_protects_the_containers_that_it_has_elsewhere() {
     let monitor = Process { score: -1000, ..called("conmon") };
     let java = Process { comm: "java", uid: 1001, ..ROOTS };
     // A quadlet.
-    node.add("system.slice/app.service/runtime", monitor);
+    node.add("system.slice/app.service/runtime", Process { listens: ":22", ..monitor });
     node.add(&format!("system.slice/app.service/libpod-payload-{ID}"), java);
     // `podman run` from a shell: scopes of their own.
     node.add(&format!("machine.slice/libpod-conmon-{ID}.scope"), monitor);
