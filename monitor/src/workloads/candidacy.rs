@@ -80,14 +80,15 @@ pub fn is_of_sessions(path: &str) -> bool {
     }
 }
 
-/// Returns whether the cgroup is a service of OpenRC: `openrc.NAME`, or `openrc_NAME` in a hierarchy of cgroup v1 (`sh/rc-cgroup.sh`).
+/// Returns whether the cgroup is a service of OpenRC: `rc/NAME`, before that `openrc.NAME`, or `openrc_NAME` in a hierarchy of cgroup v1
+/// (`sh/rc-cgroup.sh`).
 fn is_of_openrc(place: &str) -> bool {
-    !place.contains('/') && (place.starts_with("openrc.") || place.starts_with("openrc_"))
+    let is_old = place.starts_with("openrc.") || place.starts_with("openrc_");
+    place.strip_prefix("rc/").is_some_and(|name| !name.contains('/')) || is_old && !place.contains('/')
 }
 
-/// Returns whether the name is one that elogind gives the cgroup of a session, below the root or below `elogind`: `2`, or `c2` for a greeter.
-pub fn is_elogind_name(path: &str) -> bool {
-    let name = path.strip_prefix("elogind/").unwrap_or(path);
+/// Returns whether the name is one that elogind gives the cgroup of a session: `2`, or `c2` for a greeter.
+pub fn is_session_id(name: &str) -> bool {
     let digits = name.strip_prefix('c').unwrap_or(name);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -217,6 +218,8 @@ mod tests {
             (Kind::Pod(PodUid("u".to_owned())), "system.slice/x", false),
             (Kind::Cgroup, "openrc.nginx", true),
             (Kind::Cgroup, "openrc_nginx", true),
+            (Kind::Cgroup, "rc/nginx", true),
+            (Kind::Cgroup, "rc/nginx/worker", false),
             (Kind::Cgroup, "openrc.postgresql", false),
             (Kind::Cgroup, "lxc/openrc.nginx", false),
         ] {
@@ -226,10 +229,8 @@ mod tests {
 
     #[test]
     fn places_of_other_inits_and_of_sessions_are_known() {
-        for (path, expected) in
-            [("2", true), ("c1", true), ("elogind/12", true), ("c", false), ("lxc/2", false), ("2a", false)]
-        {
-            assert_eq!(is_elogind_name(path), expected, "{path}");
+        for (name, expected) in [("2", true), ("c1", true), ("c", false), ("", false), ("2a", false)] {
+            assert_eq!(is_session_id(name), expected, "{name}");
         }
         for (path, expected) in [
             ("system.slice/mnt-data.mount", true),

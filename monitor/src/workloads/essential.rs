@@ -43,6 +43,8 @@ pub struct Examined {
 
 /// As low as the container runtime's own processes. The agent gives no workload outside pods such a value.
 const EXEMPT_SCORE: i16 = -998;
+/// Where logind and elogind keep a record of each session.
+const SESSIONS: &str = "run/systemd/sessions";
 /// More processes of one workload are not examined. Daemons are its first processes.
 const MOST_PROCESSES: usize = 512;
 /// More open files of one process are not examined.
@@ -117,12 +119,17 @@ impl Essentials {
         found.strong.or_else(|| first.clone().find_map(|pid| self.exempt(*pid, pids))).or(found.weak)
     }
 
-    /// Returns whether an elogind session has this name: a file tells, where the directory of the sessions is there. Where systemd is the
-    /// init, sessions are scopes.
-    pub(super) fn has_session(&self, name: &str) -> bool {
-        let sessions = self.root.join("run/systemd/sessions");
-        let name = name.rsplit('/').next().unwrap_or(name);
-        if sessions.is_dir() { sessions.join(name).exists() } else { !self.root.join("run/systemd/system").exists() }
+    /// Returns the process that began the session, by the login manager's record of it.
+    pub(super) fn session_leader(&self, id: &str) -> Option<Pid> {
+        let record = std::fs::read_to_string(self.root.join(SESSIONS).join(id)).ok()?;
+        record.lines().find_map(|line| line.strip_prefix("LEADER=")?.parse().ok()).map(Pid)
+    }
+
+    /// Returns whether there may be a session without a scope of systemd's: the login manager has a record of it, or its records are not
+    /// visible and systemd is not the init.
+    pub(super) fn may_have_session(&self, id: &str) -> bool {
+        let sessions = self.root.join(SESSIONS);
+        if sessions.is_dir() { sessions.join(id).exists() } else { !self.root.join("run/systemd/system").exists() }
     }
 
     /// Returns the sockets of daemons that no process holds, as far as this program sees; `None` if the sockets are not known. Reads the

@@ -190,9 +190,15 @@ fn openrc_with_elogind() {
     node.add("2", called("Xorg"));
     node.add("c1", called("greeter"));
     node.add("7", called("no session"));
+    // Newer versions have the services below `rc`. elogind/elogind#366: all is below a prefix.
+    node.add("rc/nginx", called("nginx"));
+    node.add("rc/sshd", called("sshd"));
+    let leader = node.add("host/3", called("labwc"));
+    node.add("isolate/4", called("no session"));
     fs::create_dir_all(node.path("root/run/systemd/sessions")).unwrap();
-    for name in ["2", "c1"] {
-        fs::write(node.path(&format!("root/run/systemd/sessions/{name}")), "").unwrap();
+    for (id, leader) in [("2", 0), ("c1", 0), ("3", leader), ("4", leader)] {
+        let record = format!("UID=1000\nLEADER={leader}\n");
+        fs::write(node.path(&format!("root/run/systemd/sessions/{id}")), record).unwrap();
     }
     node.assert(
         &["openrc.postgresql"],
@@ -207,6 +213,10 @@ fn openrc_with_elogind() {
             ("2", SESSION),
             ("c1", SESSION),
             ("7", "candidate"),
+            ("rc/nginx", "leaker"),
+            ("rc/sshd", SYSTEM),
+            ("host/3", SESSION),
+            ("isolate/4", "candidate"),
         ],
     );
 }

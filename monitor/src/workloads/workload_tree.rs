@@ -16,7 +16,7 @@ use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
 use super::among_own::{self, AmongOwn, OwnPlace};
 use super::candidacy::{
-    Candidacy, Reach, is_elogind_name, is_in_session_slice, is_mount_unit, is_of_sessions, is_outside_pods,
+    Candidacy, Reach, is_in_session_slice, is_mount_unit, is_of_sessions, is_outside_pods, is_session_id,
 };
 use super::cgroup_path::PodUid;
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
@@ -502,13 +502,22 @@ impl WorkloadTree {
         self.protected.iter().any(|pattern| matches(pattern, name) || matches(pattern, place))
     }
 
+    /// Returns whether the cgroup is a session of elogind's, which has its number for a name: at the root or below `elogind`, or wherever the
+    /// process is that began the session.
+    fn is_elogind_session(&self, Tracked { workload, owner_uid, .. }: &Tracked, place: &str) -> bool {
+        let (above, id) = place.rsplit_once('/').unwrap_or(("", place));
+        if *owner_uid != 0 || workload.kind != Kind::Cgroup || !is_session_id(id) {
+            return false;
+        }
+        let leader = self.essentials.session_leader(id);
+        let path = leader.and_then(|pid| membership::of(&self.proc_root, &pid.0.to_string(), self.hierarchy.version));
+        let is_of_leader = path.is_some_and(|path| membership::is_within(&path, &workload.name));
+        is_of_leader || matches!(above, "" | "elogind") && self.essentials.may_have_session(id)
+    }
+
     /// Returns why a workload outside pods is exempt, by its place and its processes.
     fn protection_outside(&self, tracked: &Tracked, place: &str) -> Option<Protection> {
-        let is_elogind = tracked.workload.kind == Kind::Cgroup
-            && tracked.owner_uid == 0
-            && is_elogind_name(place)
-            && self.essentials.has_session(place);
-        let session = (is_elogind || is_of_sessions(place)).then_some(Protection::Session);
+        let session = (is_of_sessions(place) || self.is_elogind_session(tracked, place)).then_some(Protection::Session);
         let serves_mount = is_mount(tracked).then_some(Protection::Mount);
         let essential = tracked.examined.as_ref().and_then(Examined::protection).filter(|it| !it.is_weak());
         let serving = essential.or(serves_mount).filter(|protection| self.exempts(tracked, *protection));
