@@ -147,6 +147,7 @@ fn usage(index: u64) -> WorkloadUsage {
         qos: QosClass::BestEffort,
         request: Bytes::ZERO,
         preference: Preference::None,
+        among_own: None,
         protection: None,
         only_as_leaker: false,
         is_unlisted: false,

@@ -22,6 +22,9 @@ pub enum ActionError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The processes have SIGKILL, and on cgroup v1 none of them dies before that cgroup is thawed.
+    #[error("killed, but {cgroup} is frozen by a cgroup above it: write THAWED to the freezer.state of that one", cgroup = cgroup.display())]
+    FrozenFromAbove { cgroup: PathBuf },
     /// Processes keep appearing faster than they are killed.
     #[error("processes are left after {rounds} rounds of SIGKILL in {cgroup}", cgroup = cgroup.display())]
     StillAlive {
@@ -38,7 +41,7 @@ impl ActionError {
             Self::Gone => Attempt::Gone,
             Self::Critical => Attempt::Critical,
             Self::PutOff(_) => Attempt::PutOff,
-            Self::Refused { .. } | Self::StillAlive { .. } => Attempt::Failed,
+            Self::Refused { .. } | Self::FrozenFromAbove { .. } | Self::StillAlive { .. } => Attempt::Failed,
         }
     }
 

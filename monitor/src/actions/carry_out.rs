@@ -195,7 +195,7 @@ fn is_reported(error: &ActionError, choice: &Choice) -> bool {
     match error {
         ActionError::Gone | ActionError::Critical => false,
         ActionError::PutOff(_) => matches!(choice.place, Place::Limit(_)),
-        ActionError::Refused { .. } | ActionError::StillAlive { .. } => true,
+        ActionError::Refused { .. } | ActionError::FrozenFromAbove { .. } | ActionError::StillAlive { .. } => true,
     }
 }
 

@@ -203,6 +203,8 @@ impl Evictor {
         note: Option<String>,
         now: Monotonic,
     ) -> Result<usize, ActionError> {
+        // A frozen process does not act on SIGTERM, so its grace period would be waited for in vain.
+        let grace = if !grace.is_zero() && target.is_frozen() { Duration::ZERO } else { grace };
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
         let pids = signalled?;
         let count = pids.len();

@@ -1,6 +1,6 @@
 //! Ends every process of one workload, and no other process.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,6 +215,7 @@ impl Target {
         for round in 0..ROUNDS {
             let mut left = self.not_among(&signalled)?;
             if left.is_empty() {
+                self.thaw()?;
                 return Ok(signalled);
             }
             if round > 0 && frozen.is_none() {
@@ -224,7 +225,52 @@ impl Target {
             self.signal_all(&left, Signal::KILL)?;
             signalled.extend(left);
         }
+        self.thaw()?;
         Err(ActionError::StillAlive { rounds: ROUNDS, cgroup: self.cgroup.clone() })
+    }
+
+    /// Whether every process is frozen, as by `docker pause`, and answers no signal but SIGKILL.
+    pub(super) fn is_frozen(&self) -> bool {
+        match (self.version, &self.freezer) {
+            (CgroupVersion::V1, Some(freezer)) => {
+                std::fs::read_to_string(freezer.join("freezer.state")).is_ok_and(|state| state.trim() != "THAWED")
+            }
+            (CgroupVersion::V1, None) => false,
+            // Linux 5.2.
+            (CgroupVersion::V2, _) => self.events.as_ref().is_some_and(|events| {
+                events.read(&mut Buffer::of(EVENTS_SIZE)).is_ok_and(|events| keyed_value(events, "frozen") == Some(1))
+            }),
+        }
+    }
+
+    /// Thaws a workload that was frozen before it was killed, and the cgroups in it: on v1 a frozen task dies only then. v2 kills frozen tasks.
+    fn thaw(&self) -> Result<(), ActionError> {
+        let Some((cgroup, directory)) = self.own_freezer() else { return Ok(()) };
+        let thaw = |cgroup: BorrowedFd<'_>| {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let state = rustix::fs::openat(cgroup, "freezer.state", flags, Mode::empty());
+            // A cgroup that is gone needs no thawing.
+            let _gone = state.and_then(|state| rustix::io::write(state, b"THAWED"));
+        };
+        thaw(directory.as_fd());
+        let _cut = cgroup_processes::for_each_below(directory.as_fd(), Monitors::Included, thaw);
+        match read_at(&directory, "freezer.parent_freezing") {
+            Ok(from_above) if from_above.trim() == "1" => Err(ActionError::FrozenFromAbove { cgroup }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the cgroup in the v1 freezer hierarchy with the same path, if it holds processes of this workload and no others.
+    fn own_freezer(&self) -> Option<(PathBuf, OwnedFd)> {
+        let cgroup = self.freezer.clone().filter(|_| self.version == CgroupVersion::V1)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&cgroup, flags, Mode::empty()).ok()?;
+        let mut pids = Vec::new();
+        if cgroup_processes::collect(&directory, Monitors::Included, &mut pids).ok()? == Listing::Cut {
+            return None;
+        }
+        let is_ours = |pid: &Pid| membership::is_in(&self.proc_root, *pid, self.version, &self.name);
+        (!pids.is_empty() && pids.iter().all(is_ours)).then_some((cgroup, directory))
     }
 
     /// Returns the processes not in `signalled`: a signalled process is listed until it is gone.
@@ -302,24 +348,13 @@ struct FreezerWords {
 struct Frozen(Freezer);
 
 impl Freezer {
-    /// Returns the freezer of the target. v1: the same path in the freezer hierarchy, if it holds processes of this
-    /// workload and no others. v2 (Linux 5.2): the cgroup itself.
+    /// Returns the freezer of the target. v1: [`Target::own_freezer`]. v2 (Linux 5.2): the cgroup itself.
     fn of(target: &Target) -> Option<Self> {
         let record = target.record.clone();
-        let directory_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let state_flags = OFlags::RDWR | OFlags::CLOEXEC;
         match target.version {
             CgroupVersion::V1 => {
-                let cgroup = target.freezer.clone()?;
-                let directory = rustix::fs::open(&cgroup, directory_flags, Mode::empty()).ok()?;
-                let mut pids = Vec::new();
-                if cgroup_processes::collect(&directory, Monitors::Included, &mut pids).ok()? == Listing::Cut {
-                    return None;
-                }
-                let is_ours = |pid: &Pid| membership::is_in(&target.proc_root, *pid, target.version, &target.name);
-                if pids.is_empty() || !pids.iter().all(is_ours) {
-                    return None;
-                }
+                let (cgroup, directory) = target.own_freezer()?;
                 let state = rustix::fs::openat(&directory, "freezer.state", state_flags, Mode::empty()).ok()?;
                 let words = FreezerWords { freeze: "FROZEN", thaw: "THAWED" };
                 Some(Self { record, cgroup, state, words, events: None })

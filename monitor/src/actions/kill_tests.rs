@@ -57,3 +57,52 @@ fn a_pod_with_only_a_monitor_is_gone() {
     assert!(target.is_gone());
     assert!(matches!(target.kill(), Err(ActionError::Gone)));
 }
+
+/// A workload of cgroup v1 with one process, which is frozen, also in a cgroup below; `above` is what `freezer.parent_freezing` says.
+fn frozen_on_v1(root: &Path, pid: u32, above: &str) -> Target {
+    let write = |path: &str, text: &str| {
+        let file = root.join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    for (path, text) in [
+        ("memory/docker/a/cgroup.procs", format!("{pid}\n")),
+        ("memory/docker/a/memory.usage_in_bytes", "4096\n".to_owned()),
+        ("memory/docker/a/memory.stat", "total_inactive_file 0\n".to_owned()),
+        ("memory/docker/a/memory.soft_limit_in_bytes", "9223372036854771712\n".to_owned()),
+        ("memory/docker/a/memory.limit_in_bytes", "9223372036854771712\n".to_owned()),
+        ("freezer/docker/a/cgroup.procs", format!("{pid}\n")),
+        ("freezer/docker/a/freezer.state", "FROZEN\n".to_owned()),
+        ("freezer/docker/a/freezer.parent_freezing", above.to_owned()),
+        ("freezer/docker/a/inner/cgroup.procs", String::new()),
+        ("freezer/docker/a/inner/freezer.state", "FROZEN\n".to_owned()),
+    ] {
+        write(path, &text);
+    }
+    write(&format!("proc/{pid}/cgroup"), "9:memory:/docker/a\n8:freezer:/docker/a\n");
+    let (version, memory, freezer) = (CgroupVersion::V1, root.join("memory"), Some(root.join("freezer")));
+    let hierarchy = Hierarchy { version, memory, freezer, hybrid: false };
+    let mut tree = WorkloadTree::new(hierarchy.clone(), root.join("proc"), Vec::new());
+    tree.scan().unwrap();
+    let [tracked] = tree.tracked() else { panic!("{:?}", tree.tracked()) };
+    Target::new(tracked, &hierarchy, &root.join("proc"), None)
+}
+
+/// opencontainers/runc#3134 and #2105, youki-dev/youki#1129: on v1 a paused container outlives SIGKILL, also if only a part of it is paused.
+#[test]
+fn a_frozen_workload_of_v1_is_thawed_after_sigkill() {
+    for (above, is_ended) in [("0\n", true), ("1\n", false)] {
+        let root = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let target = frozen_on_v1(root.path(), child.id(), above);
+        assert!(target.is_frozen(), "no signal but SIGKILL has an effect");
+        let killed = target.kill();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(libc::SIGKILL));
+        assert_eq!(killed.is_ok(), is_ended, "{killed:?}");
+        assert!(is_ended || matches!(killed, Err(ActionError::FrozenFromAbove { .. })), "{killed:?}");
+        for cgroup in ["a", "a/inner"] {
+            let state = std::fs::read_to_string(root.path().join("freezer/docker").join(cgroup).join("freezer.state"));
+            assert_eq!(state.unwrap().trim_end(), "THAWED", "{cgroup}");
+        }
+    }
+}

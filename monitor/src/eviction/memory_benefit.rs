@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::eviction::mutants::rule;
 use crate::units::signed_float;
-use crate::workloads::Outlook;
+use crate::workloads::{Outlook, OwnPlace};
 
 /// The end of a candidate makes a difference if it gives back at least this fraction of what is missing, or of what the best one gives back.
 const PART: f64 = 10.0;
@@ -147,7 +147,29 @@ impl MemoryBenefit {
         let at_cliff =
             || [group, Group::All].into_iter().find_map(|group| self.helps(group).or_else(|| self.leaves_cliff(group)));
         let helps = self.helps(group).or_else(|| if self.need.is_cliff { at_cliff() } else { None });
-        helps.or_else(|| self.most_time(group))
+        let picked = helps.or_else(|| self.most_time(group))?;
+        Some(self.own_before(group, picked).unwrap_or(picked))
+    }
+
+    /// Returns the candidate that its user would rather lose than the one at `picked`, if its end buys some time. What leaks is never spared,
+    /// and at the cliff the other has to take the node away from it.
+    fn own_before(&self, group: Group, picked: usize) -> Option<usize> {
+        let (row, worth) = self.rows(group).find(|(row, _)| row.place == picked)?;
+        let kept = row.outlook.among_own.filter(|kept| kept.place > OwnPlace::Ordinary && worth != Worth::Leaks)?;
+        let earlier = self.rows(group).filter_map(|(row, worth)| {
+            let own = row.outlook.among_own.filter(|own| own.user == kept.user && own.place < kept.place)?;
+            let buys = match worth {
+                Worth::Leaks | Worth::Helps(_) => Duration::MAX,
+                Worth::TooLittle(_) if self.need.is_cliff && !self.leaves(row) => return None,
+                Worth::TooLittle(time) if time >= LEAST_BOUGHT => time,
+                _ => return None,
+            };
+            Some((own.place, buys, row.place))
+        });
+        let better = |one: &(OwnPlace, Duration, usize), other: &(OwnPlace, Duration, usize)| {
+            one.0.cmp(&other.0).then(other.1.cmp(&one.1)).then(one.2.cmp(&other.2))
+        };
+        earlier.min_by(better).map(|(.., place)| place)
     }
 
     /// Returns the candidates of a group with their worth. It is computed again each time, so that a decision allocates nothing.
@@ -179,13 +201,15 @@ impl MemoryBenefit {
 
     /// Returns the first candidate whose end alone takes the node away from the cliff: it lasts, or gives back at least half of the threshold.
     fn leaves_cliff(&self, group: Group) -> Option<usize> {
-        let half = self.need.missing.max(self.need.threshold / 2.0);
         let leaves = |(row, worth): &(&Row, Worth)| {
-            let is_enough = row.gain >= half || self.buys(row) >= AT_THE_CLIFF;
             let may_go = rule!(EffectAtTheCliff: self.need.culprits != Culprits::Only, true);
-            may_go && matches!(worth, Worth::Helps(_) | Worth::TooLittle(_)) && is_enough
+            may_go && matches!(worth, Worth::Helps(_) | Worth::TooLittle(_)) && self.leaves(row)
         };
         self.rows(group).find(leaves).map(|(row, _)| row.place)
+    }
+
+    fn leaves(&self, row: &Row) -> bool {
+        row.gain >= self.need.missing.max(self.need.threshold / 2.0) || self.buys(row) >= AT_THE_CLIFF
     }
 
     /// Returns the candidate that buys most time where none helps; of equal ones the first of the ranking.

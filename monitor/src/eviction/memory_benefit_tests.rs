@@ -1,6 +1,7 @@
 //! Checks which candidate is evicted for memory, by the gains and growths of the candidates. All figures are in MiB and MiB per second.
 
 use super::*;
+use crate::workloads::AmongOwn;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -183,4 +184,29 @@ fn who_is_passed_over_has_a_reason() {
             Worth::Helps(Duration::from_micros(11_250_000)),
         ]
     );
+}
+
+#[test]
+fn a_user_loses_other_own_workloads_before_those_that_serve_the_session() {
+    // The compositor alone helps. It goes for the leak of a program that is exempt.
+    let pods = [("other", 60, 0), ("kept", 900, 0), ("tab", 30, 0), ("browser", 700, 0), ("dwarf", 2, 0)];
+    let picked = |need: Need, kept: OwnPlace, pods: &[Pod]| {
+        let own = |name: &str, outlook: &mut Outlook| {
+            let place = if name == "kept" { kept } else { OwnPlace::Ordinary };
+            outlook.among_own = (name != "other").then_some(AmongOwn { user: 7, place });
+        };
+        benefit(need, pods, own).pick().map(|place| pods[place].0)
+    };
+    let (away, cliff) = (need(50, Some(80)), Need { is_cliff: true, ..need(50, Some(80)) });
+    assert_eq!(picked(away, OwnPlace::Ordinary, &pods), Some("kept"));
+    for place in [OwnPlace::Avoid, OwnPlace::Serving, OwnPlace::Omit] {
+        assert_eq!(picked(away, place, &pods), Some("browser"), "{place:?}");
+        assert_eq!(picked(cliff, place, &pods), Some("browser"), "{place:?}");
+        assert_eq!(picked(away, place, &pods[..2]), Some("kept"), "nothing else is the user's");
+        let small = [("kept", 900, 0), ("tab", 90, 0)];
+        assert_eq!(picked(away, place, &small), Some("tab"), "it buys a second");
+        let tab = [("kept", 900, 0), ("tab", 45, 0)];
+        assert_eq!(picked(cliff, place, &tab), Some("kept"), "the kernel would kill");
+        assert_eq!(picked(away, place, &[("kept", 900, 70), ("tab", 90, 0)]), Some("kept"), "it leaks");
+    }
 }

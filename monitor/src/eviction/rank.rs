@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 
 use super::mutants::rule;
 use super::standing::Standing;
 use crate::config::{Policy, Quirk, Quirks, RankingKey, Semantics};
 use crate::units::{Amount, CgroupId, Resource};
-use crate::workloads::{Outlook, Preference, QosClass, WorkloadUsage};
+use crate::workloads::{AmongOwn, Outlook, OwnPlace, Preference, QosClass, WorkloadUsage};
 
 /// The facts about a candidate that a ranking uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,7 +203,8 @@ impl<C: Candidate> Ranked<C> {
     }
 
     pub fn explanation(&self, order: Order<'_>) -> String {
-        let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
+        let mut keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
+        keys.extend(own_place(&self.candidate).words().map(str::to_owned));
         let name = self.candidate.name();
         match self.facts(order).usage {
             Some(usage) => {
@@ -261,24 +263,30 @@ impl<'a> Order<'a> {
         let last = |a: usize, b: usize| by_identity(&ranked[a].candidate, &ranked[b].candidate);
         let mut places: Vec<usize> = (0..ranked.len()).collect();
         places.sort_by(|a, b| orders(*a).cmp(orders(*b)).then_with(|| last(*a, *b)));
-        for to in 0..places.len() {
-            let mut from = places[to];
-            // The candidate of that place has been swapped away already; follow it to where it is now.
-            while from < to {
-                from = places[from];
-            }
-            places[to] = from;
-            ranked.swap(to, from);
-        }
+        put_own_first(&mut places, |place| ranked[place].candidate.outlook().among_own);
+        arrange(&mut ranked, places);
         ranked
     }
 
     /// Moves the first candidate, whose usage was measured anew, to its place. The others have to be in order.
     pub fn settle_first<C: Candidate>(self, ranked: &mut [Ranked<C>]) {
         let Some((first, rest)) = ranked.split_first() else { return };
-        let place = rest.partition_point(|other| self.compare(other, first) == Ordering::Less);
+        let own = |other: &Ranked<C>| other.candidate.outlook().among_own;
+        // With workloads that a user wants to keep, others of this user stand before better ones.
+        let is_mixed = rest.iter().filter_map(own).any(|own| own.place > OwnPlace::Ordinary);
+        let is_before = |other: &Ranked<C>| self.compare(other, first) == Ordering::Less;
+        let place = if is_mixed {
+            rest.iter().rposition(is_before).map_or(0, |last| last + 1)
+        } else {
+            rest.partition_point(is_before)
+        };
         if let Some(moved) = ranked.get_mut(..=place) {
             moved.rotate_left(1);
+        }
+        if is_mixed {
+            let mut places: Vec<usize> = (0..ranked.len()).collect();
+            put_own_first(&mut places, |place| ranked.get(place).and_then(own));
+            arrange(ranked, places);
         }
     }
 
@@ -294,6 +302,55 @@ impl<'a> Order<'a> {
         let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, &facts).order());
         let last = i128::from(candidate.is_unlisted()) * 2 + i128::from(is_unknown);
         std::iter::once(last).chain(by_keys)
+    }
+}
+
+fn own_place<C: Candidate>(candidate: &C) -> OwnPlace {
+    candidate.outlook().among_own.map(|own| own.place).unwrap_or_default()
+}
+
+/// Moves the candidate at each of `places` to the place of this number.
+fn arrange<C>(ranked: &mut [Ranked<C>], mut places: Vec<usize>) {
+    for to in 0..places.len() {
+        let mut from = places[to];
+        // The candidate of that place has been swapped away already; follow it to where it is now.
+        while from < to {
+            from = places[from];
+        }
+        places[to] = from;
+        ranked.swap(to, from);
+    }
+}
+
+/// Puts before each workload that its user wants to keep the others of this user. No workload of anybody else comes nearer to its eviction.
+fn put_own_first(places: &mut [usize], own: impl Fn(usize) -> Option<AmongOwn>) {
+    let mut of_users: HashMap<u32, Vec<(OwnPlace, usize)>> = HashMap::new();
+    for (rank, own) in places.iter().enumerate().filter_map(|(rank, place)| Some((rank, own(*place)?))) {
+        of_users.entry(own.user).or_default().push((own.place, rank));
+    }
+    of_users.retain(|_, all| all.iter().any(|(place, _)| *place > OwnPlace::Ordinary));
+    if of_users.is_empty() {
+        return;
+    }
+    // From the last to the first, so that the next one is at the end.
+    of_users.values_mut().for_each(|all| all.sort_unstable_by(|a, b| b.cmp(a)));
+    let (before, mut is_placed, mut next) = (places.to_vec(), vec![false; places.len()], places.iter_mut());
+    for (rank, candidate) in before.iter().enumerate() {
+        let kept = own(*candidate).and_then(|kept| Some((kept.place, of_users.get_mut(&kept.user)?)));
+        if let Some((kept, all)) = kept.filter(|_| !is_placed[rank]) {
+            while let Some((_, earlier)) = all.pop_if(|(place, _)| *place < kept) {
+                if !std::mem::replace(&mut is_placed[earlier], true)
+                    && let Some(slot) = next.next()
+                {
+                    *slot = before[earlier];
+                }
+            }
+        }
+        if !std::mem::replace(&mut is_placed[rank], true)
+            && let Some(slot) = next.next()
+        {
+            *slot = *candidate;
+        }
     }
 }
 

@@ -73,6 +73,63 @@ fn a_workload_marked_avoid_ranks_last() {
     assert_eq!(order(vec![avoided, usage("guaranteed", QosClass::Guaranteed, 10, 10)]), ["guaranteed", "avoided"]);
 }
 
+/// A user's workload with a place among the user's own.
+fn own(name: &str, working_set: u64, user: u32, place: OwnPlace) -> WorkloadUsage {
+    let mut usage = usage(name, QosClass::BestEffort, 0, working_set);
+    usage.outlook.among_own = Some(AmongOwn { user, place });
+    usage
+}
+
+#[test]
+fn a_user_moves_the_choice_among_own_workloads_alone() {
+    use OwnPlace::{Avoid, Omit, Ordinary, Serving};
+    let system = || usage("system", QosClass::BestEffort, 0, 500);
+    let hog = |place| own("hog", 900, 7, place);
+    let others = || vec![system(), own("small", 10, 7, Ordinary), own("other-user", 700, 8, Ordinary)];
+    let with = |mut all: Vec<WorkloadUsage>, one| {
+        all.push(one);
+        order(all)
+    };
+    assert_eq!(with(others(), hog(Ordinary)), ["hog", "other-user", "system", "small"]);
+    for place in [Avoid, Serving, Omit] {
+        assert_eq!(with(others(), hog(place)), ["small", "hog", "other-user", "system"], "{place:?}");
+    }
+    assert_eq!(order(vec![system(), hog(Omit)]), ["hog", "system"], "alone it keeps its place");
+    let mixed = vec![
+        own("omit", 900, 7, Omit),
+        own("serving", 800, 7, Serving),
+        own("avoid", 600, 7, Avoid),
+        own("ordinary", 20, 7, Ordinary),
+        own("ordinary-large", 30, 7, Ordinary),
+        own("kept", 650, 8, Omit),
+        system(),
+    ];
+    let expected = ["ordinary-large", "ordinary", "avoid", "serving", "omit", "kept", "system"];
+    assert_eq!(order(mixed), expected);
+}
+
+#[test]
+fn a_kept_workload_settles_behind_the_users_others() {
+    let policy = Policy::default();
+    let by_memory = Order::of(&policy, Resource::Memory);
+    let mut ranked = by_memory.rank(vec![
+        own("hog", 900, 7, OwnPlace::Serving),
+        own("small", 10, 7, OwnPlace::Ordinary),
+        usage("a", QosClass::BestEffort, 0, 500),
+        usage("b", QosClass::BestEffort, 0, 100),
+    ]);
+    let names = |ranked: &[Ranked<WorkloadUsage>]| -> Vec<String> {
+        ranked.iter().map(|it| it.candidate.workload.name.clone()).collect()
+    };
+    assert_eq!(names(&ranked), ["small", "hog", "a", "b"]);
+    // Measured anew, the hog is smaller than another.
+    ranked[1].candidate.working_set = Bytes(300);
+    by_memory.settle_first(&mut ranked[1..]);
+    assert_eq!(names(&ranked), ["small", "a", "hog", "b"]);
+    by_memory.settle_first(&mut ranked);
+    assert_eq!(names(&ranked), ["a", "small", "hog", "b"]);
+}
+
 #[test]
 fn the_first_by_bounds_is_the_first_by_exact_figures() {
     // This generator yields the same cases on every run.

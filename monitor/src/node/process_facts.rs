@@ -7,9 +7,26 @@ use crate::units::Pid;
 
 /// Returns whether the process is root's. The owner of its directory does not tell: a process that cannot be dumped shows root there.
 pub fn is_of_root(directory: &Path) -> bool {
-    let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
-    let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
-    real == Some("0")
+    identity(directory).is_some_and(|identity| identity.uid == 0)
+}
+
+/// Who runs a process, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// The real user.
+    pub uid: u32,
+    /// Whether it is in a PID namespace below that of procfs, as the processes of containers are.
+    pub is_in_namespace: bool,
+}
+
+/// Reads the identity of a process from its directory.
+pub fn identity(directory: &Path) -> Option<ProcessIdentity> {
+    let status = fs::read_to_string(directory.join("status")).ok()?;
+    let values = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::split_ascii_whitespace);
+    let uid = values("Uid:")?.next()?.parse().ok()?;
+    // Linux 4.1; one number for each namespace from that of procfs down.
+    let is_in_namespace = values("NSpid:").is_some_and(|numbers| numbers.count() > 1);
+    Some(ProcessIdentity { uid, is_in_namespace })
 }
 
 /// Returns the time now, in the ticks of [`started`].

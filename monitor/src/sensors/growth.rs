@@ -40,6 +40,7 @@ pub(super) fn complete(growth: &Growth, usage: &mut WorkloadUsage) {
         is_growth_measured: measured.is_some(),
         only_as_leaker: is_daemon || workload.only_as_leaker,
         is_daemon,
+        among_own: workload.among_own,
         // A pod that has failed and still runs is inside its grace period too.
         is_terminating: workload.pod.as_ref().is_some_and(|pod| pod.metadata.deletion.is_some() || !pod.is_active()),
         ..usage.outlook

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::units::{CgroupId, Monotonic, Pid};
-use crate::workloads::essential::Signs;
-use crate::workloads::{Tracked, WorkloadTree, cgroup_processes};
+use crate::workloads::{Signs, Tracked, WorkloadTree, cgroup_processes};
 
 /// A decision uses a look of this age, if nothing has been added to the workload since. The list of workloads may be as old.
 const USED_FOR: Duration = Duration::from_millis(500);

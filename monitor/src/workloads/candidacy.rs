@@ -23,10 +23,16 @@ impl Candidacy {
         }
     }
 
-    /// Returns whether the workload is a candidate only while it leaks: a service of `system.slice` that the configuration does not list.
-    pub fn is_only_as_leaker(&self, kind: &Kind, name: &str) -> bool {
-        let is_of_system = *kind == Kind::Service && name.starts_with("system.slice/");
-        is_of_system && !self.options.services.iter().any(|pattern| pattern.matches(name))
+    /// Returns whether the workload is a candidate only while it leaks: a service of the system that the configuration does not list.
+    /// `place` is its path below its manager.
+    pub fn is_only_as_leaker(&self, kind: &Kind, place: &str) -> bool {
+        let is_of_systemd = *kind == Kind::Service && place.starts_with("system.slice/");
+        (is_of_systemd || *kind == Kind::Cgroup && is_of_openrc(place)) && !self.is_listed(place)
+    }
+
+    /// Returns whether `evictions.services` lists the workload.
+    pub fn is_listed(&self, place: &str) -> bool {
+        self.options.services.iter().any(|pattern| pattern.matches(place))
     }
 }
 
@@ -72,6 +78,39 @@ pub fn is_of_sessions(path: &str) -> bool {
         (Some("init.scope"), None) => is_user && is_manager,
         _ => false,
     }
+}
+
+/// Returns whether the cgroup is a service of OpenRC: `rc/NAME`, before that `openrc.NAME`, or `openrc_NAME` in a hierarchy of cgroup v1
+/// (`sh/rc-cgroup.sh`).
+fn is_of_openrc(place: &str) -> bool {
+    let is_old = place.starts_with("openrc.") || place.starts_with("openrc_");
+    place.strip_prefix("rc/").is_some_and(|name| !name.contains('/')) || is_old && !place.contains('/')
+}
+
+/// Returns whether the name is one that elogind gives the cgroup of a session: `2`, or `c2` for a greeter.
+pub fn is_session_id(name: &str) -> bool {
+    let digits = name.strip_prefix('c').unwrap_or(name);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns whether the unit stands for something that the kernel or systemd serves, and not for a program: systemd gives a `.mount` unit the
+/// daemon of a FUSE filesystem.
+pub fn is_mount_unit(path: &str) -> bool {
+    let end = path.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
+    matches!(end, Some((_, "mount" | "automount" | "swap" | "socket")))
+}
+
+/// Returns whether the cgroup is below `session.slice` of a user's manager: `man 7 systemd.special` has it for what is essential to the session.
+pub fn is_in_session_slice(place: &str) -> bool {
+    user_of_manager(place).is_some() && place.split('/').nth(3) == Some("session.slice")
+}
+
+/// Returns the user whose manager the cgroup is below.
+pub fn user_of_manager(place: &str) -> Option<u32> {
+    let mut parts = place.split('/');
+    let manager = parts.nth(2).filter(|_| place.starts_with("user.slice/"))?;
+    let uid = manager.strip_prefix("user@")?.strip_suffix(".service")?;
+    parts.next().and_then(|_| uid.parse().ok())
 }
 
 /// Returns whether the workload is the manager of one user's services, `user@1000.service`.
@@ -164,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_system_service_that_is_not_listed_is_a_candidate_only_as_a_leaker() {
-        let services = vec![NamePattern::new("postgresql@*.service").unwrap()];
+        let services =
+            ["postgresql@*.service", "openrc.postgresql"].map(|text| NamePattern::new(text).unwrap()).to_vec();
         let options = CandidateOptions { services, ..CandidateOptions::default() };
         let candidacy = Candidacy { options, ..Candidacy::default() };
         for (kind, name, expected) in [
@@ -176,8 +216,39 @@ mod tests {
             (Kind::Service, "user.slice/user-1.slice/user@1.service/app.slice/a.service", false),
             (Kind::Service, "machine.slice/a.service", false),
             (Kind::Pod(PodUid("u".to_owned())), "system.slice/x", false),
+            (Kind::Cgroup, "openrc.nginx", true),
+            (Kind::Cgroup, "openrc_nginx", true),
+            (Kind::Cgroup, "rc/nginx", true),
+            (Kind::Cgroup, "rc/nginx/worker", false),
+            (Kind::Cgroup, "openrc.postgresql", false),
+            (Kind::Cgroup, "lxc/openrc.nginx", false),
         ] {
             assert_eq!(candidacy.is_only_as_leaker(&kind, name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn places_of_other_inits_and_of_sessions_are_known() {
+        for (name, expected) in [("2", true), ("c1", true), ("c", false), ("", false), ("2a", false)] {
+            assert_eq!(is_session_id(name), expected, "{name}");
+        }
+        for (path, expected) in [
+            ("system.slice/mnt-data.mount", true),
+            ("system.slice/proc-sys-fs-binfmt_misc.automount", true),
+            ("system.slice/dev-sda2.swap", true),
+            ("system.slice/mount.service", false),
+        ] {
+            assert_eq!(is_mount_unit(path), expected, "{path}");
+        }
+        let manager = "user.slice/user-1000.slice/user@1000.service";
+        for (path, expected) in [
+            ("session.slice/org.gnome.Shell@wayland.service", true),
+            ("session.slice/plasma-kwin_wayland.service", true),
+            ("app.slice/a.service", false),
+            ("app.slice/session.slice", false),
+        ] {
+            assert_eq!(is_in_session_slice(&format!("{manager}/{path}")), expected, "{path}");
+        }
+        assert_eq!((user_of_manager(&format!("{manager}/a")), user_of_manager(manager)), (Some(1000), None));
     }
 }

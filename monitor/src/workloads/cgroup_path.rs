@@ -104,6 +104,12 @@ pub fn container(path: &str) -> Option<String> {
     })
 }
 
+/// Returns whether the cgroup is that of a container or in one. `libpod-payload-<id>` is the half of a service that Podman has split
+/// (`--cgroups=split`); the service is the workload.
+pub fn is_of_container(path: &str) -> bool {
+    path.split('/').any(|name| container_id(name.strip_prefix("libpod-payload-").unwrap_or(name)).is_some())
+}
+
 /// Yields `a`, `a/b`, `a/b/c`.
 fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))
@@ -329,6 +335,21 @@ mod tests {
             assert_eq!(role(&path), Role::Container(ID.to_owned()), "{path}");
         }
         assert_eq!(role(&format!("kubepods.slice/crio-conmon-{ID}.scope")), Role::Scope);
+    }
+
+    #[test]
+    fn the_payload_of_a_split_service_is_a_container_but_no_workload() {
+        for (path, expected) in [
+            (format!("system.slice/a.service/libpod-payload-{ID}"), true),
+            (format!("system.slice/a.service/libpod-payload-{ID}/init.scope"), true),
+            (format!("system.slice/docker-{ID}.scope"), true),
+            ("system.slice/a.service/runtime".to_owned(), false),
+            ("system.slice/a.service/libpod-payload-1".to_owned(), false),
+        ] {
+            assert_eq!(is_of_container(&path), expected, "{path}");
+        }
+        let payload = format!("system.slice/a.service/libpod-payload-{ID}");
+        assert_eq!((workload(&payload), role(&payload)), ("system.slice/a.service", Role::Plain));
     }
 
     #[test]

@@ -18,8 +18,9 @@ use super::candidacy::is_kubepods;
 use super::cgroup_path::QosClass;
 use super::cgroup_processes::{self, DEPTH_LIMIT, MOST_IN_ALL, MOST_IN_WORKLOAD, has_processes, is_inhabited, names};
 use super::enclosing_workload::{Enclosing, kind, protection, trusted_role};
+use super::managers::{self, Managers};
 use super::memory_limits;
-use super::oomd_marks::{self, Preference};
+use super::oomd_marks::Marks;
 use super::protection::Protection;
 use super::tracked_workload::Tracked;
 use super::workload::{Kind, Workload, qos_class};
@@ -108,6 +109,7 @@ pub(super) struct Walk<'t> {
     known_children: HashMap<String, HashSet<CString>>,
     /// The kubepods tree was found.
     pub(super) has_kubepods: bool,
+    pub(super) managers: Managers,
     buffer: &'t mut Buffer,
 }
 
@@ -139,6 +141,7 @@ impl<'t> Walk<'t> {
             ended,
             unreadable,
             has_kubepods,
+            managers: Managers::default(),
             cut,
             extent,
             left,
@@ -290,7 +293,7 @@ impl<'t> Walk<'t> {
         self.owned.push(Owned { id, workload: Arc::clone(&name), path: own });
         let mut enclosing = match (&kind, within) {
             (Some((Kind::Cgroup, _)), _) => None,
-            (Some((kind, _)), _) => Some(Enclosing::of(kind, name, stat.st_uid, None)),
+            (Some((kind, _)), _) => Some(Enclosing::of(kind, name, stat.st_uid, &self.managers, None)),
             (None, within) => within.cloned(),
         };
         let is_leaf = self.extent == Extent::Workloads && enclosing.as_ref().is_some_and(|own| own.is_whole);
@@ -302,8 +305,7 @@ impl<'t> Walk<'t> {
             self.note_ended(&directory, path, (id, stat.st_uid), (kind.clone(), *qos));
         }
         if let Some((kind, qos)) = kind.filter(|_| has_processes) {
-            let tracked_as = |index| Enclosing::of(&kind, path.into(), stat.st_uid, Some(index));
-            let tracked_as = tracked_as(self.found.len());
+            let tracked_as = Enclosing::of(&kind, path.into(), stat.st_uid, &self.managers, Some(self.found.len()));
             match self.track(&directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
                     if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer.index?)) {
@@ -325,6 +327,10 @@ impl<'t> Walk<'t> {
         }
         if is_leaf || children.is_empty() {
             return;
+        }
+        let may_manage = stat.st_uid == 0 && !enclosing.as_ref().is_some_and(|own| own.is_whole);
+        if may_manage && children.iter().any(|name| name.to_bytes() == managers::OWN_CGROUP.as_bytes()) {
+            self.managers.note(path);
         }
         let is_outermost = !self.is_in_region && (enclosing.is_some() || stat.st_uid != 0);
         if !is_outermost && !is_pod {
@@ -398,10 +404,11 @@ impl<'t> Walk<'t> {
         let qos = qos.unwrap_or_else(|| qos_class(request, limit));
         // Kubernetes does not set memory.min without its MemoryQoS feature, so the limit of a Guaranteed pod is taken as its request.
         let request = if qos == QosClass::Guaranteed { limit.unwrap_or(request) } else { request };
-        let preference = match self.version {
-            CgroupVersion::V1 => Preference::None,
-            CgroupVersion::V2 => oomd_marks::read(directory, owner_uid),
+        let marks = match self.version {
+            CgroupVersion::V1 => Marks::default(),
+            CgroupVersion::V2 => Marks::read(directory),
         };
+        let preference = marks.preference(owner_uid);
         let protection = protection(&kind);
         let name = path.to_owned();
         let (only_as_leaker, is_unlisted) = (false, false);
@@ -412,6 +419,7 @@ impl<'t> Walk<'t> {
             qos,
             request,
             preference,
+            among_own: None,
             protection,
             only_as_leaker,
             is_unlisted,
@@ -419,6 +427,7 @@ impl<'t> Walk<'t> {
         });
         let mut tracked = Tracked::open(workload, directory, &full_path, self.version)?;
         (tracked.owner_uid, tracked.examined, tracked.absent) = (owner_uid, examined, absent);
+        tracked.own_place = marks.own_place(owner_uid);
         Ok(tracked)
     }
 

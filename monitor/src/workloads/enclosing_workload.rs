@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::candidacy::is_user_manager;
 use super::cgroup_path::{QosClass, Role, role};
+use super::managers::Managers;
 use super::protection::Protection;
 use super::workload::Kind;
 
@@ -23,8 +24,8 @@ pub(super) struct Enclosing {
 impl Enclosing {
     /// A pod or a container is evicted with all cgroups inside. So is a service or scope of a user: the user could otherwise exempt it as
     /// a workload that contains others. The manager of a user's services is an exception.
-    pub(super) fn of(kind: &Kind, name: Arc<str>, owner_uid: u32, index: Option<usize>) -> Self {
-        let is_manager = *kind == Kind::Service && is_user_manager(&name);
+    pub(super) fn of(kind: &Kind, name: Arc<str>, owner_uid: u32, managers: &Managers, index: Option<usize>) -> Self {
+        let is_manager = *kind == Kind::Service && is_user_manager(managers.place(&name));
         let is_of_user = owner_uid != 0 && matches!(kind, Kind::Service | Kind::Scope) && !is_manager;
         let is_whole = is_of_user || matches!(kind, Kind::Pod(_) | Kind::Container(_));
         Self { name, is_whole, is_manager, index }

@@ -1,20 +1,20 @@
-//! Finds the workloads outside pods on which the node depends: the container runtime and the kubelet. A process is identified by what it
-//! holds, because its cgroup may have any name: the socket on which the runtime listens, the kubelet's sockets, ports and lock file. The
-//! process's name counts only for processes of root outside containers, for a daemon that does not listen yet.
+//! Finds the workloads outside pods on which the node depends: the container runtime and the kubelet, the system bus, the device manager, the
+//! login manager, the SSH daemon, the network, and what holds a seat. A process is identified by what it holds, because its cgroup may have any
+//! name: sockets, locks, devices. Its name counts only for processes of root outside containers.
 
-use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::node::file_locks;
-use crate::node::other_killers::KUBELET_NAMES;
-use crate::node::process_facts::{is_of_root, started, ticks_since_boot};
+use crate::node::process_facts::{self, ProcessIdentity, started, ticks_since_boot};
 use crate::units::Pid;
 
 use super::cgroup_processes::{self, Monitors};
+use super::container_monitors;
+use super::daemon_names;
+use super::held_files::{self, Held};
 use super::protection::Protection;
+use super::signs::{Configured, Sign, Signs, Trust};
 use super::tracked_workload::Tracked;
 use super::workload::Kind;
 
@@ -25,6 +25,8 @@ pub struct Essential {
     pub pid: Pid,
     /// `listens on /run/containerd/containerd.sock`.
     pub by: String,
+    /// It monitors one container.
+    is_monitor: bool,
 }
 
 /// The result of the examination of a workload, and what it rests on.
@@ -39,26 +41,16 @@ pub struct Examined {
     pub(super) is_whole: bool,
 }
 
-/// File names of the sockets of container runtimes. Distributions put them into various directories.
-const RUNTIME_SOCKETS: [&str; 5] =
-    ["containerd.sock", "crio.sock", "docker.sock", "cri-dockerd.sock", "dockershim.sock"];
-/// The directory in which containerd's shims listen.
-const SHIM_SOCKETS: &str = "/run/containerd/s/";
-/// The kubelet's sockets below its directory, which may be any.
-const KUBELET_SOCKETS: [&str; 2] = ["/pod-resources/kubelet.sock", "/device-plugins/kubelet.sock"];
-/// The kubelet's ports: its API and its health.
-const KUBELET_PORTS: [u16; 2] = [10250, 10248];
-/// The kubelet's lock file, where `--lock-file` is given.
-const KUBELET_LOCKS: [&str; 2] = ["run/lock/kubelet.lock", "var/lock/kubelet.lock"];
-/// Names of processes (`comm` has at most 15 characters).
-const RUNTIME_NAMES: [&str; 5] = ["containerd", "crio", "dockerd", "cri-dockerd", "conmon"];
-const SHIM_NAME: &str = "containerd-shim";
 /// As low as the container runtime's own processes. The agent gives no workload outside pods such a value.
 const EXEMPT_SCORE: i16 = -998;
+/// Where logind and elogind keep a record of each session.
+const SESSIONS: &str = "run/systemd/sessions";
 /// More processes of one workload are not examined. Daemons are its first processes.
 const MOST_PROCESSES: usize = 512;
 /// More open files of one process are not examined.
 const MOST_FILES: usize = 4096;
+/// The same for a process of a user. What controls a seat opens its devices when it starts.
+const MOST_FILES_OF_USER: usize = 256;
 /// The limits of a look shortly before a kill: the first cgroups of the workload, the processes that the examination has not seen, the
 /// processes that it has seen (only if a new socket or lock marks a daemon), and the open files of one process and of all.
 const LOOK_CGROUPS: usize = 16;
@@ -77,23 +69,24 @@ pub struct Essentials {
     proc_root: PathBuf,
     /// The root directory of the machine's init.
     root: PathBuf,
-    /// The configured socket of the runtime.
-    socket: Option<PathBuf>,
+    configured: Configured,
 }
 
-/// The marks of a process: the sockets by inode, and the holders of locks.
-#[derive(Debug, Default)]
-pub struct Signs {
-    sockets: HashMap<u64, Sign>,
-    holders: Vec<Pid>,
+/// What was found among processes: the first on which the node depends, and the first that only goes later than others.
+#[derive(Default)]
+struct Found {
+    strong: Option<Essential>,
+    weak: Option<Essential>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Sign {
-    protection: Protection,
-    /// The path of a socket in the filesystem. It must be the same file for the process and for the machine's init.
-    path: Option<PathBuf>,
-    by: String,
+impl Found {
+    /// Takes in what one process is. Returns whether the search is over.
+    fn is_done(&mut self, essential: Option<Essential>) -> bool {
+        let is_weak = essential.as_ref().is_some_and(|it| it.protection.is_weak());
+        let place = if is_weak { &mut self.weak } else { &mut self.strong };
+        *place = place.take().or(essential);
+        self.strong.is_some()
+    }
 }
 
 impl Examined {
@@ -102,46 +95,57 @@ impl Examined {
     }
 }
 
-impl Signs {
-    /// Returns whether these have a socket or a holder that `before` lacks.
-    fn has_other_than(&self, before: &Self) -> bool {
-        self.sockets.keys().any(|inode| !before.sockets.contains_key(inode))
-            || self.holders.iter().any(|holder| !before.holders.contains(holder))
-    }
-}
-
 impl Essentials {
     pub fn new(proc_root: &Path, socket: Option<PathBuf>) -> Self {
         let init = proc_root.join("1/root");
         // A container has another root than the machine's init.
         let root = if init.join(".").exists() { init } else { PathBuf::from("/") };
-        Self { proc_root: proc_root.to_owned(), root, socket }
+        let configured = Configured::read(&root, socket);
+        Self { proc_root: proc_root.to_owned(), root, configured }
     }
 
-    /// Reads which sockets and locks mark a process now. Listening sockets stand first in the kernel's list of TCP sockets, so the list of
-    /// connections is not read.
+    /// Reads which sockets and locks mark a process now.
     pub fn signs(&self) -> Signs {
-        let mut signs = Signs::default();
-        // The namespace of the machine's init; the agent's own may be another.
-        let net = ["1/net", "net"].map(|net| self.proc_root.join(net)).into_iter().find(|net| net.is_dir());
-        let lines = |name: &str| {
-            let file = net.as_ref().and_then(|net| std::fs::File::open(net.join(name)).ok());
-            file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok).skip(1))
-        };
-        signs.sockets.extend(lines("unix").filter_map(|line| unix_sign(&line, self.socket.as_deref())));
-        for name in ["tcp", "tcp6"] {
-            signs.sockets.extend(lines(name).map_while(|line| tcp_listener(&line)).filter_map(tcp_sign));
-        }
-        let holder = |path: &str| file_locks::holder(&self.proc_root, &self.root.join(path));
-        signs.holders = KUBELET_LOCKS.iter().filter_map(|path| holder(path)).map(Pid).collect();
-        signs
+        Signs::read(&self.proc_root, &self.root, &self.configured)
     }
 
     /// Returns what the node needs these processes for, if it does. They are the processes of one workload of this kind.
     pub fn find(&self, pids: &[Pid], kind: &Kind, signs: &Signs) -> Option<Essential> {
-        let pids = pids.iter().take(MOST_PROCESSES);
-        let identified = || pids.clone().find_map(|pid| self.identify(*pid, kind, signs, &mut { MOST_FILES }));
-        identified().or_else(|| pids.clone().find_map(|pid| self.exempt(*pid)))
+        let first = pids.iter().take(MOST_PROCESSES);
+        let mut found = Found::default();
+        let identify =
+            |pid: &Pid| self.identify(*pid, kind, signs, &mut { MOST_FILES }).filter(|it| self.is_needed(it, pids));
+        let _done = first.clone().any(|pid| found.is_done(identify(pid)));
+        found.strong.or_else(|| first.clone().find_map(|pid| self.exempt(*pid, pids))).or(found.weak)
+    }
+
+    /// Returns the process that began the session, by the login manager's record of it.
+    pub(super) fn session_leader(&self, id: &str) -> Option<Pid> {
+        let record = std::fs::read_to_string(self.root.join(SESSIONS).join(id)).ok()?;
+        record.lines().find_map(|line| line.strip_prefix("LEADER=")?.parse().ok()).map(Pid)
+    }
+
+    /// Returns whether there may be a session without a scope of systemd's: the login manager has a record of it, or its records are not
+    /// visible and systemd is not the init.
+    pub(super) fn may_have_session(&self, id: &str) -> bool {
+        let sessions = self.root.join(SESSIONS);
+        if sessions.is_dir() { sessions.join(id).exists() } else { !self.root.join("run/systemd/system").exists() }
+    }
+
+    /// Returns the sockets of daemons that no process holds, as far as this program sees; `None` if the sockets are not known. Reads the
+    /// open files of every process.
+    pub fn unheld(&self) -> Option<Vec<String>> {
+        let mut signs = Some(self.signs()).filter(|signs| signs.is_known)?;
+        let entries = std::fs::read_dir(&self.proc_root).into_iter().flatten().flatten();
+        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid) {
+            for inode in held_files::sockets(&self.proc_root, pid, MOST_FILES) {
+                signs.sockets.remove(&inode);
+            }
+        }
+        let of_system = signs.sockets.into_values().filter(|sign| !sign.protection.is_weak());
+        let mut unheld: Vec<String> = of_system.map(|sign| sign.by).collect();
+        unheld.sort_unstable();
+        Some(unheld)
     }
 
     /// Examines every process of a workload. Remembers what the result rests on, for [`Self::look`].
@@ -174,15 +178,17 @@ impl Essentials {
         let seen = pids.iter().copied().filter(is_seen).take(if has_new_sign { LOOK_SEEN } else { 0 });
         let looked_at: Vec<Pid> = known.into_iter().chain(new).chain(seen).collect();
         let mut left = LOOK_FILES_IN_ALL;
+        let mut found = Found::default();
         let mut identify = |pid: &Pid| {
             let mut files = left.min(LOOK_FILES);
             let given = files;
             let found = self.identify(*pid, kind, signs, &mut files);
             left -= given - files;
-            found
+            found.filter(|it| self.is_needed(it, pids))
         };
-        let identified = looked_at.iter().find_map(&mut identify);
-        identified.or_else(|| pids.iter().take(LOOK_SCORES).chain(&looked_at).find_map(|pid| self.exempt(*pid)))
+        let _done = looked_at.iter().any(|pid| found.is_done(identify(pid)));
+        let mut first = pids.iter().take(LOOK_SCORES).chain(&looked_at);
+        found.strong.or_else(|| first.find_map(|pid| self.exempt(*pid, pids))).or(found.weak)
     }
 
     /// As [`Self::find_changed`], for the processes of this workload as they are now.
@@ -197,89 +203,75 @@ impl Essentials {
         Examined { essential, seen: Vec::new(), signs: Arc::clone(signs), is_whole: false }
     }
 
-    fn exempt(&self, pid: Pid) -> Option<Essential> {
-        let score = cgroup_processes::oom_score(&self.proc_root, pid)?;
-        let by = || format!("has oom_score_adj {EXEMPT_SCORE} or below");
-        (score <= EXEMPT_SCORE).then(|| Essential { protection: Protection::KillExempt, pid, by: by() })
+    /// `pids` are the processes of the workload. A monitor whose container is among them does not protect it.
+    fn exempt(&self, pid: Pid, pids: &[Pid]) -> Option<Essential> {
+        let score = cgroup_processes::oom_score(&self.proc_root, pid).filter(|score| *score <= EXEMPT_SCORE)?;
+        let is_monitor = self.name(pid).is_some_and(|name| daemon_names::is_monitor(&name));
+        let by = format!("has oom_score_adj {EXEMPT_SCORE} or below");
+        let found = Essential { protection: Protection::KillExempt, pid, by, is_monitor };
+        (score <= EXEMPT_SCORE && self.is_needed(&found, pids)).then_some(found)
+    }
+
+    fn is_needed(&self, found: &Essential, pids: &[Pid]) -> bool {
+        !found.is_monitor || !container_monitors::has_ward(&self.proc_root, found.pid, pids)
     }
 
     /// Reads at most `files` open files, and counts them off.
     fn identify(&self, pid: Pid, kind: &Kind, signs: &Signs, files: &mut usize) -> Option<Essential> {
         let directory = self.proc_root.join(pid.0.to_string());
-        if !is_of_root(&directory) {
-            return None;
-        }
-        let essential = |protection, by: String| Essential { protection, pid, by };
-        if signs.holders.contains(&pid) {
-            return Some(essential(Protection::Kubelet, "holds the kubelet's lock file".to_owned()));
+        let ProcessIdentity { uid, is_in_namespace } = process_facts::identity(&directory)?;
+        let trust = Trust::of(uid);
+        let essential = |protection, by: &str| Essential { protection, pid, by: by.to_owned(), is_monitor: false };
+        if trust == Trust::Root && signs.holders.contains(&pid) {
+            return Some(essential(Protection::Kubelet, "holds the kubelet's lock file"));
         }
         // A process in a container may bind any name and port, and take any name, so only a file that it shares with the machine counts.
-        let is_in_container = matches!(kind, Kind::Container(_));
+        let is_in_container = matches!(kind, Kind::Container(_)) || is_in_namespace;
         let is_genuine = |sign: &&Sign| match &sign.path {
+            _ if trust < sign.least => false,
             Some(path) => is_same_file(&below(&self.root, path), &below(&directory.join("root"), path)),
             None => !is_in_container,
         };
-        let mut sockets = sockets_of(&directory, files).filter_map(|inode| signs.sockets.get(&inode));
-        if let Some(Sign { protection, by, .. }) = sockets.find(is_genuine) {
-            return Some(essential(*protection, by.clone()));
-        }
-        let name = std::fs::read_to_string(directory.join("comm")).ok().filter(|_| !is_in_container)?;
-        let name = name.trim_end();
-        let protection = match name {
-            _ if RUNTIME_NAMES.contains(&name) || name.starts_with(SHIM_NAME) => Protection::Runtime,
-            _ if KUBELET_NAMES.contains(&name) => Protection::Kubelet,
-            _ => return None,
+        let mut most = if trust == Trust::User { (*files).min(MOST_FILES_OF_USER) } else { *files };
+        let given = most;
+        let mut found = Found::default();
+        let recognize = |held| match held {
+            Held::Socket(inode) => {
+                let Sign { protection, by, is_monitor, .. } = signs.sockets.get(&inode).filter(is_genuine)?;
+                // A monitor keeps the ports of its container open.
+                let is_monitor = *is_monitor || self.name(pid).is_some_and(|name| daemon_names::is_monitor(&name));
+                Some(Essential { is_monitor, ..essential(*protection, by) })
+            }
+            Held::Input if !is_in_container => Some(essential(Protection::Seat, "holds an input device")),
+            Held::LoginRecord if trust == Trust::Root && !is_in_container => {
+                Some(essential(Protection::System, "holds the record of a login session"))
+            }
+            Held::Fuse => Some(essential(Protection::Mount, "holds /dev/fuse")),
+            Held::Input | Held::LoginRecord => None,
         };
-        Some(essential(protection, format!("is called {name}")))
+        let _done = held_files::of(&directory, &mut most).any(|held| found.is_done(recognize(held)));
+        *files -= given - most;
+        let by_name = || self.by_name(pid, trust).filter(|_| !is_in_container);
+        found.strong.or_else(by_name).or(found.weak)
     }
-}
 
-/// Interprets a line of `/proc/net/unix`: address, references, protocol, flags, type, state, inode, path.
-fn unix_sign(line: &str, configured: Option<&Path>) -> Option<(u64, Sign)> {
-    const ACCEPTS_CONNECTIONS: &str = "00010000";
-    let mut fields = line.split_ascii_whitespace();
-    let (flags, inode, path) = (fields.nth(3)?, fields.nth(2)?, fields.next()?);
-    if flags != ACCEPTS_CONNECTIONS {
-        return None;
+    fn by_name(&self, pid: Pid, trust: Trust) -> Option<Essential> {
+        let name = self.name(pid).filter(|_| trust == Trust::Root)?;
+        let protection = daemon_names::protection(&name)?;
+        let is_monitor = daemon_names::is_monitor(&name);
+        // The payload of a service that Podman has split is in no cgroup that looks like a container's to the list of workloads.
+        (!container_monitors::is_contained(&self.proc_root, pid)).then(|| Essential {
+            protection,
+            pid,
+            by: format!("is called {name}"),
+            is_monitor,
+        })
     }
-    let known = path.strip_prefix("/var").filter(|rest| rest.starts_with("/run/")).unwrap_or(path);
-    let name = known.rsplit('/').next()?;
-    let is_runtime = RUNTIME_SOCKETS.contains(&name) || configured == Some(Path::new(path));
-    let protection = match known {
-        _ if KUBELET_SOCKETS.iter().any(|end| known.ends_with(end)) => Protection::Kubelet,
-        _ if is_runtime || known.starts_with(SHIM_SOCKETS) => Protection::Runtime,
-        _ => return None,
-    };
-    // An abstract socket has no file. A link such as /var/run would lead out of the root directory of the machine's init.
-    let file = known.starts_with('/').then(|| PathBuf::from(known));
-    Some((inode.parse().ok()?, Sign { protection, path: file, by: format!("listens on {path}") }))
-}
 
-/// Returns the port of a listening socket, whether it is root's, and its inode, in a line of `/proc/net/tcp`; `None` at the first other socket.
-fn tcp_listener(line: &str) -> Option<(u16, bool, u64)> {
-    const LISTENS: &str = "0A";
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let (local, state, owner, inode) = (fields.get(1)?, fields.get(3)?, fields.get(7)?, fields.get(9)?);
-    let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
-    (*state == LISTENS).then_some((port, *owner == "0", inode.parse().ok()?))
-}
-
-fn tcp_sign((port, is_of_root, inode): (u16, bool, u64)) -> Option<(u64, Sign)> {
-    // Any user may listen on these ports.
-    let is_kubelet = is_of_root && KUBELET_PORTS.contains(&port);
-    let by = format!("listens on port {port}");
-    is_kubelet.then_some((inode, Sign { protection: Protection::Kubelet, path: None, by }))
-}
-
-/// Returns the inodes of the sockets among the first open files of the process, and counts the files off.
-fn sockets_of<'f>(directory: &Path, files: &'f mut usize) -> impl Iterator<Item = u64> + use<'f> {
-    let most = *files;
-    let entries = std::fs::read_dir(directory.join("fd")).into_iter().flatten().flatten().take(most);
-    entries.filter_map(|entry| {
-        *files = files.saturating_sub(1);
-        let target = std::fs::read_link(entry.path()).ok()?;
-        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    })
+    fn name(&self, pid: Pid) -> Option<String> {
+        let text = std::fs::read_to_string(self.proc_root.join(pid.0.to_string()).join("comm")).ok()?;
+        Some(text.trim_end().to_owned())
+    }
 }
 
 /// Returns the processes in the first cgroups of a workload.

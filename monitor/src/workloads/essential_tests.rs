@@ -160,14 +160,6 @@ fn the_holder_of_the_kubelets_lock_is_the_kubelet() {
 }
 
 #[test]
-fn the_list_of_connections_is_not_read() {
-    let listens = "0: 00000000:280A 00000000:0000 0A 0:0 00:0 0 0 0 5 1 0 100";
-    let connected = "1: 0100007F:280A 0100007F:9999 01 0:0 00:0 0 0 0 6 1 0 100";
-    assert_eq!(tcp_listener(listens), Some((10250, true, 5)));
-    assert_eq!(tcp_listener(connected), None);
-}
-
-#[test]
 fn a_look_reads_what_has_changed_since_the_examination() {
     let mut machine = Machine::new();
     let old = machine.add(70, &ORDINARY);

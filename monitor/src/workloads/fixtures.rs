@@ -16,6 +16,7 @@ pub fn workload(name: &str) -> Workload {
         qos: QosClass::BestEffort,
         request: Bytes::ZERO,
         preference: Preference::None,
+        among_own: None,
         protection: None,
         only_as_leaker: false,
         is_unlisted: false,

@@ -1,18 +1,25 @@
 //! Workloads in the cgroup tree. A workload is evicted as a whole.
 
+mod among_own;
 pub mod candidacy;
 pub mod cgroup_path;
 pub mod cgroup_processes;
 mod cgroup_walk;
 pub mod container_memory;
+mod container_monitors;
+mod daemon_names;
 pub mod enclosing_workload;
 pub mod essential;
 #[cfg(test)]
 pub mod fixtures;
 mod gain;
+mod held_files;
+#[cfg(test)]
+mod identity_tests;
 pub mod json_defaults;
 pub mod killed_processes;
 pub mod kubelet_summary;
+mod managers;
 pub mod membership;
 mod memory_limits;
 mod oom_kill_counter;
@@ -22,11 +29,13 @@ mod outlook;
 pub mod pod;
 mod pod_specs;
 mod protection;
+mod signs;
 pub mod task_count;
 mod tracked_workload;
 mod workload;
 pub mod workload_tree;
 
+pub use among_own::{AmongOwn, OwnPlace};
 pub use candidacy::{Candidacy, Reach};
 pub use cgroup_path::{PodUid, QosClass};
 pub use essential::{Essential, Essentials};
@@ -37,6 +46,7 @@ pub use outlook::Outlook;
 pub use pod::{EVICTION_IN_PROGRESS, Pod};
 pub use pod_specs::{PodSpecs, PodsFile};
 pub use protection::Protection;
+pub use signs::Signs;
 pub use tracked_workload::{Listed, Mark, Tracked};
 pub use workload::{Kind, OtherUsage, Workload, WorkloadUsage, qos_class};
 pub use workload_tree::WorkloadTree;

@@ -4,6 +4,8 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
+use super::among_own::OwnPlace;
+
 /// The preference that the marks of a cgroup express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Preference {
@@ -15,21 +17,39 @@ pub enum Preference {
     Omit,
 }
 
-/// Combines the marks with the owner of the cgroup. systemd-oomd honours the marks of a cgroup that belongs to root, or to the
-/// owner of the monitored ancestor. This agent monitors the root cgroup, so both owners are root: a user cannot exempt their own
-/// processes.
-pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
-    match (owner_uid, omit, avoid) {
-        (0, true, _) => Preference::Omit,
-        (0, false, true) => Preference::Avoid,
-        _ => Preference::None,
-    }
+/// The marks of a cgroup, whoever has set them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    omit: bool,
+    avoid: bool,
 }
 
-/// Reads the marks of an open cgroup directory. cgroup v1 has no user attributes and therefore no marks (v2: Linux 5.7).
-pub fn read(directory: impl AsFd, owner_uid: u32) -> Preference {
-    let set = |name| is_set(&directory, name);
-    preference(owner_uid, set("user.oomd_omit"), set("user.oomd_avoid"))
+impl Marks {
+    /// Reads the marks of an open cgroup directory. cgroup v1 has no user attributes and therefore no marks (v2: Linux 5.7).
+    pub fn read(directory: impl AsFd) -> Self {
+        let set = |name| is_set(&directory, name);
+        Self { omit: set("user.oomd_omit"), avoid: set("user.oomd_avoid") }
+    }
+
+    /// Combines the marks with the owner of the cgroup. systemd-oomd honours the marks of a cgroup that belongs to root, or to the
+    /// owner of the monitored ancestor. This agent monitors the root cgroup, so both owners are root: a user cannot exempt their own
+    /// processes.
+    pub const fn preference(self, owner_uid: u32) -> Preference {
+        match (owner_uid, self.omit, self.avoid) {
+            (0, true, _) => Preference::Omit,
+            (0, false, true) => Preference::Avoid,
+            _ => Preference::None,
+        }
+    }
+
+    /// Returns what the marks of a user say about the user's own workloads.
+    pub const fn own_place(self, owner_uid: u32) -> OwnPlace {
+        match (owner_uid, self.omit, self.avoid) {
+            (0, ..) | (_, false, false) => OwnPlace::Ordinary,
+            (_, true, _) => OwnPlace::Omit,
+            (_, false, true) => OwnPlace::Avoid,
+        }
+    }
 }
 
 fn is_set(directory: impl AsFd, name: &str) -> bool {
@@ -54,10 +74,16 @@ mod tests {
     }
 
     #[test]
-    fn only_roots_marks_count() {
-        assert_eq!(preference(0, true, true), Preference::Omit);
-        assert_eq!(preference(0, false, true), Preference::Avoid);
-        assert_eq!(preference(1000, true, true), Preference::None);
-        assert_eq!(preference(0, false, false), Preference::None);
+    fn a_users_mark_counts_only_among_the_users_own() {
+        for (owner_uid, omit, avoid, expected) in [
+            (0, true, true, (Preference::Omit, OwnPlace::Ordinary)),
+            (0, false, true, (Preference::Avoid, OwnPlace::Ordinary)),
+            (0, false, false, (Preference::None, OwnPlace::Ordinary)),
+            (1000, true, true, (Preference::None, OwnPlace::Omit)),
+            (1000, false, true, (Preference::None, OwnPlace::Avoid)),
+        ] {
+            let marks = Marks { omit, avoid };
+            assert_eq!((marks.preference(owner_uid), marks.own_place(owner_uid)), expected, "{owner_uid} {marks:?}");
+        }
     }
 }

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
+use super::among_own::AmongOwn;
+
 /// The facts about a candidate's memory beyond its place in the ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -21,4 +23,7 @@ pub struct Outlook {
     pub is_terminating: bool,
     /// The candidate is a pod of a DaemonSet. Disks and soft thresholds do not evict it.
     pub is_daemon: bool,
+    /// The place among the workloads of the same user; `None` for a workload of the system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub among_own: Option<AmongOwn>,
 }

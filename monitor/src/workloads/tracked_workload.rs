@@ -14,6 +14,7 @@ use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::zram::ZramShare;
 use crate::units::{Bytes, CgroupId, Monotonic};
 
+use super::among_own::OwnPlace;
 use super::essential::Examined;
 use super::gain::{Beside, Figures, GainFiles, open_swap};
 use super::outliving_memory::{Outliving, Places};
@@ -48,6 +49,8 @@ pub struct Tracked {
     pub(super) tree_protection: Option<Protection>,
     /// The owner of the cgroup's directory. A user that owns it has named the cgroups in it.
     pub(super) owner_uid: u32,
+    /// What its user says about it, if the cgroup belongs to a user.
+    pub(super) own_place: OwnPlace,
     /// Whether the node needs the workload, by its processes; `None` until they are examined.
     pub(super) examined: Option<Examined>,
     /// Whether the workload is protected by its name; `None` until the name is looked up.
@@ -94,6 +97,7 @@ impl Tracked {
             absent: None,
             tree_protection: None,
             owner_uid: 0,
+            own_place: OwnPlace::default(),
             examined: None,
             is_named: None,
             is_node_critical: OnceLock::new(),

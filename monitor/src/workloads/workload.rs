@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::units::{Amount, Bytes, CgroupId, Resource};
 
+use super::among_own::AmongOwn;
 use super::cgroup_path::{PodUid, QosClass};
 use super::oomd_marks::Preference;
 use super::outlook::Outlook;
@@ -42,6 +43,8 @@ pub struct Workload {
     /// The memory that the pod requests, else the memory that the cgroup guarantees; zero if there is neither.
     pub request: Bytes,
     pub preference: Preference,
+    /// The place among the workloads of the same user; `None` for a workload of the system.
+    pub among_own: Option<AmongOwn>,
     pub protection: Option<Protection>,
     /// The workload is a candidate only while it leaks: a service of `system.slice` that `evictions.services` does not list.
     pub only_as_leaker: bool,

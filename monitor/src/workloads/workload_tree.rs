@@ -14,17 +14,22 @@ use crate::node::pinned_file::{Buffer, FileError};
 use crate::node::zram::{Zram, ZramShare};
 use crate::units::{CgroupId, Monotonic, Pid, Resource};
 
-use super::candidacy::{Candidacy, Reach, is_of_sessions, is_outside_pods};
+use super::among_own::{self, AmongOwn, OwnPlace};
+use super::candidacy::{
+    Candidacy, Reach, is_in_session_slice, is_mount_unit, is_of_sessions, is_outside_pods, is_session_id,
+};
 use super::cgroup_path::PodUid;
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
-use super::essential::{Essential, Essentials, Examined, Signs};
+use super::essential::{Essential, Essentials, Examined};
 use super::gain::GainFiles;
+use super::managers::Managers;
 use super::oomd_marks::Preference;
 use super::outliving_memory::{Outliving, Places};
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
+use super::signs::Signs;
 use super::tracked_workload::{Listed, Tracked};
-use super::workload::{Workload, WorkloadUsage};
+use super::workload::{Kind, Workload, WorkloadUsage};
 use super::{essential, membership, oom_kill_counter};
 
 /// The workloads of this machine in the last scan.
@@ -36,6 +41,8 @@ pub struct WorkloadTree {
     pods: Pods,
     candidacy: Candidacy,
     essentials: Essentials,
+    /// The service managers that the last scan found.
+    managers: Managers,
     /// The name of the agent's process in procfs.
     agent: Option<String>,
     tracked: Vec<Tracked>,
@@ -110,6 +117,7 @@ impl WorkloadTree {
             pods,
             candidacy,
             essentials,
+            managers: Managers::default(),
             agent,
             tracked,
             ended,
@@ -177,7 +185,7 @@ impl WorkloadTree {
     /// As [`Self::essential_now`], by signs that were read before.
     pub fn essential_by(&self, id: CgroupId, signs: &Signs) -> Option<Protection> {
         let tracked = self.find(id).filter(|tracked| is_outside_pods(&tracked.workload))?;
-        let found = self.essentials.look(tracked, signs);
+        let found = self.essentials.look(tracked, signs).filter(|found| self.exempts(tracked, found.protection));
         let place = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let holds = |pid| place(pid).is_some_and(|path| membership::is_within(&path, &tracked.workload.name));
         found
@@ -191,9 +199,29 @@ impl WorkloadTree {
         let signs = Arc::new(self.essentials.signs());
         let outside = self.tracked.iter().filter(|tracked| is_outside_pods(&tracked.workload));
         let named = |tracked: &Tracked| {
-            Some((tracked.workload.name.clone(), self.essentials.examine(tracked, &signs).essential?))
+            let found = self.essentials.examine(tracked, &signs).essential;
+            let found = found.filter(|found| self.exempts(tracked, found.protection))?;
+            Some((tracked.workload.name.clone(), found))
         };
         outside.filter_map(named).collect()
+    }
+
+    /// Returns the sockets of daemons that no process holds, as far as this program sees; `None` if the sockets are not known.
+    pub fn unheld_sockets(&self) -> Option<Vec<String>> {
+        self.essentials.unheld()
+    }
+
+    /// Returns whether what a process serves exempts its workload: a mount does not exempt one that the configuration lists, and what a
+    /// user serves counts only among the workloads of that user.
+    fn exempts(&self, Tracked { workload, owner_uid, .. }: &Tracked, protection: Protection) -> bool {
+        let place = self.managers.place(&workload.name);
+        match protection {
+            Protection::SessionBus => false,
+            Protection::Mount => {
+                among_own::user(place, *owner_uid).is_none() && !self.candidacy.is_listed(&workload.name)
+            }
+            _ => true,
+        }
     }
 
     /// Replaces the protected names. The next scan applies them.
@@ -223,7 +251,8 @@ impl WorkloadTree {
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
         let before = Before { known, began: self.last_complete_scan.take() };
         let walk = Walk::over((&directory, root), self.hierarchy.version, before, extent, &mut self.buffer);
-        let Walk { found, owned, appeared, ended, unreadable, cut, has_kubepods, .. } = walk;
+        let Walk { found, owned, appeared, ended, unreadable, cut, has_kubepods, managers, .. } = walk;
+        self.managers = managers;
         self.candidacy.has_kubepods |= has_kubepods;
         self.last_complete_scan = (unreadable.is_empty() && cut.is_empty()).then_some(began);
         (self.tracked, self.ended) = (found, ended);
@@ -411,49 +440,89 @@ impl WorkloadTree {
 
     /// Recomputes the protection of the workloads for which `is_wanted` holds.
     fn protect(&mut self, is_wanted: impl Fn(CgroupId) -> bool) {
+        self.look_at_new(&is_wanted);
         let cgroup_of = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let (init, agent) = (cgroup_of("1"), self.agent.as_deref().and_then(cgroup_of));
-        let holds =
-            |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
-        let rules = &self.pods.rules;
-        let is_protected = |name: &str, owner_uid: u32| {
-            let matches = if owner_uid == 0 { NamePattern::matches } else { NamePattern::matches_name_of_user };
-            self.protected.iter().any(|pattern| matches(pattern, name))
-        };
-        let is_pods_only = self.candidacy.is_pods_only();
-        let mut signs: Option<Arc<Signs>> = None;
-        for tracked in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)) {
-            let is_outside = is_outside_pods(&tracked.workload);
-            // It may have appeared in the list of a decision, which must not wait for all its processes.
-            if is_outside && !is_pods_only && tracked.examined.is_none() {
-                let signs = signs.get_or_insert_with(|| Arc::new(self.essentials.signs()));
-                tracked.examined = Some(self.essentials.look_at_new(tracked, signs));
-            }
-            let only_as_leaker = self.candidacy.is_only_as_leaker(&tracked.workload.kind, &tracked.workload.name);
-            let Tracked { workload, tree_protection, is_named, owner_uid, examined, .. } = tracked;
-            let essential = examined.as_ref().and_then(Examined::protection);
-            let protection = if holds(&workload.name, &init) {
-                Some(Protection::Init)
-            } else if holds(&workload.name, &agent) {
-                Some(Protection::Agent)
-            } else if *is_named.get_or_insert_with(|| is_protected(&workload.name, *owner_uid)) {
-                Some(Protection::Named)
-            } else if workload.preference == Preference::Omit {
-                Some(Protection::Omit)
-            } else if is_outside {
-                let session = is_of_sessions(&workload.name).then_some(Protection::Session);
-                let other = is_pods_only.then_some(Protection::NotAPod);
-                session.or(essential).or(*tree_protection).or(other)
-            } else {
-                tree_protection.or_else(|| workload.pod.as_ref()?.protection(rules))
-            };
-            let is_unlisted = self.pods.is_list_awaited && !is_outside && workload.pod.is_none();
-            let now = (protection, only_as_leaker, is_unlisted);
-            if now != (workload.protection, workload.only_as_leaker, workload.is_unlisted) {
-                let workload = Arc::make_mut(workload);
-                (workload.protection, workload.only_as_leaker, workload.is_unlisted) = now;
+        let mut tracked = std::mem::take(&mut self.tracked);
+        for tracked in tracked.iter_mut().filter(|it| is_wanted(it.workload.id)) {
+            let now = self.judge(tracked, init.as_deref(), agent.as_deref());
+            if now != Judgement::of(&tracked.workload) {
+                now.write(Arc::make_mut(&mut tracked.workload));
             }
         }
+        self.tracked = tracked;
+    }
+
+    /// Looks at the workloads outside pods that have appeared in the list of a decision, which must not wait for all their processes.
+    fn look_at_new(&mut self, is_wanted: &impl Fn(CgroupId) -> bool) {
+        if self.candidacy.is_pods_only() {
+            return;
+        }
+        let mut signs: Option<Arc<Signs>> = None;
+        let is_new = |it: &&mut Tracked| is_outside_pods(&it.workload) && it.examined.is_none();
+        for tracked in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)).filter(is_new) {
+            let signs = signs.get_or_insert_with(|| Arc::new(self.essentials.signs()));
+            tracked.examined = Some(self.essentials.look_at_new(tracked, signs));
+        }
+    }
+
+    /// Returns why the workload is exempt, and what else depends on the other workloads and the configuration. `init` and `agent` are the
+    /// cgroups of these processes.
+    fn judge(&self, tracked: &mut Tracked, init: Option<&str>, agent: Option<&str>) -> Judgement {
+        let place = self.managers.place(&tracked.workload.name);
+        let holds = |path: Option<&str>| path.is_some_and(|path| membership::is_within(path, &tracked.workload.name));
+        let (name, owner_uid) = (&tracked.workload.name, tracked.owner_uid);
+        let is_named = *tracked.is_named.get_or_insert_with(|| self.is_named(name, place, owner_uid));
+        let is_outside = is_outside_pods(&tracked.workload);
+        let protection = if holds(init) {
+            Some(Protection::Init)
+        } else if holds(agent) {
+            Some(Protection::Agent)
+        } else if is_named {
+            Some(Protection::Named)
+        } else if tracked.workload.preference == Preference::Omit {
+            Some(Protection::Omit)
+        } else if is_outside {
+            self.protection_outside(tracked, place)
+        } else {
+            tracked.tree_protection.or_else(|| tracked.workload.pod.as_ref()?.protection(&self.pods.rules))
+        };
+        let serves_mount = is_outside && is_mount(tracked);
+        Judgement {
+            protection,
+            only_as_leaker: serves_mount || self.candidacy.is_only_as_leaker(&tracked.workload.kind, place),
+            is_unlisted: self.pods.is_list_awaited && !is_outside && tracked.workload.pod.is_none(),
+            among_own: among_own(tracked, place).filter(|_| is_outside),
+        }
+        .for_user()
+    }
+
+    fn is_named(&self, name: &str, place: &str, owner_uid: u32) -> bool {
+        let matches = if owner_uid == 0 { NamePattern::matches } else { NamePattern::matches_name_of_user };
+        self.protected.iter().any(|pattern| matches(pattern, name) || matches(pattern, place))
+    }
+
+    /// Returns whether the cgroup is a session of elogind's, which has its number for a name: at the root or below `elogind`, or wherever the
+    /// process is that began the session.
+    fn is_elogind_session(&self, Tracked { workload, owner_uid, .. }: &Tracked, place: &str) -> bool {
+        let (above, id) = place.rsplit_once('/').unwrap_or(("", place));
+        if *owner_uid != 0 || workload.kind != Kind::Cgroup || !is_session_id(id) {
+            return false;
+        }
+        let leader = self.essentials.session_leader(id);
+        let path = leader.and_then(|pid| membership::of(&self.proc_root, &pid.0.to_string(), self.hierarchy.version));
+        let is_of_leader = path.is_some_and(|path| membership::is_within(&path, &workload.name));
+        is_of_leader || matches!(above, "" | "elogind") && self.essentials.may_have_session(id)
+    }
+
+    /// Returns why a workload outside pods is exempt, by its place and its processes.
+    fn protection_outside(&self, tracked: &Tracked, place: &str) -> Option<Protection> {
+        let session = (is_of_sessions(place) || self.is_elogind_session(tracked, place)).then_some(Protection::Session);
+        let serves_mount = is_mount(tracked).then_some(Protection::Mount);
+        let essential = tracked.examined.as_ref().and_then(Examined::protection).filter(|it| !it.is_weak());
+        let serving = essential.or(serves_mount).filter(|protection| self.exempts(tracked, *protection));
+        let other = self.candidacy.is_pods_only().then_some(Protection::NotAPod);
+        session.or(serving).or(tracked.tree_protection).or(other)
     }
 
     /// Takes the owners from a scan. Returns the cgroups that are forgotten.
@@ -466,6 +535,46 @@ impl WorkloadTree {
             |_: &CgroupId, owner: &mut Owner| extent == Extent::Everything && seen.since(owner.seen) >= OWNER_RETENTION;
         self.owners.extract_if(is_old).map(|(id, _)| id).collect()
     }
+}
+
+/// What a judgement of a workload depends on beside its own cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Judgement {
+    protection: Option<Protection>,
+    only_as_leaker: bool,
+    is_unlisted: bool,
+    among_own: Option<AmongOwn>,
+}
+
+impl Judgement {
+    const fn of(workload: &Workload) -> Self {
+        let Workload { protection, only_as_leaker, is_unlisted, among_own, .. } = *workload;
+        Self { protection, only_as_leaker, is_unlisted, among_own }
+    }
+
+    /// What a user serves changes only the choice among the workloads of that user.
+    fn for_user(self) -> Self {
+        Self { only_as_leaker: self.only_as_leaker && self.among_own.is_none(), ..self }
+    }
+
+    const fn write(self, workload: &mut Workload) {
+        (workload.protection, workload.only_as_leaker) = (self.protection, self.only_as_leaker);
+        (workload.is_unlisted, workload.among_own) = (self.is_unlisted, self.among_own);
+    }
+}
+
+/// Returns whether the workload serves a mount: a unit of root's for it, or a process with `/dev/fuse`.
+fn is_mount(Tracked { workload, owner_uid, examined, .. }: &Tracked) -> bool {
+    let is_unit = *owner_uid == 0 && workload.kind == Kind::Cgroup && is_mount_unit(&workload.name);
+    is_unit || examined.as_ref().and_then(Examined::protection) == Some(Protection::Mount)
+}
+
+/// Returns the place of a user's workload among the others of that user.
+fn among_own(tracked: &Tracked, place: &str) -> Option<AmongOwn> {
+    let user = among_own::user(place, tracked.owner_uid)?;
+    let serves = tracked.examined.as_ref().and_then(Examined::protection).is_some_and(Protection::is_weak);
+    let serving = if serves || is_in_session_slice(place) { OwnPlace::Serving } else { OwnPlace::Ordinary };
+    Some(AmongOwn { user, place: tracked.own_place.max(serving) })
 }
 
 fn holding_no_others(tracked: &[Tracked]) -> impl Iterator<Item = &Tracked> {

@@ -51,6 +51,7 @@ impl Seen {
             only_as_leaker: matches!(plan.role, Role::DaemonSet | Role::Service),
             is_terminating: false,
             is_daemon: plan.role == Role::DaemonSet,
+            among_own: None,
         };
         Self { pod, name: Arc::clone(name), facts, is_exact: measured.is_exact, outlook }
     }

@@ -140,7 +140,8 @@ impl Evictor {
 
     /// Sends SIGTERM, with the rest of the grace period.
     fn terminate(&self, running: &mut Running, until: Monotonic, now: Monotonic) -> Option<Outcome> {
-        if now >= until {
+        // A frozen process does not act on SIGTERM.
+        if now >= until || running.target.is_frozen() {
             return self.kill(running, now);
         }
         match running.target.terminate() {

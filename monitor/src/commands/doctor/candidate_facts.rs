@@ -14,6 +14,8 @@ pub struct Scanned {
     pub reach: Reach,
     /// The protected workloads outside pods, by name.
     pub needed: Vec<Needed>,
+    /// The sockets of daemons that no visible process holds; `None` if the sockets are not known.
+    pub unheld_sockets: Option<Vec<String>>,
     /// The number of workloads.
     pub workloads: usize,
 }
@@ -26,7 +28,7 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<Scanned, St
     let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
     let mut tree = tree.with_agent(agent);
     tree.scan().map_err(|error| error.to_string())?;
-    let by_identity = |(workload, Essential { protection, pid: Pid(pid), by }): (String, Essential)| Needed {
+    let by_identity = |(workload, Essential { protection, pid: Pid(pid), by, .. }): (String, Essential)| Needed {
         workload,
         protection: protection.as_str(),
         by,
@@ -37,7 +39,7 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<Scanned, St
         let by = match protection {
             Protection::Init => "contains process 1",
             Protection::Agent => "contains the running agent",
-            Protection::Session => "by its path",
+            Protection::Session | Protection::Mount => "by its path",
             _ => return None,
         };
         let workload = workload.name.clone();
@@ -45,5 +47,6 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<Scanned, St
     });
     let mut needed: Vec<Needed> = tree.essentials().into_iter().map(by_identity).chain(by_place).collect();
     needed.sort_by(|one, other| (&one.workload, one.protection).cmp(&(&other.workload, other.protection)));
-    Ok(Scanned { reach: tree.reach(), needed, workloads: tree.tracked().len() })
+    let unheld_sockets = tree.unheld_sockets();
+    Ok(Scanned { reach: tree.reach(), needed, unheld_sockets, workloads: tree.tracked().len() })
 }

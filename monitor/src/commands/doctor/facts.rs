@@ -41,6 +41,9 @@ pub struct Facts {
     pub candidates: &'static str,
     /// The workloads outside pods that the node needs, and the protection of each.
     pub needed: Vec<Needed>,
+    /// Sockets of daemons that no visible process holds: their workloads cannot be told from others. `None` if the sockets are not known.
+    #[serde(skip)]
+    pub unheld_sockets: Option<Vec<String>>,
     /// The process id of a running agent.
     pub other_instance: Option<i32>,
     /// Other programs that kill workloads on this machine.

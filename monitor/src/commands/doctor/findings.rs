@@ -200,6 +200,24 @@ fn candidates(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option
             add(Severity::Unsafe, "candidates", sentence, Some(mend));
         }
     }
+    let mend = Some(
+        "run this as root in the host's namespaces, or name in protected: the workloads of the daemons, or set evictions.candidates: pods",
+    );
+    match facts.unheld_sockets.as_deref() {
+        Some([]) => {}
+        Some(unheld) => {
+            let sentence = format!(
+                "no visible process {}: the workload of this daemon cannot be told from others, and would be a candidate",
+                unheld.join(", or ")
+            );
+            add(Severity::Unsafe, "candidates", sentence, mend);
+        }
+        None => {
+            let sentence = "the sockets of this machine cannot be read (net/unix of process 1 in procRoot): daemons that the node needs are \
+                            recognized by the names of root's processes alone";
+            add(Severity::Unsafe, "candidates", sentence.to_owned(), mend);
+        }
+    }
 }
 
 /// Returns the filesystems to report, each device once.

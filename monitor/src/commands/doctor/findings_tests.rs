@@ -50,6 +50,7 @@ pub(in super::super) fn capable() -> Facts {
         }],
         candidates: "pods",
         needed: Vec::new(),
+        unheld_sockets: Some(Vec::new()),
         other_instance: None,
         other_killers: Vec::new(),
         set_up: None,
@@ -296,4 +297,26 @@ fn the_worst_comes_first() {
     facts.private_namespaces = vec!["pid"];
     let severities: Vec<Severity> = findings(&facts).iter().map(|finding| finding.severity).collect();
     assert_eq!(severities, [Severity::Unsafe, Severity::Degraded, Severity::Note]);
+}
+
+#[test]
+fn a_daemon_that_cannot_be_told_from_a_workload_is_unsafe() {
+    let found = |candidates: &'static str, unheld_sockets: Option<Vec<&str>>| {
+        let unheld_sockets = unheld_sockets.map(|all| all.into_iter().map(str::to_owned).collect());
+        let facts = Facts { candidates, unheld_sockets, kubelet: false, runtimes: Vec::new(), ..capable() };
+        findings(&facts).first().map(|finding| (finding.is_unsafe(), finding.sentence.clone()))
+    };
+    let everything = Candidates::Everything.as_str();
+    for (unheld, part) in [
+        (
+            Some(vec!["listens on port 22", "listens on /run/udev/control"]),
+            "process listens on port 22, or listens on /run",
+        ),
+        (None, "net/unix of process 1"),
+    ] {
+        let (is_unsafe, sentence) = found(everything, unheld.clone()).unwrap();
+        assert!(is_unsafe && sentence.contains(part), "{sentence}");
+        assert_eq!(found("pods", unheld), None, "nothing outside pods is a candidate");
+    }
+    assert_eq!(found(everything, Some(Vec::new())), None);
 }

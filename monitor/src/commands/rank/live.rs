@@ -97,7 +97,8 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
             (is_of_disk && !view.state.is_there()).then_some(NOT_REMOVED)
         };
         let only_as_leaker = is_daemon || usage.workload.only_as_leaker;
-        let outlook = Outlook { is_daemon, only_as_leaker, ..usage.outlook };
+        let among_own = usage.workload.among_own;
+        let outlook = Outlook { is_daemon, only_as_leaker, among_own, ..usage.outlook };
         let mark = Mark { preference: usage.workload.preference, exempt, outlook };
         marks.set(pods::uid(&usage.workload).to_owned(), mark);
     }

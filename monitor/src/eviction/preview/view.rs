@@ -113,6 +113,7 @@ fn outlook(
         only_as_leaker: is_daemon,
         is_terminating: pod.metadata.deletion.is_some(),
         is_daemon,
+        among_own: None,
     }
 }
 

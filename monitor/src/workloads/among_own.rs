@@ -1,0 +1,53 @@
+//! What a user can say about his own workloads. It moves the choice among them, never to the workload of somebody else.
+
+use serde::{Deserialize, Serialize};
+
+use super::candidacy::user_of_manager;
+
+/// The place of a workload among those of its user. A later one goes only once no earlier one is worth an eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum OwnPlace {
+    #[default]
+    Ordinary,
+    /// The user has marked it with `user.oomd_avoid`.
+    Avoid,
+    /// It serves the user's session or a mount: a unit of `session.slice`, the session bus, a FUSE daemon.
+    Serving,
+    /// The user has marked it with `user.oomd_omit`.
+    Omit,
+}
+
+impl OwnPlace {
+    pub const fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Ordinary => None,
+            Self::Avoid => Some("its user marks it user.oomd_avoid: after the others of this user"),
+            Self::Serving => Some("serves the session of its user: after the others of this user"),
+            Self::Omit => Some("its user marks it user.oomd_omit: the last of this user"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AmongOwn {
+    /// The owner of the cgroup, or the user whose manager it is below.
+    pub user: u32,
+    pub place: OwnPlace,
+}
+
+/// Returns the user whose choice the workload is part of; `None` for a workload of the system.
+pub(super) fn user(place: &str, owner_uid: u32) -> Option<u32> {
+    if owner_uid == 0 { user_of_manager(place) } else { Some(owner_uid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_own_session_is_a_users_too() {
+        assert_eq!(user("user.slice/user-0.slice/user@0.service/app.slice/a.service", 0), Some(0));
+        assert_eq!(user("system.slice/a.service", 0), None);
+        assert_eq!(user("user.slice/user-7.slice/user@7.service/app.slice/a.service", 7), Some(7));
+    }
+}

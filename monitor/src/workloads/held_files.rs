@@ -1,0 +1,66 @@
+//! What the open files of a process tell about it: sockets, and devices that only some programs hold.
+
+use std::fs::{DirEntry, FileType, Metadata};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use crate::units::Pid;
+
+/// An open file that tells something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// A socket, by its inode.
+    Socket(u64),
+    /// `/dev/input/event*`. A user has no right to open it: logind, elogind or seatd hands it to the program in control of a seat.
+    Input,
+    /// `/dev/fuse`. Any user may open it.
+    Fuse,
+    /// logind's or elogind's record of a session (`/run/systemd/sessions/*.ref`), or of an inhibitor.
+    LoginRecord,
+}
+
+/// `Documentation/admin-guide/devices.txt`: input devices, and the misc device of FUSE.
+const INPUT_MAJOR: u32 = 13;
+const FUSE: (u32, u32) = (10, 229);
+
+/// Returns what the first open files of the process tell, and counts the files off.
+pub(super) fn of<'f>(directory: &Path, files: &'f mut usize) -> impl Iterator<Item = Held> + use<'f> {
+    let most = *files;
+    let entries = std::fs::read_dir(directory.join("fd")).into_iter().flatten().flatten().take(most);
+    entries.filter_map(|entry| {
+        *files = files.saturating_sub(1);
+        held(&entry)
+    })
+}
+
+/// Returns the inodes of the sockets of a process.
+pub(super) fn sockets(proc_root: &Path, pid: Pid, most: usize) -> Vec<u64> {
+    let socket = |held| if let Held::Socket(inode) = held { Some(inode) } else { None };
+    of(&proc_root.join(pid.0.to_string()), &mut { most }).filter_map(socket).collect()
+}
+
+fn held(entry: &DirEntry) -> Option<Held> {
+    let target = std::fs::read_link(entry.path()).ok()?;
+    let target = target.to_str()?;
+    if let Some(inode) = target.strip_prefix("socket:[") {
+        return inode.strip_suffix(']')?.parse().ok().map(Held::Socket);
+    }
+    // A process in a mount namespace of its own may show any path, and the agent in one sees a part of it: the path tells only which files
+    // are worth a closer look.
+    if target.contains("systemd/sessions/") || target.contains("systemd/inhibit/") {
+        return Some(Held::LoginRecord);
+    }
+    let may_be_device = target.contains("/event") || target.ends_with("/fuse");
+    let found = std::fs::metadata(entry.path()).ok().filter(|_| may_be_device)?;
+    device(found.file_type(), &found)
+}
+
+fn device(kind: FileType, found: &Metadata) -> Option<Held> {
+    let number = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    match number {
+        _ if !kind.is_char_device() => None,
+        (INPUT_MAJOR, _) => Some(Held::Input),
+        FUSE => Some(Held::Fuse),
+        _ => None,
+    }
+}
