@@ -8,6 +8,7 @@ pub mod config_watch;
 pub mod disk_options;
 pub mod document_walk;
 pub mod file_kinds;
+mod file_lines;
 pub mod file_watch;
 pub mod fix;
 pub mod kubernetes_options;

@@ -27,17 +27,24 @@ pub fn document(text: &str) -> Option<Node> {
         let Some(flag) = name(word.2) else { continue };
         let (flag, own) = flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value)));
         let value = match own.filter(|value| !value.is_empty()) {
-            Some(value) => Some(scalar(&word, value)),
+            Some(value) => Some((word, value)),
             // A quote or a blank is between the flag and its value.
-            None => words.next_if(|next| name(next.2).is_none()).map(|next| scalar(&next, next.2)),
+            None => words.next_if(|next| name(next.2).is_none()).map(|next| (next, next.2)),
         };
         // A flag without a value is a switch, except where `=` says that the value is empty.
-        let value = value.unwrap_or_else(|| scalar(&word, if own.is_some() { "" } else { "true" }));
+        let (place, text) = value.unwrap_or((word, if own.is_some() { "" } else { "true" }));
+        let mut values = vec![scalar(&place, text)];
+        // A blank beside a comma does not end a list: the kubelet trims what is between commas.
+        let mut last = text;
+        while let Some(next) = words.next_if(|next| name(next.2).is_none() && (last.ends_with(',') || next.2.starts_with(','))) {
+            last = next.2;
+            values.push(scalar(&next, last));
+        }
         let is_it =
             |(key, _): &&mut (Node, Vec<Node>)| matches!(&key.value, Value::Scalar { text, .. } if text == flag);
         match flags.iter_mut().find(|entry| is_it(entry)) {
-            Some((_, values)) => values.push(value),
-            None => flags.push((scalar(&word, flag), vec![value])),
+            Some((_, known)) => known.extend(values),
+            None => flags.push((scalar(&word, flag), values)),
         }
     }
     let place = (1, 1, "");
