@@ -21,7 +21,7 @@ use super::document_walk::WrittenThreshold;
 use super::file_watch::read_limited;
 use super::policy::MonitorConfig;
 
-pub use other_files::OtherFiles;
+pub use other_files::{OtherFiles, arguments_of_k3s};
 pub use source::Source;
 
 const MAX_FILE_SIZE: u64 = 256 << 10;

@@ -34,6 +34,11 @@ impl FileLines {
         self.later.iter().position(|(_, later)| later == name).map_or(0, |position| position + 1)
     }
 
+    /// Returns the names of the files after the first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.later.iter().map(|(_, name)| name.as_str())
+    }
+
     /// Names a line as a sentence does: `line 3`, or `line 3 of 10-more.conf` where it is not of the first file.
     pub fn shown(&self, line: usize) -> String {
         match self.place(line) {

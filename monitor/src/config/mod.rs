@@ -30,7 +30,7 @@ pub use candidate_options::{CandidateOptions, Candidates};
 pub use config_error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use config_watch::{ConfigUpdate, ConfigWatch, Fingerprint};
 pub use disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions, ProjectQuotas};
-pub use file_kinds::{FileKind, Loaded};
+pub use file_kinds::{FileKind, Loaded, OtherFiles, arguments_of_k3s};
 pub use file_watch::{FileWatch, Stamp, read_limited};
 pub use kubernetes_options::KubernetesOptions;
 pub use notification_options::NotificationOptions;

@@ -161,18 +161,9 @@ pub fn of_k3s(documents: &[&Node]) -> Option<OfK3s> {
     if ["apiVersion", "kind", super::openshift3::ARGUMENTS].iter().any(is_stated) {
         return None;
     }
-    let (mut items, mut found): (Vec<&Node>, Option<(&'static str, &Node)>) = (Vec::new(), None);
-    for document in documents {
-        for (name, is_new) in [(K3S_ARGUMENTS, true), (K3S_APPENDED, false)] {
-            let Some(given) = document.field(name) else { continue };
-            if is_new {
-                items.clear();
-            }
-            items.extend(list(given));
-            found = Some((name, given));
-        }
-    }
-    let (path, given) = found?;
+    let last = |name: &'static str| documents.iter().rev().find_map(|document| Some((name, document.field(name)?)));
+    let (path, given) = last(K3S_ARGUMENTS).or_else(|| last(K3S_APPENDED))?;
+    let items = k3s_items(documents);
     let is_layered = items.iter().any(|item| is_reference(item));
     let mut flags = Vec::new();
     for item in items {
@@ -187,6 +178,19 @@ pub fn of_k3s(documents: &[&Node]) -> Option<OfK3s> {
         }
     }
     Some(OfK3s { path, flags: map_of(given, flags), defaults })
+}
+
+/// Returns the items of `kubelet-arg` in all files: a later file replaces the list of an earlier one, and `kubelet-arg+` appends to it.
+pub fn k3s_items<'n>(documents: &[&'n Node]) -> Vec<&'n Node> {
+    let mut items = Vec::new();
+    for document in documents {
+        if let Some(given) = document.field(K3S_ARGUMENTS) {
+            items.clear();
+            items.extend(list(given));
+        }
+        items.extend(document.field(K3S_APPENDED).into_iter().flat_map(list));
+    }
+    items
 }
 
 fn is_reference(item: &Node) -> bool {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::distributions::k3s_items;
 use super::layers::lower;
 use crate::config::config_error::{ConfigError, ConfigErrors};
 use crate::config::file_lines::FileLines;
@@ -92,4 +93,13 @@ pub fn beside(own: &Path) -> Result<Vec<NamedText>, ConfigErrors> {
         true => read_all(&directory.display().to_string(), &directory, &[".yaml", ".yml"], MAX_DEPTH),
         false => Ok(Vec::new()),
     }
+}
+
+/// Returns the kubelet's flags in a `config.yaml` of k3s or RKE2 and in the files beside it, such as `eviction-hard=…`.
+pub fn arguments_of_k3s(path: &Path) -> Result<Vec<String>, ConfigErrors> {
+    let mut lines = FileLines::default();
+    let texts = [read(&path.display().to_string(), path)?].into_iter().chain(beside(path)?);
+    let documents = texts.map(|text| text.document(&mut lines)).collect::<Result<Vec<_>, _>>()?;
+    let items = k3s_items(&documents.iter().collect::<Vec<_>>());
+    Ok(items.into_iter().filter_map(|item| item.text().map(str::to_owned)).collect())
 }
