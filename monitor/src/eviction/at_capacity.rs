@@ -99,7 +99,8 @@ fn shadowed(all: &[Resolved<'_>]) -> Vec<Remark> {
     let mut remarks = Vec::new();
     for (node, image) in ON_ONE_DISK {
         for is_hard in [true, false] {
-            let find = |signal| all.iter().find(|it| it.threshold.signal == signal && it.threshold.is_hard() == is_hard);
+            let find =
+                |signal| all.iter().find(|it| it.threshold.signal == signal && it.threshold.is_hard() == is_hard);
             let (Some(node), Some(image)) = (find(node), find(image)) else { continue };
             let (smaller, larger) = if node.amount < image.amount { (node, image) } else { (image, node) };
             if smaller.amount < larger.amount {
@@ -127,14 +128,15 @@ fn uncovered(policy: &Policy, all: &[Resolved<'_>], resource: &str, signal: Sign
     if covered >= largest.amount {
         return None;
     }
-    let subtracted = if hard > 0 { format!(", {} of it the hard threshold", shown(signal, hard)) } else { String::new() };
+    let subtracted =
+        if hard > 0 { format!(", {} of it the hard threshold", shown(signal, hard)) } else { String::new() };
     let reason = format!(
         "{} is kept from pods ({resource}{subtracted}), less than the largest threshold, {}: the scheduler fills what evictions keep free",
         shown(signal, covered),
         largest.explained()
     );
-    let remark =
-        largest.remark(reason, "reserve what the system needs and the threshold (systemReserved), or lower the threshold");
+    let remark = largest
+        .remark(reason, "reserve what the system needs and the threshold (systemReserved), or lower the threshold");
     Some(Remark { is_of_reservation: true, ..remark })
 }
 
@@ -159,10 +161,14 @@ mod tests {
             _ => None,
         };
         let remarks = remarks(&policy, &capacities, is_one_disk);
-        remarks.iter().map(|it| format!("{} {}: {}", if it.is_hard { "hard" } else { "soft" }, it.signal, it.reason)).collect()
+        remarks
+            .iter()
+            .map(|it| format!("{} {}: {}", if it.is_hard { "hard" } else { "soft" }, it.signal, it.reason))
+            .collect()
     }
 
-    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nsystemReserved: {memory: 8Gi}\n";
+    const HEAD: &str =
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nsystemReserved: {memory: 8Gi}\n";
 
     // kubernetes-sigs/karpenter#2852: 5% beside 500Mi.
     #[test]
@@ -176,7 +182,9 @@ mod tests {
             ("10%", "5%", 16, true),
         ] {
             let grace = "evictionSoftGracePeriod: {memory.available: 1m}\n";
-            let file = format!("{HEAD}evictionHard: {{memory.available: {hard}}}\nevictionSoft: {{memory.available: {soft}}}\n{grace}");
+            let file = format!(
+                "{HEAD}evictionHard: {{memory.available: {hard}}}\nevictionSoft: {{memory.available: {soft}}}\n{grace}"
+            );
             let found = said(&file, memory, false);
             assert_eq!(found.len(), usize::from(is_said), "{hard} {soft} {memory}: {found:?}");
         }
@@ -190,11 +198,16 @@ mod tests {
 
     #[test]
     fn of_two_thresholds_on_one_disk_the_larger_one_acts() {
-        let file = format!("{HEAD}evictionHard: {{nodefs.available: 10%, imagefs.available: 15%, nodefs.inodesFree: 100k, imagefs.inodesFree: 5%}}\n");
+        let file = format!(
+            "{HEAD}evictionHard: {{nodefs.available: 10%, imagefs.available: 15%, nodefs.inodesFree: 100k, imagefs.inodesFree: 5%}}\n"
+        );
         let found = said(&file, 64, true);
         assert!(found[0].starts_with("hard nodefs.available: never acts where images"), "{found:?}");
         assert!(found[0].contains("imagefs.available<15%, which is 15.0 GiB of 100.0 GiB"), "{found:?}");
-        assert!(found[1].starts_with("hard imagefs.inodesFree: never acts") && found[1].contains("is 100000 of 1000000"), "{found:?}");
+        assert!(
+            found[1].starts_with("hard imagefs.inodesFree: never acts") && found[1].contains("is 100000 of 1000000"),
+            "{found:?}"
+        );
         assert_eq!(said(&file, 64, false), [""; 0]);
     }
 
@@ -207,8 +220,16 @@ mod tests {
             (format!("{HEAD}{soft}").replace("8Gi", "1Gi"), true),
             (format!("{own}systemReserved: {{memory: 1Gi}}\n{soft}"), true),
             (format!("{own}systemReserved: {{memory: 7Gi}}\n{soft}"), false),
-            ("kubeletArguments:\n  system-reserved: [memory=1Gi]\n  eviction-hard: ['memory.available<5%']\n".to_owned(), true),
-            ("kubeletArguments:\n  system-reserved: [memory=4Gi]\n  eviction-hard: ['memory.available<5%']\n".to_owned(), false),
+            (
+                "kubeletArguments:\n  system-reserved: [memory=1Gi]\n  eviction-hard: ['memory.available<5%']\n"
+                    .to_owned(),
+                true,
+            ),
+            (
+                "kubeletArguments:\n  system-reserved: [memory=4Gi]\n  eviction-hard: ['memory.available<5%']\n"
+                    .to_owned(),
+                false,
+            ),
             ("kubelet --system-reserved=memory=1Gi --eviction-hard=memory.available<5%".to_owned(), false),
         ] {
             let found = said(&file, 64, false);

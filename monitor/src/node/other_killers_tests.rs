@@ -308,7 +308,10 @@ fn drop_ins_of_a_running_kubelet_count() {
             "kubelet",
             "kubelet --config=/etc/kubernetes/kubelet/config.json --config-dir=/etc/kubernetes/kubelet/config.json.d --v=2",
             &[
-                ("etc/kubernetes/kubelet/config.json", "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}\n"),
+                (
+                    "etc/kubernetes/kubelet/config.json",
+                    "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}\n",
+                ),
                 ("etc/kubernetes/kubelet/config.json.d/40-nodeadm.conf", "evictionHard: {memory.available: 5%}\n"),
             ][..],
             "memory.available<5% nodefs.available<10%",
@@ -348,10 +351,16 @@ fn drop_ins_of_a_running_kubelet_count() {
     let machine = Proc::new();
     machine.process(812, "rke2 server", "rke2 server", "system.slice/rke2-server.service");
     machine.file("812/root/etc/rancher/rke2/config.yaml", "kubelet-arg: [max-pods=50]\n");
-    machine.file("812/root/etc/rancher/rke2/config.yaml.d/50-rancher.yaml", "kubelet-arg+: [\"eviction-hard=memory.available<2Gi\"]\n");
+    machine.file(
+        "812/root/etc/rancher/rke2/config.yaml.d/50-rancher.yaml",
+        "kubelet-arg+: [\"eviction-hard=memory.available<2Gi\"]\n",
+    );
     assert_eq!(thresholds(&machine.only().acts), "memory.available<2Gi", "config.yaml.d");
     let machine = Proc::new();
     machine.process(812, "kubelet", "kubelet --config-dir=/d", "x");
     machine.file("812/root/d/1.conf", "evictionHard: {memory.available: 1Gi}\n");
-    assert_eq!(thresholds(&machine.only().acts), "unknown: /d/1.conf:1: apiVersion: missing; add `apiVersion: kubelet.config.k8s.io/v1beta1`");
+    assert_eq!(
+        thresholds(&machine.only().acts),
+        "unknown: /d/1.conf:1: apiVersion: missing; add `apiVersion: kubelet.config.k8s.io/v1beta1`"
+    );
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::super::output::{aligned, printable};
 use super::{Allocatable, Capacity, Loaded};
-use crate::eviction::at_capacity::shown;
 use crate::config::{Policy, Quirk, RankingKey, Semantics, Threshold};
+use crate::eviction::at_capacity::shown;
 use crate::units::{Quantity, Resource, format_go_duration};
 
 /// Column of the text after a label.

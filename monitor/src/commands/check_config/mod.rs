@@ -110,7 +110,9 @@ fn warning_of(loaded: &Loaded, remark: Remark) -> Option<ConfigWarning> {
     let warning = match written {
         Some(written) => written.warning(reason, fix),
         // A default stands in no line.
-        None => ConfigWarning(ConfigError { field: signal.as_str().to_owned(), ..ConfigError::whole_file("", reason, fix) }),
+        None => {
+            ConfigWarning(ConfigError { field: signal.as_str().to_owned(), ..ConfigError::whole_file("", reason, fix) })
+        }
     };
     let says_the_same = |known: &ConfigWarning| {
         let (known, new) = (&known.0, &warning.0);

@@ -1,8 +1,8 @@
 //! Resolves each threshold on this machine, and finds out whether an agent that starts now would act on it.
 
 use crate::config::{MonitorConfig, Policy, Semantics};
-use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::at_capacity::{self, Capacities};
+use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
 use crate::node::pods_memory::PodsMemorySample;
 use crate::node::{Hierarchy, MemoryReader, PidReader};
@@ -66,11 +66,7 @@ pub fn pods_limit(policy: &Policy, pods: PodsMemorySample) -> Option<PodsLimit> 
 }
 
 /// Says which thresholds cannot act at this machine's capacity. Reservations count where the configuration has some.
-pub fn remarks(
-    policy: &Policy,
-    capacities: Capacities<'_>,
-    filesystems: &[Filesystem],
-) -> Vec<(String, &'static str)> {
+pub fn remarks(policy: &Policy, capacities: Capacities<'_>, filesystems: &[Filesystem]) -> Vec<(String, &'static str)> {
     let device = |role| filesystems.iter().find(|it| it.role == role).map(|it| &it.device);
     let is_one_disk = device("nodefs").is_some() && device("nodefs") == device("imagefs");
     let reserves = !(policy.reservations.system.is_empty() && policy.reservations.kube.is_empty());

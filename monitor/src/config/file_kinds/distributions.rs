@@ -168,7 +168,9 @@ pub fn of_k3s(documents: &[&Node]) -> Option<OfK3s> {
     let mut flags = Vec::new();
     for item in items {
         let default = |name: &str| K3S_DEFAULTS.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-        add_flag(&mut flags, item, |name| default(name).filter(|_| !is_layered).map(|value| text_at(given, value, true)));
+        add_flag(&mut flags, item, |name| {
+            default(name).filter(|_| !is_layered).map(|value| text_at(given, value, true))
+        });
     }
     let mut defaults = Vec::new();
     for (name, value) in K3S_DEFAULTS {
@@ -243,3 +245,7 @@ fn flags_of_map(given: &Node) -> Node {
     let flags = pairs.iter().filter_map(|(key, value)| Some((key.text()?.to_owned(), list(value).to_vec())));
     map_of(given, flags.collect())
 }
+
+#[cfg(test)]
+#[path = "distributions_tests.rs"]
+mod tests;

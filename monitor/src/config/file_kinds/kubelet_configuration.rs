@@ -82,7 +82,13 @@ pub fn check_names(walk: &mut Walk<'_>, document: &Field<'_>) {
         let is_known = || FIELDS.split(' ').chain(ALL.split(' ')).any(|known| known == name);
         if !is_known() && !walk.has_note_at(key) {
             let path = if document.path.is_empty() { name.to_owned() } else { format!("{}.{name}", document.path) };
-            walk.warning_at(&path, key, None, "no field of a kubelet, which ignores it", "correct the name, or leave it out");
+            walk.warning_at(
+                &path,
+                key,
+                None,
+                "no field of a kubelet, which ignores it",
+                "correct the name, or leave it out",
+            );
         }
     }
 }

@@ -36,7 +36,9 @@ pub fn document(text: &str) -> Option<Node> {
         let mut values = vec![scalar(&place, text)];
         // A blank beside a comma does not end a list: the kubelet trims what is between commas.
         let mut last = text;
-        while let Some(next) = words.next_if(|next| name(next.2).is_none() && (last.ends_with(',') || next.2.starts_with(','))) {
+        while let Some(next) =
+            words.next_if(|next| name(next.2).is_none() && (last.ends_with(',') || next.2.starts_with(',')))
+        {
             last = next.2;
             values.push(scalar(&next, last));
         }

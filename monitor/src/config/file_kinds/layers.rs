@@ -104,12 +104,16 @@ fn refuse_repeated(walk: &mut Walk<'_>, drop_in: &Node) {
 
 /// Merges as RFC 7396 does: maps key by key, everything else as a whole; null takes a key away.
 pub fn patch(target: &mut Node, patch_of: Node) {
-    let Value::Mapping(changes) = patch_of.value else {
-        *target = patch_of;
-        return;
+    (target.line, target.column) = (patch_of.line, patch_of.column);
+    let changes = match patch_of.value {
+        Value::Mapping(changes) => changes,
+        value => {
+            target.value = value;
+            return;
+        }
     };
     if !matches!(target.value, Value::Mapping(_)) {
-        *target = Node { line: patch_of.line, column: patch_of.column, value: Value::Mapping(Vec::new()) };
+        target.value = Value::Mapping(Vec::new());
     }
     let Value::Mapping(pairs) = &mut target.value else { return };
     for (key, value) in changes {
@@ -141,11 +145,16 @@ fn set_flags(walk: &mut Walk<'_>, merged: &mut Node, flags: &Node, reading: &mut
         let Some(last) = items.last() else { continue };
         let value = if let Some((_, separator, fix)) = MAPS.iter().find(|(map, ..)| *map == name) {
             let pairs = arguments.pairs(walk, name, *separator, fix).into_iter();
-            let pairs = pairs.map(|(key, item)| (text_at(item.field.node, key, true), text_at(item.field.node, item.text, true)));
+            let pairs = pairs
+                .map(|(key, item)| (text_at(item.field.node, key, true), text_at(item.field.node, item.text, true)));
             Value::Mapping(pairs.collect())
         } else if name == "enforce-node-allocatable" {
-            let scopes = items.iter().flat_map(|item| item.text().unwrap_or_default().split(',').map(move |it| (item, it.trim())));
-            Value::Sequence(scopes.filter(|(_, it)| !it.is_empty()).map(|(item, it)| text_at(item, it, false)).collect())
+            let scopes = items
+                .iter()
+                .flat_map(|item| item.text().unwrap_or_default().split(',').map(move |it| (item, it.trim())));
+            Value::Sequence(
+                scopes.filter(|(_, it)| !it.is_empty()).map(|(item, it)| text_at(item, it, false)).collect(),
+            )
         } else {
             let text = last.text().unwrap_or_default();
             let switch = SWITCHES.contains(&name).then(|| boolean(text).ok()).flatten();

@@ -1,5 +1,5 @@
-use crate::config::policy::MonitorConfig;
 use crate::config::file_kinds::OtherFiles;
+use crate::config::policy::MonitorConfig;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -84,12 +84,20 @@ fn drop_ins_are_merged_key_by_key_over_the_file() {
             &[("10.conf", "mergeDefaultEvictionSettings: true\n")],
             "memory.available<500Mi",
         ),
-        ("null takes away", "evictionHard: {memory.available: 500Mi, nodefs.available: 1%}\n", &[("10.conf", "evictionHard: {nodefs.available: null}\n")], "memory.available<500Mi"),
+        (
+            "null takes away",
+            "evictionHard: {memory.available: 500Mi, nodefs.available: 1%}\n",
+            &[("10.conf", "evictionHard: {nodefs.available: null}\n")],
+            "memory.available<500Mi",
+        ),
         ("null takes all away", "maxPods: 10\n", &[("10.conf", "evictionHard: null\n")], ""),
         (
             "directories are walked at their place",
             "maxPods: 10\nevictionHard: {}\n",
-            &[("20-dir/00.conf", "evictionHard: {memory.available: 1Gi}\n"), ("30.conf", "evictionHard: {memory.available: 3Gi}\n")],
+            &[
+                ("20-dir/00.conf", "evictionHard: {memory.available: 1Gi}\n"),
+                ("30.conf", "evictionHard: {memory.available: 3Gi}\n"),
+            ],
             "memory.available<3Gi",
         ),
     ] {
@@ -99,14 +107,21 @@ fn drop_ins_are_merged_key_by_key_over_the_file() {
         let node = Node::with(&files);
         let (found, _, warnings) = node.read("kubelet --config=/etc/k.yaml --config-dir=/etc/k.d --v=2");
         assert_eq!(found, hard, "{name}");
-        assert_eq!(name == "a drop-in cannot keep defaults", warnings.contains("has no effect in a drop-in"), "{name}: {warnings}");
+        assert_eq!(
+            name == "a drop-in cannot keep defaults",
+            warnings.contains("has no effect in a drop-in"),
+            "{name}: {warnings}"
+        );
     }
 }
 
 #[test]
 fn a_flag_replaces_what_files_say() {
     let node = Node::with(&[
-        ("etc/k.yaml", "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}\nevictionPressureTransitionPeriod: 1m\n"),
+        (
+            "etc/k.yaml",
+            "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}\nevictionPressureTransitionPeriod: 1m\n",
+        ),
         (
             "etc/d/1.conf",
             "evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\nsystemReserved: {memory: 1Gi}\n",
@@ -162,7 +177,10 @@ fn errors_and_warnings_name_the_file_of_the_layer() {
     let (_, _, warnings) = node.read("kubelet --config-dir=/etc/d");
     let lines: Vec<&str> = warnings.lines().collect();
     assert_eq!(lines.len(), 3, "{warnings}");
-    assert_eq!(lines[0], "/etc/d/1.conf:3: evictonHard: an unknown field, which has no effect; did you mean evictionHard?");
+    assert_eq!(
+        lines[0],
+        "/etc/d/1.conf:3: evictonHard: an unknown field, which has no effect; did you mean evictionHard?"
+    );
     assert!(lines[1].starts_with("/etc/d/1.conf:4: foo: no field of a kubelet"), "{warnings}");
     assert!(lines[2].starts_with("/etc/d/1.conf:5: failSwapOn: \"false\": swap may be used"), "{warnings}");
 }

@@ -65,7 +65,8 @@ pub fn read_all(name: &str, directory: &Path, endings: &[&str], depth: usize) ->
         let fix = "check the path and its permissions";
         ConfigErrors(vec![ConfigError::whole_file(name, format!("cannot be read: {error}"), fix)])
     };
-    let mut entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(|it| failed(&it))?;
+    let mut entries =
+        fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(|it| failed(&it))?;
     entries.sort_by_key(fs::DirEntry::file_name);
     let mut texts = Vec::new();
     for entry in entries {

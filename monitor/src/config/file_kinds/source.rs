@@ -125,7 +125,10 @@ impl Assembly<'_> {
             None => document,
             Some(Ok(item)) => item.clone(),
             Some(Err((node, reason, fix))) => {
-                return Err(ConfigErrors(vec![named(self.file_name, ConfigError::at(node.line, node.column, reason, fix))]));
+                return Err(ConfigErrors(vec![named(
+                    self.file_name,
+                    ConfigError::at(node.line, node.column, reason, fix),
+                )]));
             }
         };
         if let Some(found) = distributions::find(&document) {
@@ -154,7 +157,11 @@ impl Assembly<'_> {
         }
         if kind(&mut Walk::new(""), &node) != Some(FileKind::Kubelet) {
             let reason = "drop-ins and flags belong to a KubeletConfiguration, which this file is not";
-            return Err(ConfigErrors(vec![ConfigError::whole_file(self.file_name, reason, "name the file of --config")]));
+            return Err(ConfigErrors(vec![ConfigError::whole_file(
+                self.file_name,
+                reason,
+                "name the file of --config",
+            )]));
         }
         self.check(|walk| kubelet_configuration::check_file(walk, &Field { path: path.clone(), node: &node }))?;
         let flags = self.flags_of_option()?;
@@ -317,7 +324,11 @@ fn name_unread(walk: &mut Walk<'_>, unread: &[(Node, &str, String)], decides: bo
             let effect = "the hard thresholds are not known, and no defaults are put in their place";
             walk.error(&field, format!("{reason}: {effect}"), fix);
         } else {
-            walk.warning(&field, format!("{reason}: its soft thresholds, reservations and other fields are missing here"), fix);
+            walk.warning(
+                &field,
+                format!("{reason}: its soft thresholds, reservations and other fields are missing here"),
+                fix,
+            );
         }
     }
 }
@@ -333,7 +344,9 @@ struct Given {
 /// Returns the flags that name files, each with its last value.
 fn references(flags: &Node) -> Vec<(&'static str, &Node)> {
     let last = |name: &'static str| match &flags.field(name)?.value {
-        Value::Sequence(items) => items.last().filter(|item| item.text().is_some_and(|text| !text.is_empty())).map(|item| (name, item)),
+        Value::Sequence(items) => {
+            items.last().filter(|item| item.text().is_some_and(|text| !text.is_empty())).map(|item| (name, item))
+        }
         _ => None,
     };
     [CONFIG, CONFIG_DIR].into_iter().filter_map(last).collect()

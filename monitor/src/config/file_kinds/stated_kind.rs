@@ -13,7 +13,11 @@ const VERSIONS: [(&str, &[&str], &str); 5] = [
     (openshift3::KIND, &["v1", distributions::EKS_API_VERSION], "v1 (OpenShift 3) or node.eks.aws/v1alpha1 (EKS)"),
     (wrapped::OPERATOR_KIND, &["machineconfiguration.openshift.io/v1"], "machineconfiguration.openshift.io/v1"),
     ("EC2NodeClass", &["karpenter.k8s.aws/v1"], "karpenter.k8s.aws/v1"),
-    ("NodePool", &["karpenter.sh/v1beta1"], "karpenter.sh/v1beta1; since karpenter.sh/v1 an EC2NodeClass has the kubelet's fields"),
+    (
+        "NodePool",
+        &["karpenter.sh/v1beta1"],
+        "karpenter.sh/v1beta1; since karpenter.sh/v1 an EC2NodeClass has the kubelet's fields",
+    ),
     ("Provisioner", &["karpenter.sh/v1alpha5"], "karpenter.sh/v1alpha5"),
 ];
 

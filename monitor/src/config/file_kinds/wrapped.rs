@@ -59,7 +59,8 @@ pub fn of_operator_resource(document: &Node) -> Option<&Node> {
 
 /// Whether the document states neither kind nor version.
 pub fn is_without_kind(document: &Node) -> bool {
-    matches!(document.value, Value::Mapping(_)) && ["apiVersion", "kind"].iter().all(|name| document.field(name).is_none())
+    matches!(document.value, Value::Mapping(_))
+        && ["apiVersion", "kind"].iter().all(|name| document.field(name).is_none())
 }
 
 /// An item that is not found: its place, the reason and the fix.
@@ -70,14 +71,21 @@ pub fn item_of_list<'n>(document: &'n Node, name: Option<&str>) -> Option<Result
     let kind = document.field("kind").and_then(Node::text).filter(|kind| kind.ends_with("List"))?;
     let Some(Node { value: Value::Sequence(items), .. }) = document.field("items") else { return None };
     let name_of = |item: &'n Node| item.field("metadata").and_then(|data| data.field("name")).and_then(Node::text);
-    let is_meant = |item: &&Node| of_operator_resource(item).is_some() || kind_of(item).is_explicit || find(item).is_some();
+    let is_meant =
+        |item: &&Node| of_operator_resource(item).is_some() || kind_of(item).is_explicit || find(item).is_some();
     let all: Vec<&Node> = items.iter().filter(is_meant).collect();
     let chosen: Vec<&Node> = all.iter().copied().filter(|item| name.is_none() || name_of(item) == name).collect();
     let names: Vec<&str> = all.iter().map(|item| name_of(item).unwrap_or("without a name")).collect();
     Some(match (&chosen[..], name) {
         ([item], _) => Ok(*item),
-        ([], None) => Err((document, format!("a {kind} without a configuration of a kubelet"), "name a list of KubeletConfig".to_owned())),
-        ([], Some(name)) => Err((document, format!("no object {name} in this {kind}"), format!("there are: {}", names.join(", ")))),
+        ([], None) => Err((
+            document,
+            format!("a {kind} without a configuration of a kubelet"),
+            "name a list of KubeletConfig".to_owned(),
+        )),
+        ([], Some(name)) => {
+            Err((document, format!("no object {name} in this {kind}"), format!("there are: {}", names.join(", "))))
+        }
         _ => {
             let reason = format!("a {kind} of {} configurations, of which each node has one", names.len());
             Err((document, reason, format!("name one with --item: {}", names.join(", "))))

@@ -318,7 +318,8 @@ impl Migration<'_> {
     fn is_unknown(&self, name: &str) -> bool {
         let is_it = |field: &str| field.rsplit('.').next() == Some(name);
         self.loaded.warnings.iter().any(|ConfigWarning(warning)| {
-            is_it(&warning.field) && ["an unknown field", "no field of"].iter().any(|start| warning.reason.starts_with(start))
+            is_it(&warning.field)
+                && ["an unknown field", "no field of"].iter().any(|start| warning.reason.starts_with(start))
         })
     }
 

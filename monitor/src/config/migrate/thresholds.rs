@@ -1,8 +1,8 @@
 //! The four fields of which thresholds consist.
 
+use super::Migration;
 use super::given::{Given, GivenMap};
 use super::page::{Page, value};
-use super::Migration;
 use crate::config::config_error::ConfigWarning;
 use crate::config::quirks::{Quirks, Semantics};
 use crate::config::threshold::{ThresholdError, parse_threshold_value};
@@ -72,9 +72,10 @@ impl Migration<'_> {
         for threshold in &defaults {
             let line = page.entry(NAME, threshold.signal.as_str(), &value(&threshold.value.to_string()));
             match self.merged_in() {
-                Some(number) => {
-                    line.origin(format!("{}: mergeDefaultEvictionSettings keeps the kubelet's default", self.place(number)))
-                }
+                Some(number) => line.origin(format!(
+                    "{}: mergeDefaultEvictionSettings keeps the kubelet's default",
+                    self.place(number)
+                )),
                 None => line.origin("the kubelet's default"),
             };
         }

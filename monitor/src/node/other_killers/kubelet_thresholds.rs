@@ -6,7 +6,8 @@ use crate::config::{ConfigErrors, MonitorConfig, OtherFiles, Threshold, argument
 use crate::units::Signal;
 
 /// Flags of the kubelet with thresholds and what belongs to them.
-const DECISIVE: [&str; 4] = ["eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim"];
+const DECISIVE: [&str; 4] =
+    ["eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim"];
 const CONFIG: &str = "config";
 const CONFIG_DIR: &str = "config-dir";
 /// The programs that contain a kubelet, and keep its settings below this directory.
@@ -22,11 +23,13 @@ pub(super) fn read(directory: &Path, name: &str, arguments: &[String]) -> Result
         Some(program) => of_rancher(directory, program, arguments)?,
         None => flags(arguments, &|name| DECISIVE.contains(&name) || [CONFIG, CONFIG_DIR].contains(&name)),
     };
-    let flags: Vec<_> = flags.into_iter().filter(|(flag, path)| flag != CONFIG_DIR || seen_by(directory, path).exists()).collect();
+    let flags: Vec<_> =
+        flags.into_iter().filter(|(flag, path)| flag != CONFIG_DIR || seen_by(directory, path).exists()).collect();
     if !is_plain && !flags.iter().any(|(flag, _)| [CONFIG, CONFIG_DIR, DECISIVE[0]].contains(&flag.as_str())) {
         return Err(format!("it is part of {name}"));
     }
-    let text: String = [("v".to_owned(), "0".to_owned())].iter().chain(&flags).map(|(flag, value)| line(flag, value)).collect();
+    let text: String =
+        [("v".to_owned(), "0".to_owned())].iter().chain(&flags).map(|(flag, value)| line(flag, value)).collect();
     let named = |path: &str| seen_by(directory, path);
     let others = OtherFiles { named: Some(&named), ..OtherFiles::default() };
     let loaded = MonitorConfig::parse_with("the kubelet's flags", &text, others).map_err(|errors| first(&errors))?;
@@ -40,7 +43,8 @@ pub(super) fn read(directory: &Path, name: &str, arguments: &[String]) -> Result
 fn of_rancher(directory: &Path, program: &str, arguments: &[String]) -> Result<Vec<(String, String)>, String> {
     let is_own = |name: &str| ["kubelet-arg", "data-dir", "d", CONFIG, "c"].contains(&name);
     let own = flags(arguments, &is_own);
-    let last = |names: [&str; 2]| own.iter().rfind(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value.clone());
+    let last =
+        |names: [&str; 2]| own.iter().rfind(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value.clone());
     let file = last([CONFIG, "c"]).unwrap_or_else(|| format!("/etc/rancher/{program}/config.yaml"));
     let data = last(["data-dir", "d"]).unwrap_or_else(|| format!("{RANCHER_DATA}/{program}"));
     let given = own.iter().filter(|(name, _)| name == "kubelet-arg").map(|(_, value)| value.clone());
@@ -78,7 +82,8 @@ fn flags(arguments: &[String], is_wanted: &dyn Fn(&str) -> bool) -> Vec<(String,
 
 /// Writes a flag as a line. No value of these flags has a quote or a line break in it.
 fn line(flag: &str, value: &str) -> String {
-    let value: String = value.chars().map(|it| if it.is_control() || matches!(it, '"' | '\'') { ' ' } else { it }).collect();
+    let value: String =
+        value.chars().map(|it| if it.is_control() || matches!(it, '"' | '\'') { ' ' } else { it }).collect();
     format!("--{flag}=\"{value}\"\n")
 }
 
