@@ -34,9 +34,10 @@ pub struct Options {
 }
 
 const HELP: &str = r#"The answer is a MonitorConfiguration. Each of its lines names the line of FILE which it comes from, or says why it is there.
-Settings without a counterpart are listed at the end with the reason. Warnings about FILE go to standard error, too. The kubelet merges its file, the
-drop-ins of --config-dir and its flags, in this order; FILE is not migrated where its thresholds depend on a file that was not read.
- With `semantics: kubelet`, the default here, the agent decides as the kubelet did, and
+Settings without a counterpart are listed at the end with the reason. Names that no kubelet has, and files that were not read, are warned of on
+standard error, too. The kubelet merges its file, the drop-ins of --config-dir and its flags, in this order; FILE is not migrated where its hard
+thresholds depend on a file that was not read.
+With `semantics: kubelet`, the default here, the agent decides as the kubelet did, and
 `simulate` answers a trace equally for both files. `mode: observe` is written in any case: nothing is evicted before you change it.
 A kubelet on the same node keeps evicting by its own configuration; config/README.md says how to divide the work.
 

@@ -109,9 +109,11 @@ fn warning_of(loaded: &Loaded, remark: Remark) -> Option<ConfigWarning> {
     let written = loaded.written.iter().find(|it| it.signal == signal && it.is_hard == is_hard);
     let warning = match written {
         Some(written) => written.warning(reason, fix),
-        // A default stands in no line.
+        // That a default never acts is nobody's mistake.
+        None if is_hard && !is_of_reservation => return None,
         None => {
-            ConfigWarning(ConfigError { field: signal.as_str().to_owned(), ..ConfigError::whole_file("", reason, fix) })
+            let field = signal.as_str().to_owned();
+            ConfigWarning(ConfigError { field, ..ConfigError::whole_file("", reason, fix) })
         }
     };
     let says_the_same = |known: &ConfigWarning| {

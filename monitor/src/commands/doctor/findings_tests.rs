@@ -298,3 +298,16 @@ fn the_worst_comes_first() {
     let severities: Vec<Severity> = findings(&facts).iter().map(|finding| finding.severity).collect();
     assert_eq!(severities, [Severity::Unsafe, Severity::Degraded, Severity::Note]);
 }
+
+#[test]
+fn a_threshold_that_never_acts_here_is_a_note() {
+    let facts =
+        Facts { remarks: vec![("soft threshold on memory.available: never".to_owned(), "raise it")], ..capable() };
+    let found = findings(&facts);
+    let own: Vec<_> = found.iter().filter(|it| it.about == "thresholds").collect();
+    assert_eq!(
+        (own.len(), own[0].severity, own[0].mend.as_deref()),
+        (1, Severity::Note, Some("raise it")),
+        "{found:?}"
+    );
+}

@@ -22,7 +22,7 @@ use page::{Page, value};
 #[derive(Debug)]
 pub struct Migrated {
     pub text: String,
-    /// What check-config says of the source.
+    /// The warnings about settings of the source that are not in the text: under a name that no kubelet has, or in a file that was not read.
     pub warnings: Vec<ConfigWarning>,
 }
 
@@ -51,7 +51,9 @@ pub fn migrate(
     let text = page.render();
     // A comment changes nothing that is read.
     MonitorConfig::parse("the migrated file", &text)?;
-    Ok(Migrated { text, warnings: loaded.warnings })
+    let is_of_lost =
+        |ConfigWarning(warning): &ConfigWarning| is_unknown(warning) || warning.reason.contains("that was not read");
+    Ok(Migrated { text, warnings: loaded.warnings.into_iter().filter(is_of_lost).collect() })
 }
 
 struct Migration<'n> {
@@ -317,10 +319,7 @@ impl Migration<'_> {
     /// Returns whether no version of the source's kind has a name, so that it may be meant as another.
     fn is_unknown(&self, name: &str) -> bool {
         let is_it = |field: &str| field.rsplit('.').next() == Some(name);
-        self.loaded.warnings.iter().any(|ConfigWarning(warning)| {
-            is_it(&warning.field)
-                && ["an unknown field", "no field of"].iter().any(|start| warning.reason.starts_with(start))
-        })
+        self.loaded.warnings.iter().any(|ConfigWarning(warning)| is_it(&warning.field) && is_unknown(warning))
     }
 
     /// Returns whether a field of the source is in the page already.
@@ -408,6 +407,11 @@ fn unusable(name: &str) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Returns whether a warning is about a name that no version of the source's kind has.
+fn is_unknown(warning: &ConfigError) -> bool {
+    ["an unknown field", "no field of"].iter().any(|start| warning.reason.starts_with(start))
 }
 
 fn sentence(warning: &ConfigError) -> String {
