@@ -320,3 +320,72 @@ fn the_schema_is_that_of_the_repository() {
     let (status, stdout, _) = texts(&check(&["--schema"], ""));
     assert_eq!((status, stdout), (0, std::fs::read_to_string(repository("config/monitor.schema.json")).unwrap()));
 }
+
+/// kubernetes-sigs/karpenter#2852: 5% beside 500Mi, for which no word was said.
+#[test]
+fn a_capacity_compares_shares_with_quantities() {
+    let file = format!(
+        "{KUBELET}systemReserved: {{memory: 1Gi}}\nevictionHard: {{memory.available: 5%, nodefs.available: 10%, imagefs.available: 15%}}\n\
+         evictionSoft: {{memory.available: 500Mi}}\nevictionSoftGracePeriod: {{memory.available: 1m}}\n"
+    );
+    for (capacity, expected) in [
+        ("memory=4Gi", &[][..]),
+        ("memory=16Gi", &["5:evictionSoft.memory.available"]),
+        ("memory.available=64Gi", &["5:evictionSoft.memory.available"]),
+        ("memory=4Gi,ephemeral-storage=100Gi", &["4:evictionHard.nodefs.available"]),
+        ("memory=4Gi,nodefs.available=100Gi,imagefs.available=50Gi", &[]),
+        ("memory=64Gi,nodefs.available=100Gi", &["5:evictionSoft.memory.available", "4:evictionHard.nodefs.available"]),
+    ] {
+        let found = answer(&["--output", "json", "--capacity", capacity, "-"], &file);
+        let warnings = found["warnings"].as_array().unwrap().iter();
+        let of_capacity = warnings.filter(|it| it["reason"].as_str().unwrap().contains("never acts"));
+        let places = of_capacity.map(|it| format!("{}:{}", it["line"], it["field"].as_str().unwrap()));
+        assert_eq!(places.collect::<Vec<_>>(), expected, "{capacity}: {found}");
+    }
+    let (status, table, stderr) = texts(&check(&["--capacity", "memory=64Gi,nodefs.available=100Gi", "-"], &file));
+    assert_eq!(status, 0, "{stderr}");
+    for line in ["AT THIS CAPACITY", "3.2 GiB of 64.0 GiB", "15.0 GiB of 100.0 GiB", "500.0 MiB of 64.0 GiB"] {
+        assert!(table.contains(line), "{line}\n{table}");
+    }
+    let found = answer(&["--output", "json", "--capacity", "memory=64Gi", "-"], &file);
+    assert_eq!(
+        (&found["thresholds"][0]["signal"], &found["thresholds"][2]["amount"]),
+        (&json!("imagefs.available"), &Value::Null)
+    );
+    assert_eq!(found["thresholds"][1]["amount"], json!(3_435_973_888_u64), "{found}");
+}
+
+#[test]
+fn a_kubelets_files_are_read_together() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let write = |name: &str, text: &str| {
+        std::fs::create_dir_all(place.path().join(name).parent().unwrap()).unwrap();
+        std::fs::write(place.path().join(name), text).unwrap();
+    };
+    write("etc/k.yaml", &format!("{KUBELET}evictionHard: {{memory.available: 100Mi, nodefs.available: 10%}}\n"));
+    write("etc/d/40-nodeadm.conf", &format!("{KUBELET}evictionHard: {{memory.available: 5%}}\n"));
+    write("running.flags", "kubelet --config=/etc/k.yaml --config-dir=/etc/d --max-pods=9\n");
+    write("more.flags", "--eviction-hard=pid.available<10%\n");
+    let (file, directory, root) = (path("etc/k.yaml"), path("etc/d"), place.path().display().to_string());
+    let shown = |arguments: &[&str]| {
+        let found = answer(&[&["--output", "json"], arguments].concat(), "");
+        let own = found["thresholds"].as_array().unwrap().iter();
+        let own = own.filter(|it| !it["signal"].as_str().unwrap().starts_with("allocatable"));
+        own.map(|it| format!("{}<{}{}", it["signal"].as_str().unwrap(), it["quantity"], it["percentage"]))
+            .collect::<Vec<_>>()
+    };
+    let merged = ["memory.available<null0.05", "nodefs.available<null0.1"];
+    assert_eq!(shown(&[&file, "--config-dir", &directory]), merged);
+    assert_eq!(shown(&[&path("running.flags"), "--root", &root]), merged);
+    assert_eq!(shown(&[&file, "--config-dir", &directory, "--flags", &path("more.flags")]), ["pid.available<null0.1"]);
+    let (status, stdout, stderr) = texts(&check(&[&path("running.flags")], ""));
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    for named in ["config: \"/etc/k.yaml\": names a file", "config-dir: \"/etc/d\": names a directory", "--root"] {
+        assert!(stderr.contains(named), "{named}\n{stderr}");
+    }
+    let ours = repository("config/monitor.yaml").display().to_string();
+    let (status, _, stderr) = texts(&check(&[&ours, "--config-dir", &directory], ""));
+    assert!(status == 1 && stderr.contains("drop-ins and flags belong to a KubeletConfiguration"), "{stderr}");
+    assert_eq!(texts(&check(&[&file, "--config-dir", &path("none")], "")).0, 1);
+}

@@ -164,3 +164,74 @@ fn a_file_that_exists_is_kept_without_force() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("already a MonitorConfiguration"));
 }
+
+/// k3s-io/k3s#10399, rancher/rke2#4200: the thresholds are in a file that the flags name.
+#[test]
+fn a_file_that_flags_name_is_migrated_too_or_named() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().display().to_string();
+    fs::create_dir_all(place.path().join("etc/rancher/k3s")).unwrap();
+    let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let kubelet = format!("{header}evictionHard:\n  memory.available: 500Mi\n  nodefs.available: 3%\nmaxPods: 9\n");
+    fs::write(place.path().join("etc/rancher/k3s/kubelet.yaml"), kubelet).unwrap();
+    let own = place.path().join("config.yaml").display().to_string();
+    fs::write(&own, "kubelet-arg:\n  - \"config=/etc/rancher/k3s/kubelet.yaml\"\n  - \"max-pods=150\"\n").unwrap();
+    let refused = run(&["migrate", &own]);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{stderr}");
+    assert!(stderr.contains("\"/etc/rancher/k3s/kubelet.yaml\": names a file of the kubelet's settings"), "{stderr}");
+    let migrated = stdout(run(&["migrate", &own, "--root", &root]));
+    for line in [
+        "  memory.available: 500Mi  # line 4 of /etc/rancher/k3s/kubelet.yaml\n",
+        "  nodefs.available: 3%  # line 5 of /etc/rancher/k3s/kubelet.yaml\n",
+        "  imagefs.available: 5%  # line 1 of 00-k3s-defaults.conf\n",
+    ] {
+        assert!(migrated.contains(line), "{line}\n{migrated}");
+    }
+    assert!(!migrated.contains("the kubelet's default\n  "), "{migrated}");
+}
+
+#[test]
+fn a_misspelt_name_is_named_and_not_called_unimportant() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("k.yaml").display().to_string();
+    let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    for (name, meant) in
+        [("evictonHard", "evictionHard"), ("evictionSofts", "evictionSoft"), ("systemReserve", "systemReserved")]
+    {
+        fs::write(&file, format!("{header}{name}: {{memory.available: 1Gi}}\nmaxPods: 9\n")).unwrap();
+        let output = run(&["migrate", &file]);
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+        let expected = format!("{name}: an unknown field, which has no effect; did you mean {meant}?");
+        assert!(stderr.contains(&expected), "{stderr}");
+        let migrated = stdout(output);
+        assert!(migrated.contains("because they do not concern evictions: maxPods."), "{migrated}");
+        assert!(migrated.contains(&format!("- {name} (line 3): an unknown field")), "{migrated}");
+    }
+}
+
+/// The chapter's example: of 10Gi, 8Gi are left for pods, because OpenShift 3 does not subtract hard thresholds.
+#[test]
+fn what_is_left_for_pods_is_named_where_it_changes() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("node-config.yaml").display().to_string();
+    for (system, hard, before, after) in
+        [("2Gi", ".5Gi", "8Gi", "7680Mi"), ("1Gi", "1Gi", "9Gi", "8Gi"), ("1536Mi", "25%", "8704Mi", "6Gi")]
+    {
+        let text = format!(
+            "kubeletArguments:\n  system-reserved: [\"memory={system}\"]\n  eviction-hard: [\"memory.available<{hard}\"]\n"
+        );
+        fs::write(&file, text).unwrap();
+        let migrated = stdout(run(&["migrate", &file]));
+        let comments: Vec<&str> =
+            migrated.lines().filter_map(|line| Some(line.split_once('#')?.1)).flat_map(str::split_whitespace).collect();
+        let comments = comments.join(" ");
+        let expected = format!(
+            "of 10Gi of memory it leaves {before}. A present kubelet subtracts them, and so does check-config --capacity for this file: {after}."
+        );
+        assert!(comments.contains(&expected), "{expected}\n{migrated}");
+    }
+    // A present kubelet subtracts them itself.
+    fs::write(&file, "kubelet --system-reserved=memory=2Gi --eviction-hard=memory.available<.5Gi").unwrap();
+    assert!(!stdout(run(&["migrate", &file])).contains("does not subtract"));
+}

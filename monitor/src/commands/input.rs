@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{ConfigWarning, Loaded, MonitorConfig, Policy};
+use crate::config::{ConfigErrors, ConfigWarning, Loaded, MonitorConfig, OtherFiles, Policy};
 use crate::report::LoggingError;
 use crate::units::{Amount, Quantity, signed};
 use crate::workloads::Summary;
@@ -169,11 +169,47 @@ pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
     }
 }
 
+/// The other files of a kubelet whose configuration is spread over several.
+#[derive(Debug, Default, clap::Args)]
+pub struct KubeletFiles {
+    /// Directory below which the files are that FILE's flags name with --config and --config-dir: / on the node itself
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    /// Directory of drop-ins (*.conf) that the kubelet merges over FILE
+    #[arg(long, value_name = "DIRECTORY")]
+    config_dir: Option<PathBuf>,
+    /// File with the kubelet's flags, which count over FILE and its drop-ins
+    #[arg(long, value_name = "FILE")]
+    flags: Option<PathBuf>,
+    /// The object that is meant, where FILE is a list of several
+    #[arg(long, value_name = "NAME")]
+    item: Option<String>,
+}
+
+impl KubeletFiles {
+    /// Calls `read` with these files beside `own`.
+    pub fn with<T>(&self, own: &Path, read: impl FnOnce(OtherFiles<'_>) -> T) -> T {
+        let Self { root, config_dir, flags, item } = self;
+        let named = |path: &str| root.as_deref().unwrap_or(Path::new("/")).join(path.trim_start_matches('/'));
+        let named: &dyn Fn(&str) -> PathBuf = &named;
+        read(OtherFiles {
+            named: root.is_some().then_some(named),
+            config_dir: config_dir.as_deref(),
+            flags: flags.as_deref(),
+            own: (!is_stdin(own)).then_some(own),
+            item: item.as_deref(),
+        })
+    }
+}
+
 /// Reads and parses a configuration file. Returns the file's name for messages, too.
 /// The error about a wrong file lists all errors in it.
 pub fn load(path: &Path) -> Result<(String, Loaded), CommandError> {
     let (name, bytes) = configuration(path)?;
-    let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(|errors| CommandError::Wrong(errors.to_string()))?;
+    let wrong = |errors: ConfigErrors| CommandError::Wrong(errors.to_string());
+    let text = MonitorConfig::text_of(&name, bytes).map_err(wrong)?;
+    let parse = |others: OtherFiles<'_>| MonitorConfig::parse_with(&name, &text, others);
+    let loaded = KubeletFiles::default().with(path, parse).map_err(wrong)?;
     Ok((name, loaded))
 }
 

@@ -7,6 +7,7 @@ mod shape;
 use std::collections::HashMap;
 
 use super::config_error::{ConfigError, ConfigWarning};
+use super::file_lines::FileLines;
 use super::yaml::fix::without_colon;
 use super::yaml::{Node, Value};
 use crate::units::Signal;
@@ -24,6 +25,8 @@ const LONGEST_REASON: usize = 1000;
 #[derive(Debug)]
 pub struct Walk<'a> {
     file: &'a str,
+    /// The files whose parts are in the document beside those of `file`.
+    lines: FileLines,
     errors: Vec<ConfigError>,
     /// Errors beyond [`MOST_ERRORS`].
     more: usize,
@@ -83,6 +86,7 @@ impl<'a> Walk<'a> {
     pub fn new(file: &'a str) -> Self {
         Self {
             file,
+            lines: FileLines::default(),
             errors: Vec::new(),
             more: 0,
             warnings: Vec::new(),
@@ -90,6 +94,11 @@ impl<'a> Walk<'a> {
             mends: Vec::new(),
             shapes: None,
         }
+    }
+
+    /// Starts the walk through a document that is made of several files.
+    pub fn of_files(file: &'a str, lines: FileLines) -> Self {
+        Self { lines, ..Self::new(file) }
     }
 
     /// Records what the reader of a field accepts.
@@ -108,14 +117,22 @@ impl<'a> Walk<'a> {
 
     /// Returns the errors and the warnings, each in the order of lines.
     pub fn finish(mut self) -> (Vec<ConfigError>, Vec<ConfigWarning>) {
-        self.errors.sort_by_key(|error| (error.line, error.column));
-        self.warnings.sort_by_key(|warning| (warning.0.line, warning.0.column));
+        let order = |error: &ConfigError| (self.lines.order(&error.file), error.line, error.column);
+        self.errors.sort_by_key(order);
+        self.warnings.sort_by_key(|warning| order(&warning.0));
         if let Some(last) = self.errors.last().filter(|_| self.more > 0) {
             let reason = format!("{} more errors", self.more);
             let fix = Some("correct the first ones and check again".to_owned());
             self.errors.push(ConfigError { field: String::new(), value: None, reason, fix, ..last.clone() });
         }
         (self.errors, self.warnings)
+    }
+
+    /// Whether an error or a warning names the place of a node.
+    pub fn has_note_at(&self, node: &Node) -> bool {
+        let (file, line) = self.place(node.line);
+        let is_it = |it: &ConfigError| (&*it.file, it.line, it.column) == (file, line, node.column);
+        self.errors.iter().any(is_it) || self.warnings.iter().any(|warning| is_it(&warning.0))
     }
 
     pub fn error(&mut self, field: &Field<'_>, reason: impl Into<String>, fix: &str) {
@@ -132,7 +149,8 @@ impl<'a> Walk<'a> {
     }
 
     pub fn has_error_at(&self, node: &Node) -> bool {
-        self.errors.iter().any(|error| (error.line, error.column) == (node.line, node.column))
+        let (file, line) = self.place(node.line);
+        self.errors.iter().any(|error| (&*error.file, error.line, error.column) == (file, line, node.column))
     }
 
     /// Records a warning about a field: its value is valid, but probably not intended.
@@ -142,9 +160,16 @@ impl<'a> Walk<'a> {
 
     /// Records a warning about a path, at the place of a node. `value` is the text that the message repeats.
     pub fn warning_at(&mut self, path: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
-        if self.warnings.len() < MOST_ERRORS {
-            self.warnings.push(ConfigWarning(self.note(path, node, value, &reason.into(), fix)));
+        let warning = ConfigWarning(self.note(path, node, value, &reason.into(), fix));
+        // A file of several is looked at alone, and again in what they make together.
+        if self.warnings.len() < MOST_ERRORS && !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
+    }
+
+    /// Adds warnings of another walk.
+    pub fn take_warnings(&mut self, warnings: Vec<ConfigWarning>) {
+        self.warnings.extend(warnings);
     }
 
     /// Remembers where a threshold is written. `value` is the text that a warning repeats.
@@ -153,10 +178,17 @@ impl<'a> Walk<'a> {
         self.thresholds.push(WrittenThreshold { signal, is_hard, place });
     }
 
+    /// Returns the file of a line, and the line's number there.
+    fn place(&self, line: usize) -> (&str, usize) {
+        let (file, line) = self.lines.place(line);
+        (file.unwrap_or(self.file), line)
+    }
+
     fn note(&self, path: &str, node: &Node, value: Option<&str>, reason: &str, fix: &str) -> ConfigError {
+        let (file, line) = self.place(node.line);
         ConfigError {
-            file: self.file.to_owned(),
-            line: node.line,
+            file: file.to_owned(),
+            line,
             column: node.column,
             field: cut(path, LONGEST_VALUE),
             value: value.map(|value| cut(value, LONGEST_VALUE)),
@@ -222,10 +254,11 @@ impl<'a> Walk<'a> {
 
     /// Reads a document that repeats parts of this one: errors and warnings about places that have one are left out.
     pub fn within<T>(&mut self, read: impl FnOnce(&mut Walk<'_>) -> T) -> T {
-        let mut inner = Walk::new(self.file);
+        let mut inner = Walk::of_files(self.file, self.lines.clone());
         let found = read(&mut inner);
         let is_known = |known: &[ConfigError], new: &ConfigError| {
-            known.iter().any(|known| (known.line, known.column) == (new.line, new.column))
+            let place = |error: &ConfigError| (error.file.clone(), error.line, error.column);
+            known.iter().any(|known| place(known) == place(new))
         };
         inner.errors.retain(|error| !is_known(&self.errors, error));
         let warned: Vec<ConfigError> = self.warnings.iter().map(|warning| warning.0.clone()).collect();
@@ -284,7 +317,7 @@ impl<'a> Walk<'a> {
                 continue;
             };
             if let Some((line, first)) = seen.get(name) {
-                let reason = format!("given twice, first in line {line}");
+                let reason = format!("given twice, first in line {}", self.place(*line).1);
                 let path = join(&field.path, name);
                 self.error_at(&path, key, None, reason, "remove one of them");
                 if first.text().is_some() && first.value == value.value && value.line == key.line {

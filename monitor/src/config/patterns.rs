@@ -49,6 +49,11 @@ impl NamePattern {
         &self.0
     }
 
+    /// Returns whether every name matches, or every one of at least a few characters.
+    pub fn matches_everything(&self) -> bool {
+        self.0.contains('*') && self.0.chars().all(|it| matches!(it, '*' | '?'))
+    }
+
     /// Returns whether the whole name matches, for a cgroup that a user may have named. A pattern that begins with a wildcard never
     /// matches, because the user could complete it.
     pub fn matches_name_of_user(&self, workload: &str) -> bool {

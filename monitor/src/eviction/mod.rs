@@ -8,6 +8,7 @@
 pub mod admission;
 pub mod allocatable;
 pub mod arm;
+pub mod at_capacity;
 pub mod benefit;
 pub mod budget;
 pub mod collection;

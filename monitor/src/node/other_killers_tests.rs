@@ -115,7 +115,7 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
             "kubelet",
             "kubelet --config=/etc/k.yaml --eviction-soft=memory.available<1Gi --eviction-soft-grace-period=memory.available=10s",
             &soft,
-            "memory.available<1Gi for 10s memory.available<200Mi",
+            "memory.available<200Mi memory.available<1Gi for 10s",
         ),
         ("kubelet", "kubelet --eviction-soft=memory.available<1Gi", "", "unknown: the kubelet's flags:"),
         (
@@ -126,7 +126,7 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
         ),
         ("kubelet", "kubelet --config=/etc/k.yaml", "{", "unknown: /etc/k.yaml:"),
         ("kubelet", "kubelet --config=/etc/none.yaml", "", "unknown: "),
-        ("kubelet", "kubelet --config=/etc/k.yaml --config-dir=/etc", &hard, "unknown: the files of --config-dir"),
+        ("kubelet", "kubelet --config=/etc/k.yaml --config-dir=/etc", &hard, "memory.available<200Mi"),
         ("kubelet", "kubelet --config=/etc/k.yaml --config-dir=/none", &hard, "memory.available<200Mi"),
         ("k3s-server", "k3s server", "", "unknown: it is part of k3s-server"),
         ("k3s-server", "k3s server --kubelet-arg=eviction-hard=memory.available<5%", "", "memory.available<5%"),
@@ -294,4 +294,73 @@ fn the_meaning_follows_from_both_sides_thresholds() {
         assert!(meaning.mend.contains(mend), "{command} {hard}: {meaning:?}");
         assert_eq!(meaning.collides, collides, "{command} {hard}: {meaning:?}");
     }
+}
+
+/// k3s-io/k3s#10399, rancher/rke2#4043, awslabs/amazon-eks-ami#2335: the settings are spread over a file, drop-ins and flags.
+#[test]
+fn drop_ins_of_a_running_kubelet_count() {
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let of_k3s = "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}\n";
+    let k3s = "var/lib/rancher/k3s/agent/etc/kubelet.conf.d";
+    let (defaults, own) = (format!("{k3s}/00-k3s-defaults.conf"), format!("{k3s}/10-cli-config.conf"));
+    for (name, command, files, expected) in [
+        (
+            "kubelet",
+            "kubelet --config=/etc/kubernetes/kubelet/config.json --config-dir=/etc/kubernetes/kubelet/config.json.d --v=2",
+            &[
+                (
+                    "etc/kubernetes/kubelet/config.json",
+                    "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}\n",
+                ),
+                ("etc/kubernetes/kubelet/config.json.d/40-nodeadm.conf", "evictionHard: {memory.available: 5%}\n"),
+            ][..],
+            "memory.available<5% nodefs.available<10%",
+        ),
+        (
+            "kubelet",
+            "kubelet --config-dir=/var/lib/rancher/rke2/agent/etc/kubelet.conf.d --containerd=/run/k3s/containerd/containerd.sock",
+            &[("var/lib/rancher/rke2/agent/etc/kubelet.conf.d/00-rke2-defaults.conf", of_k3s)],
+            "imagefs.available<5% nodefs.available<5%",
+        ),
+        (
+            "k3s-server",
+            "/usr/local/bin/k3s server",
+            &[(&defaults, of_k3s), (&own, "evictionHard: {memory.available: 500Mi, nodefs.available: 3%}\n")],
+            "imagefs.available<5% memory.available<500Mi nodefs.available<3%",
+        ),
+        (
+            "k3s-agent",
+            "k3s agent --data-dir /data --kubelet-arg=config=/etc/none.yaml",
+            &[("data/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", of_k3s)],
+            "imagefs.available<5% nodefs.available<5%",
+        ),
+        (
+            "k3s-server",
+            "k3s server --kubelet-arg eviction-hard=memory.available<1Gi --kubelet-arg=v=2",
+            &[(&defaults, of_k3s)],
+            "memory.available<1Gi",
+        ),
+    ] {
+        let machine = Proc::new();
+        machine.process(812, name, command, "system.slice/x.service");
+        for (path, text) in files {
+            machine.file(&format!("812/root/{path}"), &format!("{head}{text}"));
+        }
+        assert_eq!(thresholds(&machine.only().acts), expected, "{command}");
+    }
+    let machine = Proc::new();
+    machine.process(812, "rke2 server", "rke2 server", "system.slice/rke2-server.service");
+    machine.file("812/root/etc/rancher/rke2/config.yaml", "kubelet-arg: [max-pods=50]\n");
+    machine.file(
+        "812/root/etc/rancher/rke2/config.yaml.d/50-rancher.yaml",
+        "kubelet-arg+: [\"eviction-hard=memory.available<2Gi\"]\n",
+    );
+    assert_eq!(thresholds(&machine.only().acts), "memory.available<2Gi", "config.yaml.d");
+    let machine = Proc::new();
+    machine.process(812, "kubelet", "kubelet --config-dir=/d", "x");
+    machine.file("812/root/d/1.conf", "evictionHard: {memory.available: 1Gi}\n");
+    assert_eq!(
+        thresholds(&machine.only().acts),
+        "unknown: /d/1.conf:1: apiVersion: missing; add `apiVersion: kubelet.config.k8s.io/v1beta1`"
+    );
 }

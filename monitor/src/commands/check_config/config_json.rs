@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 
 use super::super::output::{Pairs, seconds};
-use super::{Allocatable, Loaded};
+use super::{Allocatable, Capacity, Loaded};
 use crate::config::{ConfigWarning, Policy, Quirk, RankingKey, Threshold, ThresholdValue};
 use crate::units::{Quantity, Resource};
 
@@ -48,6 +48,9 @@ struct ThresholdAnswer {
     #[serde(serialize_with = "seconds")]
     grace_period_seconds: Duration,
     min_reclaim: Option<ReclaimAnswer>,
+    /// In the unit of the signal, where its capacity is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<i64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,7 +71,7 @@ struct RankingAnswer {
 }
 
 /// Renders the answer, ending with a line break.
-pub fn render(loaded: &Loaded, left: &[Allocatable]) -> std::io::Result<String> {
+pub fn render(loaded: &Loaded, left: &[Allocatable], capacity: &Capacity<'_>) -> std::io::Result<String> {
     let policy = &loaded.config.policy;
     let answer = Answer {
         kind: loaded.kind.as_str(),
@@ -80,7 +83,7 @@ pub fn render(loaded: &Loaded, left: &[Allocatable]) -> std::io::Result<String> 
             .map(|it| PoolAnswer { name: &it.name, mode: it.config.mode.as_str() })
             .collect(),
         semantics: policy.semantics.as_str(),
-        thresholds: policy.thresholds.iter().map(threshold).collect(),
+        thresholds: policy.thresholds.iter().map(|it| threshold(it, policy, capacity)).collect(),
         ranking: ranking(policy),
         quirks: Pairs(Quirk::ALL.map(|quirk| (quirk.as_str(), policy.quirks.has(quirk))).to_vec()),
         oom_score_adj: Pairs(vec![
@@ -101,7 +104,8 @@ pub fn render(loaded: &Loaded, left: &[Allocatable]) -> std::io::Result<String> 
     Ok(serde_json::to_string_pretty(&answer)? + "\n")
 }
 
-fn threshold(threshold: &Threshold) -> ThresholdAnswer {
+fn threshold(threshold: &Threshold, policy: &Policy, capacity: &Capacity<'_>) -> ThresholdAnswer {
+    let capacity = capacity.of(threshold.signal);
     let (quantity, percentage) = match &threshold.value {
         ThresholdValue::Quantity(quantity) => (Some(quantity.canonical()), None),
         ThresholdValue::Percentage(percentage) => (None, Some(Share(percentage.fraction))),
@@ -116,6 +120,7 @@ fn threshold(threshold: &Threshold) -> ThresholdAnswer {
             ThresholdValue::Quantity(quantity) => ReclaimAnswer::Quantity(quantity.canonical()),
             ThresholdValue::Percentage(percentage) => ReclaimAnswer::Percentage(Share(percentage.fraction)),
         }),
+        amount: capacity.map(|capacity| threshold.value.resolve(capacity.value_bytes(), policy.quirks).units()),
     }
 }
 

@@ -3,18 +3,19 @@
 use std::fmt::Write as _;
 
 use super::super::output::{aligned, printable};
-use super::{Allocatable, Loaded};
+use super::{Allocatable, Capacity, Loaded};
 use crate::config::{Policy, Quirk, RankingKey, Semantics, Threshold};
+use crate::eviction::at_capacity::shown;
 use crate::units::{Quantity, Resource, format_go_duration};
 
 /// Column of the text after a label.
 const INDENT: usize = 16;
 
 /// Renders the answer, ending with a line break.
-pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
+pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable], capacity: &Capacity<'_>) -> String {
     let policy = &loaded.config.policy;
     let mut text = format!("{}: a valid {}\n\n", printable(file), loaded.kind.as_str());
-    thresholds(&mut text, &policy.thresholds);
+    thresholds(&mut text, policy, capacity);
     text.push('\n');
     if !loaded.config.pools.is_empty() {
         row(&mut text, "mode", loaded.config.mode.as_str());
@@ -46,7 +47,8 @@ fn row(text: &mut String, label: &str, what: &str) {
     let _ = writeln!(text, "{label:<INDENT$}{}", printable(what));
 }
 
-fn thresholds(text: &mut String, thresholds: &[Threshold]) {
+fn thresholds(text: &mut String, policy: &Policy, capacity: &Capacity<'_>) {
+    let thresholds = &policy.thresholds;
     if thresholds.is_empty() {
         text.push_str("no thresholds: the agent evicts nothing for a signal\n");
         return;
@@ -59,11 +61,26 @@ fn thresholds(text: &mut String, thresholds: &[Threshold]) {
                 false => format!("after {}", format_go_duration(threshold.grace_period)),
             };
             let reclaim = threshold.min_reclaim.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-            vec![threshold.to_string(), threshold.kind().to_owned(), grace, reclaim]
+            let row = [threshold.to_string(), threshold.kind().to_owned(), grace, reclaim].into_iter();
+            row.chain(amount(threshold, policy, capacity)).collect()
         })
         .collect();
-    let heads = ["THRESHOLD", "KIND", "EVICTS", "MINIMUM RECLAIM"].map(str::to_owned).to_vec();
+    let mut heads = ["THRESHOLD", "KIND", "EVICTS", "MINIMUM RECLAIM"].map(str::to_owned).to_vec();
+    if !capacity.is_empty() {
+        heads.push("AT THIS CAPACITY".to_owned());
+    }
     text.push_str(&aligned(&[vec![heads], rows].concat(), 3, |_| false));
+}
+
+/// Returns the amount that a threshold stands for, as a column where there is a capacity.
+fn amount(threshold: &Threshold, policy: &Policy, capacity: &Capacity<'_>) -> Option<String> {
+    let signal = threshold.signal;
+    let amount = capacity.of(signal).map(|capacity| {
+        let units = capacity.value_bytes();
+        let amount = threshold.value.resolve(units, policy.quirks).units();
+        format!("{} of {}", shown(signal, amount), shown(signal, units))
+    });
+    (!capacity.is_empty()).then(|| amount.unwrap_or_else(|| "-".to_owned()))
 }
 
 fn semantics(policy: &Policy) -> String {

@@ -119,6 +119,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
             .map(|other| OtherKillerFact::of(other, other.meaning(config, &capacities)))
             .collect(),
         set_up: SetUpFact::of(&others, config, &capacities),
+        remarks: threshold_facts::remarks(&config.policy, &capacities, &filesystems),
         thresholds,
         pods_limit: pods.and_then(|sample| threshold_facts::pods_limit(&config.policy, sample)),
         decisions,

@@ -52,6 +52,9 @@ pub struct Facts {
     pub set_up: Option<SetUpFact>,
     /// The meaning of the thresholds on this machine.
     pub thresholds: Vec<NodeThreshold>,
+    /// Thresholds that cannot act at this machine's capacity, each with the reason and the fix.
+    #[serde(skip)]
+    pub remarks: Vec<(String, &'static str)>,
     /// The limit of all pods together; `None` if their cgroup has none.
     pub pods_limit: Option<PodsLimit>,
     /// The state that an agent of this boot has left, and from which an agent that starts now goes on.

@@ -66,6 +66,9 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         add(if *is_unsafe { Severity::Unsafe } else { Severity::Degraded }, about, sentence.clone(), None);
     }
     thresholds(facts, &mut add);
+    for (sentence, mend) in &facts.remarks {
+        add(Severity::Note, "thresholds", sentence.clone(), Some(mend));
+    }
     pods_limit(facts, &mut add);
     killing(facts, &mut add);
     candidates(facts, &mut add);

@@ -55,6 +55,7 @@ pub(in super::super) fn capable() -> Facts {
         other_killers: Vec::new(),
         set_up: None,
         thresholds: Vec::new(),
+        remarks: Vec::new(),
         pods_limit: None,
         decisions: None,
         unread_configuration: None,
@@ -319,4 +320,17 @@ fn a_daemon_that_cannot_be_told_from_a_workload_is_unsafe() {
         assert_eq!(found("pods", unheld), None, "nothing outside pods is a candidate");
     }
     assert_eq!(found(everything, Some(Vec::new())), None);
+}
+
+#[test]
+fn a_threshold_that_never_acts_here_is_a_note() {
+    let facts =
+        Facts { remarks: vec![("soft threshold on memory.available: never".to_owned(), "raise it")], ..capable() };
+    let found = findings(&facts);
+    let own: Vec<_> = found.iter().filter(|it| it.about == "thresholds").collect();
+    assert_eq!(
+        (own.len(), own[0].severity, own[0].mend.as_deref()),
+        (1, Severity::Note, Some("raise it")),
+        "{found:?}"
+    );
 }

@@ -1,6 +1,7 @@
 //! Resolves each threshold on this machine, and finds out whether an agent that starts now would act on it.
 
 use crate::config::{MonitorConfig, Policy, Semantics};
+use crate::eviction::at_capacity::{self, Capacities};
 use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
 use crate::node::pods_memory::PodsMemorySample;
@@ -62,6 +63,16 @@ pub fn pods_limit(policy: &Policy, pods: PodsMemorySample) -> Option<PodsLimit> 
     let Bytes(limit) = pods.limit?;
     let guards = allocatable_signal::thresholds(policy).map(|threshold| format!("{} {threshold}", threshold.kind()));
     Some(PodsLimit { limit, available, guarded_by: guards.collect() })
+}
+
+/// Says which thresholds cannot act at this machine's capacity. Reservations count where the configuration has some.
+pub fn remarks(policy: &Policy, capacities: Capacities<'_>, filesystems: &[Filesystem]) -> Vec<(String, &'static str)> {
+    let device = |role| filesystems.iter().find(|it| it.role == role).map(|it| &it.device);
+    let is_one_disk = device("nodefs").is_some() && device("nodefs") == device("imagefs");
+    let reserves = !(policy.reservations.system.is_empty() && policy.reservations.kube.is_empty());
+    let remarks = at_capacity::remarks(policy, capacities, is_one_disk).into_iter();
+    let remarks = remarks.filter(|remark| reserves || !remark.is_of_reservation);
+    remarks.map(|remark| (remark.sentence(), remark.fix)).collect()
 }
 
 fn memory(config: &MonitorConfig, hierarchy: &Hierarchy) -> Option<(Signal, u64, u64)> {

@@ -30,6 +30,12 @@ fn flags_are_read_however_they_are_written() {
         "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/c.sock --eviction-hard=memory.available<500Mi,nodefs.available<10%\"",
         "[Service]\n# --eviction-hard=memory.available<1Gi\nExecStart=/usr/bin/kubelet \\\n  --fail-swap-on \\\n  --eviction-hard=memory.available<500Mi,nodefs.available<10% \\\n  --node-ip=::1\n",
         "- --eviction-hard=memory.available<500Mi,nodefs.available<10%\n- --fail-swap-on\n- --v=2\n",
+        // A blank beside a comma does not end the list.
+        "--eviction-hard=memory.available<500Mi, nodefs.available<10%",
+        "KUBELET_ARGS='--eviction-hard=memory.available<500Mi , nodefs.available<10% --v=2'",
+        "kubelet --v=2 --eviction-hard memory.available<500Mi ,nodefs.available<10% --max-pods=9",
+        // canonical/k8s-operator#487: kubelet-extra-args of a charm.
+        "system-reserved=memory=38Gi,cpu=12000m eviction-hard=memory.available<500Mi,nodefs.available<10%",
     ] {
         assert_eq!(read(text), (FileKind::KubeletFlags, expected.to_owned()), "{text}");
     }

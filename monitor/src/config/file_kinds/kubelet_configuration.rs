@@ -1,5 +1,6 @@
 //! A `KubeletConfiguration`, read as the kubelet reads it. Fields that do not concern evictions are ignored.
 
+use super::layers::{HardDefaults, Reading};
 use super::monitor_configuration;
 use super::reservations::{PodsThreshold, SWAP, SWAP_FIX, check_header, enforced_field, reserved_map};
 use super::threshold_fields::{Rules, Style, ThresholdFields};
@@ -27,6 +28,29 @@ const FIELDS: &str = "\
 /// Fields that the agent's own kind and the kubelet's have, with another meaning each.
 const KUBELETS_TOO: [&str; 2] = ["cgroupRoot", "oomScoreAdj"];
 
+/// All fields of Kubernetes 1.37 and those that earlier versions had (staging/src/k8s.io/kubelet/config/v1beta1/types.go).
+const ALL: &str = "\
+    enableServer staticPodPath podLogsDir syncFrequency fileCheckFrequency httpCheckFrequency staticPodURL staticPodURLHeader \
+    address port readOnlyPort tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences tlsMinVersion \
+    rotateCertificates serverTLSBootstrap authentication authorization registryPullQPS registryBurst \
+    imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist eventRecordQPS eventBurst \
+    enableDebuggingHandlers enableContentionProfiling healthzPort healthzBindAddress oomScoreAdj clusterDomain clusterDNS \
+    streamingConnectionIdleTimeout nodeStatusUpdateFrequency nodeStatusReportFrequency nodeLeaseDurationSeconds \
+    imageGCHighThresholdPercent imageGCLowThresholdPercent volumeStatsAggPeriod kubeletCgroups systemCgroups cgroupRoot \
+    cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill cpuManagerPolicyOptions cpuManagerReconcilePeriod \
+    memoryManagerPolicy topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved \
+    runtimeRequestTimeout hairpinMode maxPods podCIDR podPidsLimit resolvConf runOnce cpuCFSQuota cpuCFSQuotaPeriod \
+    nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls maxParallelImagePulls \
+    podsPerCore enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains iptablesMasqueradeBit \
+    iptablesDropBit featureGates containerLogMaxSize containerLogMaxFiles containerLogMaxWorkers \
+    containerLogMonitorInterval configMapAndSecretChangeDetectionStrategy reservedSystemCPUs \
+    showHiddenMetricsForVersion systemReservedCgroup kubeReservedCgroup allowedUnsafeSysctls defaultPodSysctls \
+    volumePluginDir providerID logging enableSystemLogHandler enableSystemLogQuery shutdownGracePeriod \
+    shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority crashLoopBackOff reservedMemory \
+    enableProfilingHandler enableDebugFlagsHandler seccompDefault memoryThrottlingFactor memoryReservationPolicy \
+    registerWithTaints registerNode tracing imageServiceEndpoint failCgroupV1 userNamespaces podHousekeepingPeriod \
+    dynamicConfigDir experimentalAllocatableIgnoreEviction networkPluginName metadata status";
+
 pub const NO_NOTIFICATION: &str = "has no effect on cgroup v2, where the kubelet still samples every ten seconds";
 
 /// Reads the file. Errors are recorded in `walk`.
@@ -34,13 +58,45 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let fields = walk.known_fields(document, FIELDS);
     check_header(walk, &fields, document.node, API_VERSION, KIND);
     refuse_own_fields(walk, document);
-    read_fields(walk, &fields)
+    check_names(walk, document);
+    read_fields(walk, &fields, Reading::default())
 }
 
-/// Reads fields without a kind: the kubelet's answer to `/configz`, or `spec.kubeletConfig` of OpenShift 4's resource.
-pub fn read_without_kind(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
+/// Checks one of several files: its header, and that its fields are the kubelet's. Their values are checked when all files are merged.
+pub fn check_file(walk: &mut Walk<'_>, document: &Field<'_>) {
+    if !matches!(document.node.value, Value::Mapping(_)) {
+        walk.error(document, format!("must be a {KIND}, not {}", document.node.value.kind()), "write its fields");
+        return;
+    }
     let fields = walk.known_fields(document, FIELDS);
-    read_fields(walk, &fields)
+    check_header(walk, &fields, document.node, API_VERSION, KIND);
+    refuse_own_fields(walk, document);
+    check_names(walk, document);
+}
+
+/// Warns about names that no version of the kubelet has. The kubelet ignores them too, with a line in its log.
+pub fn check_names(walk: &mut Walk<'_>, document: &Field<'_>) {
+    let Value::Mapping(pairs) = &document.node.value else { return };
+    for (key, _) in pairs {
+        let Some(name) = key.text() else { continue };
+        let is_known = || FIELDS.split(' ').chain(ALL.split(' ')).any(|known| known == name);
+        if !is_known() && !walk.has_note_at(key) {
+            let path = if document.path.is_empty() { name.to_owned() } else { format!("{}.{name}", document.path) };
+            walk.warning_at(
+                &path,
+                key,
+                None,
+                "no field of a kubelet, which ignores it",
+                "correct the name, or leave it out",
+            );
+        }
+    }
+}
+
+/// Reads fields without a kind: the kubelet's answer to `/configz`, `spec.kubeletConfig` of OpenShift 4's resource, or several files merged.
+pub fn read_without_kind(walk: &mut Walk<'_>, document: &Field<'_>, reading: Reading) -> MonitorConfig {
+    let fields = walk.known_fields(document, FIELDS);
+    read_fields(walk, &fields, reading)
 }
 
 /// Refuses the agent's own fields, which a kubelet does not have: without an error they would be ignored.
@@ -62,14 +118,14 @@ fn refuse_own_fields(walk: &mut Walk<'_>, document: &Field<'_>) {
     }
 }
 
-fn read_fields(walk: &mut Walk<'_>, fields: &Fields<'_>) -> MonitorConfig {
+fn read_fields(walk: &mut Walk<'_>, fields: &Fields<'_>, reading: Reading) -> MonitorConfig {
     let mut policy = kubelet_policy();
     walk.set(&mut policy.max_pod_grace_period, fields.get("evictionMaxPodGracePeriod"), |walk, field| {
         walk.whole_number(field, i32::MIN..=i32::MAX, "30, in seconds").map(i64::from)
     });
     walk.set(&mut policy.pressure_transition_period, fields.get("evictionPressureTransitionPeriod"), |walk, field| {
         // The kubelet takes zero for an absent field.
-        walk.duration(field, "5m").filter(|period| !period.is_zero())
+        walk.duration(field, "5m").filter(|period| !period.is_zero() || reading.has_zero_period)
     });
     walk.set(&mut policy.local_storage_isolation, fields.get("localStorageCapacityIsolation"), Walk::boolean);
     policy.reservations.system = reserved_map(walk, fields, "systemReserved");
@@ -78,8 +134,8 @@ fn read_fields(walk: &mut Walk<'_>, fields: &Fields<'_>) -> MonitorConfig {
     walk.set(&mut merge_defaults, fields.get("mergeDefaultEvictionSettings"), Walk::boolean);
     let rules = Rules {
         quirks: policy.quirks,
-        defaults: default_thresholds(),
-        merge_defaults,
+        defaults: if reading.defaults == HardDefaults::None { Vec::new() } else { default_thresholds() },
+        merge_defaults: merge_defaults || reading.defaults == HardDefaults::Kept,
         pods: enforced_field(walk, fields, PodsThreshold::Written),
         style: Style::Maps,
     };

@@ -5,6 +5,16 @@ use crate::units::Signal;
 
 pub const KIND: &str = "KubeletFlags";
 
+/// Flags that are known without their hyphens.
+const BARE: [&str; 6] = [
+    "eviction-hard",
+    "eviction-soft",
+    "eviction-soft-grace-period",
+    "eviction-minimum-reclaim",
+    "system-reserved",
+    "kube-reserved",
+];
+
 /// A word of the text and its place, both counted from one.
 type Word<'t> = (usize, usize, &'t str);
 
@@ -17,7 +27,8 @@ pub fn document(text: &str) -> Option<Node> {
         return Some(map(vec![(scalar(first, "eviction-hard"), sequence(first, values))], first));
     }
     // The text of another kind begins with a field, and may name flags in its comments.
-    let is_yaml = first.2.ends_with(':') || first.2.starts_with('{') || first.2 == "---";
+    let is_quoted_field = words.get(1).is_some_and(|second| second.2.starts_with(':'));
+    let is_yaml = first.2.ends_with(':') || first.2.starts_with('{') || first.2 == "---" || is_quoted_field;
     if is_yaml || !words.iter().any(|word| name(word.2).is_some()) {
         return None;
     }
@@ -27,17 +38,26 @@ pub fn document(text: &str) -> Option<Node> {
         let Some(flag) = name(word.2) else { continue };
         let (flag, own) = flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value)));
         let value = match own.filter(|value| !value.is_empty()) {
-            Some(value) => Some(scalar(&word, value)),
+            Some(value) => Some((word, value)),
             // A quote or a blank is between the flag and its value.
-            None => words.next_if(|next| name(next.2).is_none()).map(|next| scalar(&next, next.2)),
+            None => words.next_if(|next| name(next.2).is_none()).map(|next| (next, next.2)),
         };
         // A flag without a value is a switch, except where `=` says that the value is empty.
-        let value = value.unwrap_or_else(|| scalar(&word, if own.is_some() { "" } else { "true" }));
+        let (place, text) = value.unwrap_or((word, if own.is_some() { "" } else { "true" }));
+        let mut values = vec![scalar(&place, text)];
+        // A blank beside a comma does not end a list: the kubelet trims what is between commas.
+        let mut last = text;
+        while let Some(next) =
+            words.next_if(|next| name(next.2).is_none() && (last.ends_with(',') || next.2.starts_with(',')))
+        {
+            last = next.2;
+            values.push(scalar(&next, last));
+        }
         let is_it =
             |(key, _): &&mut (Node, Vec<Node>)| matches!(&key.value, Value::Scalar { text, .. } if text == flag);
         match flags.iter_mut().find(|entry| is_it(entry)) {
-            Some((_, values)) => values.push(value),
-            None => flags.push((scalar(&word, flag), vec![value])),
+            Some((_, known)) => known.extend(values),
+            None => flags.push((scalar(&word, flag), values)),
         }
     }
     let place = (1, 1, "");
@@ -73,7 +93,9 @@ fn words(text: &str) -> Vec<Word<'_>> {
 fn name(word: &str) -> Option<&str> {
     // In an environment file the first flag may follow `KUBELET_ARGS=`.
     let flag = word.split_once("=--").filter(|(before, _)| !before.starts_with('-')).map(|(_, flag)| flag);
-    let flag = flag.or_else(|| word.strip_prefix("--"))?;
+    // Options such as `kubelet-extra-args` take flags without their hyphens.
+    let is_bare = || word.split_once('=').is_some_and(|(name, _)| BARE.contains(&name));
+    let flag = flag.or_else(|| word.strip_prefix("--")).or_else(|| is_bare().then_some(word))?;
     flag.starts_with(|first: char| first.is_ascii_lowercase()).then_some(flag)
 }
 

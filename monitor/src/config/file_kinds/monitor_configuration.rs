@@ -204,5 +204,10 @@ fn read_kernel(walk: &mut Walk<'_>, fields: &Fields<'_>, kernel: &mut KernelOpti
 
 /// Returns the built-in patterns, then the given ones.
 fn read_protected(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Vec<NamePattern>> {
-    Some(built_in_patterns().into_iter().chain(read_patterns(walk, field)).collect())
+    let own = read_patterns(walk, field);
+    for pattern in own.iter().filter(|pattern| pattern.matches_everything()) {
+        let reason = format!("{pattern} matches every workload: nothing is left that could be evicted");
+        walk.warning(field, reason, "name the workloads that must stay, or set mode: observe");
+    }
+    Some(built_in_patterns().into_iter().chain(own).collect())
 }

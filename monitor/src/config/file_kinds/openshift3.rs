@@ -20,10 +20,17 @@ const NAMES: &str = "\
     enforce-node-allocatable experimental-allocatable-ignore-eviction local-storage-capacity-isolation \
     fail-swap-on kernel-memcg-notification";
 const THRESHOLD_FIX: &str = "write e.g. memory.available<500Mi";
+/// The fields of the file (`NodeConfig` in pkg/cmd/server/apis/config/v1/types.go of openshift/origin, 3.11).
+const TOP: &str = "\
+    apiVersion kind nodeName nodeIP servingInfo masterKubeConfig masterClientConnectionOverrides dnsDomain dnsIP \
+    dnsBindAddress dnsNameservers dnsRecursiveResolvConf networkPluginName networkConfig volumeDirectory imageConfig \
+    allowDisabledDocker podManifestConfig authConfig dockerConfig kubeletArguments proxyArguments iptablesSyncPeriod \
+    enableUnidling volumeConfig minTLSVersion cipherSuites metadata";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let fields = walk.known_fields(document, ARGUMENTS);
+    check_names(walk, document);
     let arguments = fields.get(ARGUMENTS).map(|field| Arguments::read(walk, &field)).unwrap_or_default();
     let policy = Policy { ranking: Ranking::OpenShift3, oom_scores: OomScores::OPENSHIFT3, ..kubelet_policy() };
     let mut defaults = default_thresholds();
@@ -42,6 +49,18 @@ pub fn read_flags(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let (config, is_ignored) = arguments.config(walk, kubelet_policy(), default_thresholds());
     arguments.advise(walk);
     with_hard_reserved(config, is_ignored != Some(true))
+}
+
+/// Warns about names that no version of the file has.
+fn check_names(walk: &mut Walk<'_>, document: &Field<'_>) {
+    let Value::Mapping(pairs) = &document.node.value else { return };
+    for (key, _) in pairs {
+        let Some(name) = key.text().filter(|name| !TOP.split(' ').any(|known| known == *name)) else { continue };
+        if !walk.has_note_at(key) {
+            let fix = "correct the name, or leave it out; the kubelet's settings are in kubeletArguments";
+            walk.warning_at(name, key, None, "no field of OpenShift 3's NodeConfig, and not read", fix);
+        }
+    }
 }
 
 fn with_hard_reserved(mut config: MonitorConfig, hard_thresholds: bool) -> MonitorConfig {
@@ -275,7 +294,7 @@ fn without_index(path: &str) -> String {
 }
 
 /// Parses a boolean as Go parses flags.
-fn boolean(text: &str) -> Result<bool, String> {
+pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

@@ -71,6 +71,7 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
     let (reason, fix) = match Quantity::parse(item.text) {
         Ok(amount) if amount.is_negative() => ("a reserved amount cannot be negative".to_owned(), otherwise.to_owned()),
         Ok(amount) => return Some(amount),
+        Err(_) if item.text.trim_end().ends_with('%') => share(resource, item.text),
         Err(error) => explain(item.text, &error, otherwise),
     };
     item.error(walk, reason, &fix);
@@ -79,6 +80,25 @@ pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<
         item.mend(walk, meant);
     }
     None
+}
+
+/// Returns the reason against a reservation in per cent, and what it is on a node for example.
+fn share(resource: &str, text: &str) -> (String, String) {
+    let reason = "a reservation is an amount: only thresholds can be percentages".to_owned();
+    let (whole, unit, node) = match resource {
+        "cpu" => (4000.0, "m", "4 CPUs"),
+        "pid" => (32768.0, "", "32768 process ids"),
+        _ => (10240.0, "Mi", "10Gi"),
+    };
+    let percent = text.trim().trim_end_matches('%').trim().parse::<f64>().ok();
+    let fix = match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
+        Some(percent) => {
+            let amount = (whole * percent / 100.0).round();
+            format!("write the amount for each size of node: on one with {node}, {percent}% is {amount}{unit}")
+        }
+        None => "write the amount for each size of node, e.g. 500m of cpu, 1Gi of memory, 1000 of pid".to_owned(),
+    };
+    (reason, fix)
 }
 
 /// Whether hard thresholds on memory count for the cgroup of all pods too (`enforceNodeAllocatable`).

@@ -298,9 +298,24 @@ fn advise_value(walk: &mut Walk<'_>, entry: &Entry<'_>, value: &ThresholdValue) 
             let fix = if is_number { format!("write e.g. {meant}Mi or {meant}%") } else { fix(THRESHOLD_FIX) };
             ("less than 1 MiB: the node has nothing left before the threshold is met", fix)
         }
+        ThresholdValue::Quantity(quantity) if quantity.amount().units() >= most(entry.signal) => {
+            ("more than any node has: the threshold is always met", fix("correct the value, e.g. 500Mi or 10%"))
+        }
         _ => return advise_suffix(walk, entry, value),
     };
     entry.item.warning(walk, reason, &fix);
+}
+
+/// Returns an amount that no node has.
+fn most(signal: Signal) -> i64 {
+    match signal.resource() {
+        // x86-64 with four levels of page tables has at most 64 TiB of physical memory.
+        Resource::Memory => 64 << 40,
+        Resource::EphemeralStorage => 512 << 40,
+        // PID_MAX_LIMIT of include/linux/threads.h.
+        Resource::Pids => 1 << 22,
+        _ => i64::MAX,
+    }
 }
 
 fn is_bytes(entry: &Entry<'_>) -> bool {

@@ -1,8 +1,8 @@
-//! Configurations inside other documents: in a `ConfigMap`, in the kubelet's answer to `/configz`, in the configuration of k3s and RKE2,
-//! and in a resource of OpenShift 4.
+//! Configurations inside other documents: in a `ConfigMap`, in the kubelet's answer to `/configz`, in a resource of OpenShift 4, and in a
+//! list of them.
 
-use super::kind_of;
-use super::openshift3::ARGUMENTS;
+use super::distributions::find;
+use super::stated_kind::kind_of;
 use crate::config::config_error::ConfigError;
 use crate::config::yaml::{Node, Value, parse_document};
 
@@ -10,16 +10,6 @@ use crate::config::yaml::{Node, Value, parse_document};
 pub const CONFIGZ: &str = "kubeletconfig";
 /// Where a ConfigMap has its texts.
 const DATA: &str = "data";
-
-/// The kubelet's flags in `/etc/rancher/k3s/config.yaml` and `/etc/rancher/rke2/config.yaml`.
-const K3S_ARGUMENTS: &str = "kubelet-arg";
-/// The same in a file of `config.yaml.d`, where the flags are appended to those of other files.
-const K3S_APPENDED: &str = "kubelet-arg+";
-/// The thresholds that k3s and RKE2 set where the flags do not (docs.k3s.io, `k3s agent`).
-const K3S_DEFAULTS: [(&str, &str); 2] = [
-    ("eviction-hard", "imagefs.available<5%,nodefs.available<5%"),
-    ("eviction-minimum-reclaim", "imagefs.available=10%,nodefs.available=10%"),
-];
 
 pub const OPERATOR_KIND: &str = "KubeletConfig";
 /// Where that resource of `machineconfiguration.openshift.io` has the kubelet's fields.
@@ -60,70 +50,47 @@ pub fn of_config_map(text: &str, document: &Node) -> Result<Option<Wrapped>, Box
     Ok(found.next().filter(|_| found.next().is_none()))
 }
 
-/// The kubelet's flags in the configuration of k3s or RKE2.
-#[derive(Debug)]
-pub struct K3sFlags {
-    /// The field that has them.
-    pub path: &'static str,
-    /// A map from the names of flags to lists of values.
-    pub node: Node,
-    /// The flags that the file leaves at the default of k3s.
-    pub defaults: Vec<String>,
-}
-
-/// Returns the kubelet's flags in the configuration of k3s or RKE2, or `None` for any other document. That file states no kind.
-pub fn of_k3s(document: &Node) -> Option<K3sFlags> {
-    if ["apiVersion", "kind", ARGUMENTS].iter().any(|name| document.field(name).is_some()) {
-        return None;
-    }
-    let (path, given) = [K3S_ARGUMENTS, K3S_APPENDED].iter().find_map(|path| Some((*path, document.field(path)?)))?;
-    let items = match &given.value {
-        Value::Sequence(items) => items.as_slice(),
-        _ => std::slice::from_ref(given),
-    };
-    let mut flags: Vec<(String, Vec<Node>)> = Vec::new();
-    for item in items {
-        // The parser of flags refuses what is no text.
-        let text = item.text().unwrap_or("eviction-hard").trim_start_matches("--");
-        // A flag without a value is a switch.
-        let (name, value) = text.split_once('=').unwrap_or((text, "true"));
-        // `name+=value` and `name-=value` add to the values before, which may be k3s's own.
-        let (is_added, name) = (name.ends_with(['+', '-']), name.trim_end_matches(['+', '-']));
-        let value = if item.text().is_some() { scalar(item, value) } else { item.clone() };
-        let of_k3s = K3S_DEFAULTS.iter().find(|(known, _)| is_added && *known == name);
-        match flags.iter_mut().find(|(known, _)| known == name) {
-            Some((_, values)) => values.push(value),
-            None => {
-                let before = of_k3s.map(|(_, default)| scalar(given, default));
-                flags.push((name.to_owned(), before.into_iter().chain([value]).collect()));
-            }
-        }
-    }
-    let mut defaults = Vec::new();
-    for (name, value) in K3S_DEFAULTS {
-        if !flags.iter().any(|(known, _)| known == name) {
-            flags.push((name.to_owned(), vec![scalar(given, value)]));
-            defaults.push(format!("--{name}={value}"));
-        }
-    }
-    let at = |node: &Node, value| Node { line: node.line, column: node.column, value };
-    let lists = flags.into_iter().map(|(name, values)| {
-        let first = values.first().unwrap_or(given).clone();
-        (scalar(&first, &name), at(&first, Value::Sequence(values)))
-    });
-    Some(K3sFlags { path, node: at(given, Value::Mapping(lists.collect())), defaults })
-}
-
-/// Returns a text at the place of `node`.
-fn scalar(node: &Node, text: &str) -> Node {
-    Node { line: node.line, column: node.column, value: Value::Scalar { text: text.to_owned(), quoted: true } }
-}
-
 /// Returns the kubelet's fields in OpenShift 4's resource `KubeletConfig`, if it has some.
 pub fn of_operator_resource(document: &Node) -> Option<&Node> {
     document.field("kind").filter(|kind| kind.text() == Some(OPERATOR_KIND))?;
     let fields = OPERATOR_FIELDS.iter().try_fold(document, |node, name| node.field(name))?;
     matches!(fields.value, Value::Mapping(_)).then_some(fields)
+}
+
+/// Whether the document states neither kind nor version.
+pub fn is_without_kind(document: &Node) -> bool {
+    matches!(document.value, Value::Mapping(_))
+        && ["apiVersion", "kind"].iter().all(|name| document.field(name).is_none())
+}
+
+/// An item that is not found: its place, the reason and the fix.
+type Unclear<'n> = (&'n Node, String, String);
+
+/// Returns the one object of a `List` that has fields of a kubelet, or that has the name. `None` for a document that is no list.
+pub fn item_of_list<'n>(document: &'n Node, name: Option<&str>) -> Option<Result<&'n Node, Unclear<'n>>> {
+    let kind = document.field("kind").and_then(Node::text).filter(|kind| kind.ends_with("List"))?;
+    let Some(Node { value: Value::Sequence(items), .. }) = document.field("items") else { return None };
+    let name_of = |item: &'n Node| item.field("metadata").and_then(|data| data.field("name")).and_then(Node::text);
+    let is_meant =
+        |item: &&Node| of_operator_resource(item).is_some() || kind_of(item).is_explicit || find(item).is_some();
+    let all: Vec<&Node> = items.iter().filter(is_meant).collect();
+    let chosen: Vec<&Node> = all.iter().copied().filter(|item| name.is_none() || name_of(item) == name).collect();
+    let names: Vec<&str> = all.iter().map(|item| name_of(item).unwrap_or("without a name")).collect();
+    Some(match (&chosen[..], name) {
+        ([item], _) => Ok(*item),
+        ([], None) => Err((
+            document,
+            format!("a {kind} without a configuration of a kubelet"),
+            "name a list of KubeletConfig".to_owned(),
+        )),
+        ([], Some(name)) => {
+            Err((document, format!("no object {name} in this {kind}"), format!("there are: {}", names.join(", "))))
+        }
+        _ => {
+            let reason = format!("a {kind} of {} configurations, of which each node has one", names.len());
+            Err((document, reason, format!("name one with --item: {}", names.join(", "))))
+        }
+    })
 }
 
 /// The place of a text within another one.

@@ -9,34 +9,51 @@ use std::time::Duration;
 
 use super::config_error::{ConfigError, ConfigErrors, ConfigWarning};
 use super::file_kinds::monitor_configuration::{API_VERSION, KIND};
-use super::file_kinds::{FileKind, Loaded, Source};
+use super::file_kinds::{FileKind, Loaded, OtherFiles, Source};
 use super::policy::{MonitorConfig, OomScores, Ranking};
 use super::quirks::Semantics;
 use super::runtime_options::RuntimeEndpoint;
-use crate::units::{format_go_duration, parse_go_duration};
+use crate::units::{Bytes, Quantity, Signal, format_go_duration, parse_go_duration};
 
 use given::{Given, Settings};
 use page::{Page, value};
 
-/// Returns the text of a `MonitorConfiguration` that decides as the kubelet's configuration does. Only messages use the name.
+/// A migrated file.
+#[derive(Debug)]
+pub struct Migrated {
+    pub text: String,
+    /// The warnings about settings of the source that are not in the text: under a name that no kubelet has, or in a file that was not read.
+    pub warnings: Vec<ConfigWarning>,
+}
+
+/// Returns a `MonitorConfiguration` that decides as the kubelet's configuration in a text and in the other files does. Only messages use the
+/// name.
 ///
 /// # Errors
 /// When the source has errors, or is a `MonitorConfiguration` already.
-pub fn migrate(file_name: &str, text: &str, semantics: Semantics) -> Result<String, ConfigErrors> {
-    let loaded = MonitorConfig::parse(file_name, text)?;
+pub fn migrate(
+    file_name: &str,
+    text: &str,
+    semantics: Semantics,
+    others: OtherFiles<'_>,
+) -> Result<Migrated, ConfigErrors> {
+    let loaded = MonitorConfig::parse_with(file_name, text, others)?;
     if loaded.kind == FileKind::Monitor {
         let fix = "nothing is to be migrated; check-config explains it";
         return Err(ConfigErrors(vec![ConfigError::whole_file(file_name, format!("already a {KIND}"), fix)]));
     }
-    let source = Source::locate(file_name, text)?;
+    let source = Source::assemble(file_name, text, others)?;
     let migration =
         Migration { settings: Settings::of(&source, loaded.kind), source: &source, loaded: &loaded, semantics };
     let mut page = migration.page(file_name);
     let draft = MonitorConfig::parse("the migrated file", &page.render())?;
-    migration.explain(&mut page, &draft.warnings);
+    migration.explain(file_name, &mut page, &draft.warnings);
     let text = page.render();
     // A comment changes nothing that is read.
-    MonitorConfig::parse("the migrated file", &text).map(|_| text)
+    MonitorConfig::parse("the migrated file", &text)?;
+    let is_of_lost =
+        |ConfigWarning(warning): &ConfigWarning| is_unknown(warning) || warning.reason.contains("that was not read");
+    Ok(Migrated { text, warnings: loaded.warnings.into_iter().filter(is_of_lost).collect() })
 }
 
 struct Migration<'n> {
@@ -54,8 +71,10 @@ impl Migration<'_> {
             FileKind::OpenShift3 => "a NodeConfig of OpenShift 3",
             FileKind::Kubelet | FileKind::Monitor => "a KubeletConfiguration",
         };
+        let more: Vec<&str> = self.source.lines.names().collect();
+        let more = if more.is_empty() { String::new() } else { format!(", with {}", more.join(", ")) };
         page.head.extend([
-            format!("Migrated from {file_name}, {kind}, by node-pressure-monitor {}.", env!("CARGO_PKG_VERSION")),
+            format!("Migrated from {file_name}{more}, {kind}, by node-pressure-monitor {}.", env!("CARGO_PKG_VERSION")),
             "\"line N\" is the line of that file which a value comes from. Every field that is not written here has the agent's default; \
              config/monitor.yaml describes all of them. Settings that are not carried over are listed at the end."
                 .to_owned(),
@@ -118,7 +137,7 @@ impl Migration<'_> {
         let policy = &self.loaded.config.policy;
         if let Some(given) = self.settings.one("evictionMaxPodGracePeriod") {
             let line = page.field("evictionMaxPodGracePeriod", &policy.max_pod_grace_period.to_string());
-            line.origin(origin(&given, &given.text));
+            line.origin(self.origin(&given, &given.text));
             if policy.max_pod_grace_period < 0 {
                 line.note(match self.semantics {
                     Semantics::Kubelet => {
@@ -133,7 +152,7 @@ impl Migration<'_> {
             let is_same = duration(&given.text) == Some(period);
             let text = if is_same { given.text.clone() } else { format_go_duration(period) };
             let line = page.field("evictionPressureTransitionPeriod", &value(&text));
-            line.origin(origin(&given, &text));
+            line.origin(self.origin(&given, &text));
             if !is_same {
                 line.note(
                     "Zero in a KubeletConfiguration stands for the default, which is written out: here 0s would mean no period at all.",
@@ -142,16 +161,37 @@ impl Migration<'_> {
         }
         if let Some(given) = self.settings.one("localStorageCapacityIsolation") {
             page.field("localStorageCapacityIsolation", &policy.local_storage_isolation.to_string())
-                .origin(origin(&given, &given.text));
+                .origin(self.origin(&given, &given.text));
         }
     }
 
+    /// Names what changes for a source that does not subtract hard thresholds from allocatable, by an example of 10Gi.
+    fn not_subtracted(&self) -> String {
+        let policy = &self.loaded.config.policy;
+        let capacity = Quantity::binary(Bytes::from_mib(10 << 10)).value_bytes();
+        let reserved = policy.reservations.system.iter().chain(&policy.reservations.kube);
+        let reserved: Quantity = reserved.filter(|(name, _)| name == "memory").map(|(_, amount)| amount).sum();
+        let hard = policy.thresholds.iter().find(|it| it.signal == Signal::MemoryAvailable && it.is_hard());
+        let hard = hard.map_or(0, |it| it.value.resolve(capacity, policy.quirks).units());
+        let left = |taken: i64| Quantity::from_units(capacity.saturating_sub(taken).max(0), true).canonical();
+        let (source, present) = (left(reserved.value_bytes()), left(reserved.value_bytes().saturating_add(hard)));
+        format!(
+            "The source does not subtract hard thresholds from what pods get, so its reservation has to cover them: of 10Gi of memory it \
+             leaves {source}. A present kubelet subtracts them, and so does check-config --capacity for this file: {present}. Evictions do \
+             not depend on it. On a present kubelet, lower the reservation by the hard threshold to keep {source}."
+        )
+    }
+
     fn reservations(&self, page: &mut Page) {
+        let policy = &self.loaded.config.policy;
         for name in ["systemReserved", "kubeReserved"] {
             let Some(map) = self.settings.map(name).filter(|map| !map.entries.is_empty()) else { continue };
-            page.section(name).origin(format!("line {}", map.line));
+            page.section(name).origin(self.place(map.line));
+            if !policy.reservations.hard_thresholds && name == "systemReserved" {
+                page.note(name, self.not_subtracted());
+            }
             for (resource, given) in &map.entries {
-                page.entry(name, resource, &value(&given.text)).origin(origin(given, &given.text));
+                page.entry(name, resource, &value(&given.text)).origin(self.origin(given, &given.text));
             }
         }
         let name = "enforceNodeAllocatable";
@@ -165,7 +205,7 @@ impl Migration<'_> {
         scopes.retain(|scope| !scope.is_empty() && (is_pods || scope != "pods"));
         let line = page.field(name, &format!("[{}]", scopes.join(", ")));
         match given.as_ref().and_then(|list| list.first()) {
-            Some(first) => drop(line.origin(format!("line {}", first.line))),
+            Some(first) => drop(line.origin(self.place(first.line))),
             None => drop(line.origin("the kubelet's default")),
         }
         if is_pods {
@@ -179,6 +219,17 @@ impl Migration<'_> {
                 "experimental-allocatable-ignore-eviction is true in the source: hard thresholds do not apply to all pods together, so pods is left out.",
             );
         }
+    }
+
+    /// Names a line of the source.
+    fn place(&self, line: usize) -> String {
+        self.source.lines.shown(line)
+    }
+
+    /// Names the line of a value, and what is written there where it is another text.
+    fn origin(&self, given: &Given, text: &str) -> String {
+        let place = self.place(given.line);
+        if given.shown == text { place } else { format!("{place}: {}", given.shown) }
     }
 
     /// The container runtime, the filesystems, and the name of the node.
@@ -205,17 +256,17 @@ impl Migration<'_> {
             page.section("runtime");
         }
         for (name, text, given) in runtime {
-            page.entry("runtime", name, &value(&text)).origin(origin(&given, &text));
+            page.entry("runtime", name, &value(&text)).origin(self.origin(&given, &text));
         }
         let beside = |field, beside| self.settings.one(field).or_else(|| self.settings.beside(beside));
         if let Some(given) = beside("rootDir", "volumeDirectory").filter(|given| is_path(&given.text)) {
             page.section("filesystems");
             page.entry("filesystems", "nodefs", &value(&given.text))
-                .origin(format!("{}: the kubelet's root directory", origin(&given, &given.text)));
+                .origin(format!("{}: the kubelet's root directory", self.origin(&given, &given.text)));
         }
         if let Some(given) = beside("hostnameOverride", "nodeName").filter(|given| is_literal(&given.text)) {
             page.section("kubernetes");
-            page.entry("kubernetes", "nodeName", &value(&given.text)).origin(origin(&given, &given.text));
+            page.entry("kubernetes", "nodeName", &value(&given.text)).origin(self.origin(&given, &given.text));
         }
     }
 
@@ -241,12 +292,15 @@ impl Migration<'_> {
             let is_carried = ["apiVersion", "kind"].contains(&name.as_str()) || self.is_carried(page, &name, line);
             let is_empty = is_threshold_field(&name) || text.as_deref() == Some("") && unusable(&name).is_some();
             let shown = text.filter(|text| !text.is_empty()).map_or_else(String::new, |text| format!(", {text}"));
+            let place = self.place(line);
             let reason = without_counterpart::reason(&name).or_else(|| is_empty.then_some(EMPTY));
             match reason {
                 _ if is_carried => {}
-                Some(reason) => listed.push(format!("- {name} (line {line}{shown}): {reason}.")),
+                Some(reason) => listed.push(format!("- {name} ({place}{shown}): {reason}.")),
                 None => match unusable(&name) {
-                    Some(reason) => listed.push(format!("- {name} (line {line}{shown}): {reason}.")),
+                    Some(reason) => listed.push(format!("- {name} ({place}{shown}): {reason}.")),
+                    // A finding names it below.
+                    None if self.is_unknown(&name) => {}
                     None => others.push(name),
                 },
             }
@@ -262,12 +316,20 @@ impl Migration<'_> {
         }
     }
 
+    /// Returns whether no version of the source's kind has a name, so that it may be meant as another.
+    fn is_unknown(&self, name: &str) -> bool {
+        let is_it = |field: &str| field.rsplit('.').next() == Some(name);
+        self.loaded.warnings.iter().any(|ConfigWarning(warning)| is_it(&warning.field) && is_unknown(warning))
+    }
+
     /// Returns whether a field of the source is in the page already.
     fn is_carried(&self, page: &Page, name: &str, line: usize) -> bool {
-        let mark = format!("line {line}");
+        let mark = self.place(line);
         let has_mark = |text: &str| {
-            text.match_indices(&mark)
-                .any(|(at, _)| !text[at + mark.len()..].starts_with(|it: char| it.is_ascii_digit()))
+            text.match_indices(&mark).any(|(at, _)| {
+                let rest = &text[at + mark.len()..];
+                !rest.starts_with(|it: char| it.is_ascii_digit()) && !rest.starts_with(" of ")
+            })
         };
         let is_of_section = |line: &page::Line| {
             let field = line.path.split('.').next().unwrap_or_default();
@@ -281,7 +343,7 @@ impl Migration<'_> {
     }
 
     /// Adds the warnings of check-config: those about the new file to its lines, and others about the source at the end.
-    fn explain(&self, page: &mut Page, warnings: &[ConfigWarning]) {
+    fn explain(&self, file_name: &str, page: &mut Page, warnings: &[ConfigWarning]) {
         for ConfigWarning(warning) in warnings {
             page.note(&warning.field, format!("check-config warns of this value: {}.", sentence(warning)));
         }
@@ -293,21 +355,24 @@ impl Migration<'_> {
         }
         for ConfigWarning(warning) in of_source {
             let field = warning.field.strip_prefix(&format!("{}.", self.source.path)).unwrap_or(&warning.field);
-            page.foot.push(format!("- {field} (line {}): {}.", warning.line, sentence(warning)));
+            let file = if warning.file == file_name { String::new() } else { format!(" of {}", warning.file) };
+            page.foot.push(format!("- {field} (line {}{file}): {}.", warning.line, sentence(warning)));
         }
     }
 }
 
 /// The paths of the agent's fields that have another name than the kubelet's.
-const RENAMED: [(&str, &str); 9] = [
+const RENAMED: [(&str, &str); 11] = [
     ("endpoint", "containerRuntimeEndpoint"),
     ("endpoint", "container-runtime-endpoint"),
     ("imageMinimumGCAge", "imageMinimumGCAge"),
     ("imageMinimumGCAge", "minimum-image-ttl-duration"),
     ("minimumContainerAge", "minimum-container-ttl-duration"),
     ("filesystems.nodefs", "root-dir"),
+    ("filesystems.nodefs", "rootDir"),
     ("filesystems.nodefs", "volumeDirectory"),
     ("kubernetes.nodeName", "hostname-override"),
+    ("kubernetes.nodeName", "hostnameOverride"),
     ("kubernetes.nodeName", "nodeName"),
 ];
 
@@ -344,6 +409,11 @@ fn unusable(name: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns whether a warning is about a name that no version of the source's kind has.
+fn is_unknown(warning: &ConfigError) -> bool {
+    ["an unknown field", "no field of"].iter().any(|start| warning.reason.starts_with(start))
+}
+
 fn sentence(warning: &ConfigError) -> String {
     match &warning.fix {
         Some(fix) => format!("{}; {fix}", warning.reason),
@@ -353,11 +423,6 @@ fn sentence(warning: &ConfigError) -> String {
 
 fn duration(text: &str) -> Option<Duration> {
     parse_go_duration(text).ok()?.to_duration()
-}
-
-/// Names the line of a value, and what is written there where it is another text.
-fn origin(given: &Given, text: &str) -> String {
-    if given.shown == text { format!("line {}", given.line) } else { format!("line {}: {}", given.line, given.shown) }
 }
 
 /// Returns whether a text has no variable of a shell or a unit in it.

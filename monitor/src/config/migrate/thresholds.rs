@@ -1,8 +1,8 @@
 //! The four fields of which thresholds consist.
 
+use super::Migration;
 use super::given::{Given, GivenMap};
 use super::page::{Page, value};
-use super::{Migration, origin};
 use crate::config::config_error::ConfigWarning;
 use crate::config::quirks::{Quirks, Semantics};
 use crate::config::threshold::{ThresholdError, parse_threshold_value};
@@ -14,11 +14,11 @@ impl Migration<'_> {
         let soft = [("evictionSoft", true), ("evictionSoftGracePeriod", false), ("evictionMinimumReclaim", false)];
         for (name, is_threshold) in soft {
             let Some(map) = self.settings.map(name).filter(|map| !map.entries.is_empty()) else { continue };
-            page.section(name).origin(format!("line {}", map.line));
+            page.section(name).origin(self.place(map.line));
             for (signal, given) in &map.entries {
                 let text = if is_threshold { self.accepted(signal, given) } else { given.text.clone() };
                 let line = page.entry(name, signal, &value(&text));
-                line.origin(origin(given, &text));
+                line.origin(self.origin(given, &text));
                 if text != given.text {
                     line.note(ALWAYS_MET);
                 }
@@ -38,13 +38,13 @@ impl Migration<'_> {
             let line = page.field(NAME, "{}");
             line.note("The source switches all hard thresholds off.");
             if let Some(map) = map {
-                line.origin(format!("line {}", map.line));
+                line.origin(self.place(map.line));
             }
             return;
         }
         let section = page.section(NAME);
         match &map {
-            Some(map) => section.origin(format!("line {}", map.line)),
+            Some(map) => section.origin(self.place(map.line)),
             None => section.note(format!(
                 "The source has no {}: a kubelet then has these defaults, which are written out, because the agent's default is \
                  memory.available<100Mi alone.",
@@ -62,7 +62,7 @@ impl Migration<'_> {
         for (signal, given) in given {
             let text = self.accepted(signal, given);
             let line = page.entry(NAME, signal, &value(&text));
-            line.origin(origin(given, &text));
+            line.origin(self.origin(given, &text));
             if text != given.text {
                 line.note(ALWAYS_MET);
             } else if ["0%", "100%"].contains(&text.as_str()) {
@@ -72,9 +72,10 @@ impl Migration<'_> {
         for threshold in &defaults {
             let line = page.entry(NAME, threshold.signal.as_str(), &value(&threshold.value.to_string()));
             match self.merged_in() {
-                Some(number) => {
-                    line.origin(format!("line {number}: mergeDefaultEvictionSettings keeps the kubelet's default"))
-                }
+                Some(number) => line.origin(format!(
+                    "{}: mergeDefaultEvictionSettings keeps the kubelet's default",
+                    self.place(number)
+                )),
                 None => line.origin("the kubelet's default"),
             };
         }
