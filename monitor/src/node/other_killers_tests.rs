@@ -295,3 +295,15 @@ fn the_meaning_follows_from_both_sides_thresholds() {
         assert_eq!(meaning.collides, collides, "{command} {hard}: {meaning:?}");
     }
 }
+
+/// A pod may nest a cgroup of any name, and its processes are no less the pod's.
+#[test]
+fn a_process_below_a_pod_is_the_pods_by_any_name_of_its_cgroup() {
+    for name in [b"\xff".as_slice(), b"caf\xc3", b"plain"] {
+        let proc = Proc::new();
+        proc.process(5, "kubelet", "/usr/bin/kubelet", "x");
+        let cgroup = [b"0::/kubepods/pod1/".as_slice(), name, b"\n"].concat();
+        fs::write(proc.0.path().join("5/cgroup"), cgroup).unwrap();
+        assert_eq!(find(proc.0.path()), [], "{name:?}");
+    }
+}

@@ -1,13 +1,12 @@
 //! The owner and the start time of a process, from its directory in `/proc`.
 
-use std::fs;
 use std::path::Path;
 
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 /// Returns whether the process is root's. The owner of its directory does not tell: a process that cannot be dumped shows root there.
 pub fn is_of_root(directory: &Path) -> bool {
-    let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
+    let status = kernel_text::read(directory.join("status")).unwrap_or_default();
     let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
     real == Some("0")
 }
@@ -21,12 +20,12 @@ pub fn ticks_since_boot() -> u64 {
 
 /// Returns the start time of a process in ticks since boot.
 pub fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
-    start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
+    start_time(&kernel_text::read(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
 }
 
 /// Returns the parent of a process: the fourth field of `stat`.
 pub fn parent(proc_root: &Path, pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
+    let stat = kernel_text::read(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().map(Pid)
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::node::file_locks;
 use crate::node::other_killers::KUBELET_NAMES;
 use crate::node::process_facts::{is_of_root, started, ticks_since_boot};
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 use super::cgroup_processes::{self, Monitors};
 use super::protection::Protection;
@@ -126,7 +126,10 @@ impl Essentials {
         let net = ["1/net", "net"].map(|net| self.proc_root.join(net)).into_iter().find(|net| net.is_dir());
         let lines = |name: &str| {
             let file = net.as_ref().and_then(|net| std::fs::File::open(net.join(name)).ok());
-            file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok).skip(1))
+            // A user may bind a socket whose name is not UTF-8; the lines after it count all the same.
+            let lines =
+                file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n').map_while(Result::ok).skip(1));
+            lines.map(kernel_text::text)
         };
         signs.sockets.extend(lines("unix").filter_map(|line| unix_sign(&line, self.socket.as_deref())));
         for name in ["tcp", "tcp6"] {
@@ -223,7 +226,7 @@ impl Essentials {
         if let Some(Sign { protection, by, .. }) = sockets.find(is_genuine) {
             return Some(essential(*protection, by.clone()));
         }
-        let name = std::fs::read_to_string(directory.join("comm")).ok().filter(|_| !is_in_container)?;
+        let name = kernel_text::read(directory.join("comm")).ok().filter(|_| !is_in_container)?;
         let name = name.trim_end();
         let protection = match name {
             _ if RUNTIME_NAMES.contains(&name) || name.starts_with(SHIM_NAME) => Protection::Runtime,

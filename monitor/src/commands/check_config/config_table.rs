@@ -158,5 +158,10 @@ const fn instead(quirk: Quirk) -> &'static str {
         Quirk::PodLevelHidesStorageRequest => "pod-level resources leave the request for ephemeral storage alone",
         Quirk::EmptyPodResourcesBestEffort => "`resources: {}` of a pod has no effect",
         Quirk::OomScoreAdjAbove1000 => "oom_score_adj is 999 at most",
+        Quirk::ArcIsUsed => "what ZFS can drop of its cache (ARC) is available",
+        Quirk::CmaIsAvailable => "free CMA pages are not available",
+        Quirk::ProtectedCacheIsAvailable => "page cache that memory.min protects is not available",
+        Quirk::LowProtectedCacheIsAvailable => "page cache that memory.low protects is not available",
+        Quirk::HugePagesAreUsage => "huge pages are no usage of a workload",
     }
 }
