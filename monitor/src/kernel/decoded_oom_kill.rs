@@ -56,16 +56,10 @@ impl Comm {
 impl fmt::Display for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A task chooses its own name: control characters must not reach terminals and logs.
-        for chunk in self.as_bytes().utf8_chunks() {
-            for character in chunk.valid().chars() {
-                let shown = if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character };
-                write!(f, "{shown}")?;
-            }
-            if !chunk.invalid().is_empty() {
-                write!(f, "{}", char::REPLACEMENT_CHARACTER)?;
-            }
-        }
-        Ok(())
+        kernel_text::name(self.as_bytes()).chars().try_for_each(|character| {
+            let shown = if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character };
+            write!(f, "{shown}")
+        })
     }
 }
 

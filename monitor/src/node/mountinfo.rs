@@ -320,6 +320,7 @@ a line that is none
     }
 
     /// The kernel escapes blanks and backslashes of a mount point, and leaves all other bytes as they are.
+    /// prometheus/node_exporter#3662 (a mount point), linuxmint/mintupgrade#121 (the source of a mount).
     #[test]
     fn a_mount_point_may_have_any_bytes() {
         use std::os::unix::ffi::OsStrExt as _;
@@ -327,7 +328,7 @@ a line that is none
         std::fs::create_dir_all(root.path().join("1/root")).unwrap();
         let names: [&[u8]; 4] = [b"/mnt/\xff", b"/mnt/caf\xc3", br"/mnt/with\040blank", br"/mnt/\134377"];
         let lines = (1..).zip(names).map(|(number, name)| {
-            [format!("{number} 1 8:{number} / ").as_bytes(), name, b" rw - ext4 /dev/x rw\n"].concat()
+            [format!("{number} 1 8:{number} / ").as_bytes(), name, b" rw - ext4 \xb1x:\xbdy rw\n"].concat()
         });
         std::fs::write(root.path().join("1/mountinfo"), lines.collect::<Vec<_>>().concat()).unwrap();
         let found = Filesystems::new(root.path()).mounted().unwrap();

@@ -307,3 +307,16 @@ fn a_process_below_a_pod_is_the_pods_by_any_name_of_its_cgroup() {
         assert_eq!(find(proc.0.path()), [], "{name:?}");
     }
 }
+
+/// giampaolo/psutil#515: a command line may have any bytes.
+#[test]
+fn a_program_with_any_arguments_is_found() {
+    for argument in [b"\xff".as_slice(), b"caf\xc3", b"\xb1\xbd"] {
+        let proc = Proc::new();
+        proc.process(5, "earlyoom", "x", "system.slice/earlyoom.service");
+        let command = [b"/usr/bin/earlyoom\0-m\x0020\0--prefer\0".as_slice(), argument, b"\0"].concat();
+        fs::write(proc.0.path().join("5/cmdline"), command).unwrap();
+        let OtherKiller { acts, .. } = proc.only();
+        assert!(matches!(&acts, Acts::At(thresholds) if thresholds[0].to_string().contains("20%")), "{acts:?}");
+    }
+}

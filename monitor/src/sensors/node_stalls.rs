@@ -20,6 +20,8 @@ struct Reading {
     /// How often a task entered direct reclaim for the node. `None` if that is unknown.
     direct_reclaims: Option<u64>,
     workloads: HashMap<CgroupId, AtLimit>,
+    /// The cgroups that hold workloads, such as slices.
+    groups: HashMap<CgroupId, AtLimit>,
 }
 
 #[derive(Debug, Default)]
@@ -46,15 +48,17 @@ fn of_node(before: &Reading, now: &Reading) -> Duration {
     let system = now.system.saturating_sub(before.system);
     let reclaims = now.direct_reclaims.zip(before.direct_reclaims).is_some_and(|(now, before)| now > before);
     let (mut own, mut others) = (Duration::ZERO, Duration::ZERO);
-    for (id, workload) in &now.workloads {
-        let Some(known) = before.workloads.get(id) else { continue };
-        let stalled = workload.stalled.zip(known.stalled).map(|(now, before)| now.saturating_sub(before));
-        match (workload.since(*known), stalled) {
+    let of_workloads = now.workloads.iter().filter_map(|(id, at)| Some((at, before.workloads.get(id)?, reclaims)));
+    // The stalls of a group include those of workloads at their limit, so a group never speaks for the node.
+    let of_groups = now.groups.iter().filter_map(|(id, at)| Some((at, before.groups.get(id)?, false)));
+    for (at, known, is_witness) in of_workloads.chain(of_groups) {
+        let stalled = at.stalled.zip(known.stalled).map(|(now, before)| now.saturating_sub(before));
+        match (at.since(*known), stalled) {
             (true, Some(stalled)) => own = own.saturating_add(stalled),
             // Without PSI for cgroups all is taken for its own, unless the node reclaims too.
             (true, None) if !reclaims => return Duration::ZERO,
             (true, None) => {}
-            (false, stalled) => others = others.max(stalled.filter(|_| reclaims).unwrap_or_default()),
+            (false, stalled) => others = others.max(stalled.filter(|_| is_witness).unwrap_or_default()),
         }
     }
     system.saturating_sub(own).max(others.min(system))
@@ -77,8 +81,9 @@ impl Sensors {
             self.read_counts();
         }
         let direct_reclaims = self.counts.direct_reclaims();
-        let workloads = self.workloads.tree().at_limits().collect();
-        Some((self.stalls.observe(now, Reading { system, direct_reclaims, workloads }), now))
+        let tree = self.workloads.tree();
+        let (workloads, groups) = (tree.at_limits().collect(), tree.groups_at_limits().into_iter().collect());
+        Some((self.stalls.observe(now, Reading { system, direct_reclaims, workloads, groups }), now))
     }
 }
 
@@ -95,6 +100,7 @@ mod tests {
             system: Duration::from_millis(system),
             direct_reclaims: reclaims,
             workloads: (1..).map(CgroupId).zip(workloads.iter().map(of).map(|(hits, ms)| at_limit(hits, ms))).collect(),
+            groups: HashMap::new(),
         };
         let before = reading(0, reclaims.map(|(before, _)| before), |given| given.0);
         let now = reading(system, reclaims.map(|(_, now)| now), |given| given.1);
@@ -141,6 +147,23 @@ mod tests {
         }
     }
 
+    /// systemd's `MemoryMax=` on a slice: none of its services has a limit.
+    #[test]
+    fn a_slice_at_its_limit_explains_its_stalls() {
+        let reading = |system, hits, stalled| Reading {
+            system: Duration::from_millis(system),
+            direct_reclaims: Some(system),
+            workloads: HashMap::from([(CgroupId(1), at_limit(Some(0), Some(0)))]),
+            groups: HashMap::from([(CgroupId(2), at_limit(Some(hits), Some(stalled)))]),
+        };
+        for (hits, stalled, expected) in [(9, 95, 0), (9, 40, 50), (0, 95, 90)] {
+            let mut stalls = NodeStalls::default();
+            stalls.observe(Monotonic(0), reading(0, 0, 0));
+            let found = stalls.observe(Monotonic(1), reading(90, hits, stalled));
+            assert_eq!(found, Duration::from_millis(expected), "{hits} {stalled}");
+        }
+    }
+
     #[test]
     fn a_new_workload_explains_nothing() {
         let mut stalls = NodeStalls::default();
@@ -148,6 +171,7 @@ mod tests {
             system: Duration::from_millis(system),
             direct_reclaims: None,
             workloads,
+            groups: HashMap::new(),
         };
         stalls.observe(Monotonic(0), reading(500, HashMap::new()));
         let new = HashMap::from([(CgroupId(1), at_limit(Some(9), Some(90)))]);

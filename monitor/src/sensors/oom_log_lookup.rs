@@ -1,5 +1,6 @@
 //! Completes OOM reports of the kernel's log, which name cgroups by path, from the files of processes and cgroups.
 
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -92,7 +93,8 @@ fn comm(name: &str) -> Comm {
     let mut comm = Comm::default();
     // The last byte stays zero, as in the kernel.
     let room = comm.0.len() - 1;
-    comm.0.iter_mut().take(room).zip(name.bytes()).for_each(|(byte, of_name)| *byte = of_name);
+    let name = kernel_text::path(name).into_os_string().into_vec();
+    comm.0.iter_mut().take(room).zip(name).for_each(|(byte, of_name)| *byte = of_name);
     comm
 }
 

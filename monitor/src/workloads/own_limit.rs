@@ -24,11 +24,11 @@ pub struct AtLimit {
 }
 
 impl AtLimit {
-    /// Reads the figures of the open cgroup of a workload.
+    /// Reads the figures of the open cgroup of a workload. The hits of the cgroups in it count too.
     pub(super) fn read(directory: impl AsFd, version: CgroupVersion) -> Self {
         let directory = directory.as_fd();
         match version {
-            CgroupVersion::V2 => Self::of_v2(directory),
+            CgroupVersion::V2 => Self::of_v2(directory, "memory.events"),
             CgroupVersion::V1 => {
                 // v1 counts the hits of each cgroup itself. A container's limit is on its own cgroup.
                 let hits = |cgroup: BorrowedFd<'_>| read(cgroup, "memory.failcnt").ok()?.trim().parse::<u64>().ok();
@@ -39,8 +39,13 @@ impl AtLimit {
         }
     }
 
-    fn of_v2(directory: BorrowedFd<'_>) -> Self {
-        let events = read(directory, "memory.events").unwrap_or_default();
+    /// Reads the figures of a cgroup that holds workloads, such as a slice, by its own hits only (v2, Linux 5.2). `None` on v1.
+    pub(super) fn of_group(directory: impl AsFd, version: CgroupVersion) -> Option<Self> {
+        (version == CgroupVersion::V2).then(|| Self::of_v2(directory.as_fd(), "memory.events.local"))
+    }
+
+    fn of_v2(directory: BorrowedFd<'_>, events: &str) -> Self {
+        let events = read(directory, events).unwrap_or_default();
         let max = keyed_value(&events, "max");
         let hits = max.map(|max| max.saturating_add(keyed_value(&events, "high").unwrap_or(0)));
         let pressure = read(directory, "memory.pressure").ok();

@@ -1,7 +1,7 @@
 //! The cgroup tree as a list of workloads, and the workload of every cgroup in it.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::node::zram::{Zram, ZramShare};
 use crate::units::{CgroupId, Monotonic, Pid, Resource, kernel_text};
 
 use super::candidacy::{Candidacy, Reach, is_of_sessions, is_outside_pods};
-use super::cgroup_path::PodUid;
+use super::cgroup_path::{self, PodUid};
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Examined, Signs};
 use super::gain::{Counting, GainFiles};
@@ -353,6 +353,18 @@ impl WorkloadTree {
         holding_no_others(&self.tracked)
             .take(MOST_AT_LIMIT)
             .map(move |tracked| (tracked.workload.id, AtLimit::read(tracked.directory(), version)))
+    }
+
+    /// As [`Self::at_limits`], of the cgroups that hold workloads outside pods. The limit of all pods is left out: it is the node's.
+    pub fn groups_at_limits(&self) -> Vec<(CgroupId, AtLimit)> {
+        let outside = self.tracked.iter().filter(|tracked| is_outside_pods(&tracked.workload));
+        let groups: BTreeSet<&str> = outside.flat_map(|tracked| cgroup_path::above(&tracked.workload.name)).collect();
+        let read = |path: &str| {
+            let directory = std::fs::File::open(self.hierarchy.memory.join(kernel_text::path(path))).ok()?;
+            let id = CgroupId(rustix::fs::fstat(&directory).ok()?.st_ino);
+            Some((id, AtLimit::of_group(directory, self.hierarchy.version)?))
+        };
+        groups.into_iter().take(MOST_AT_LIMIT).filter_map(read).collect()
     }
 
     /// Reads the working set of one workload; `None` when it has been removed.
