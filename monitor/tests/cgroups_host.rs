@@ -127,6 +127,22 @@ fn a_soft_eviction_sends_sigterm_first() {
     wait_until("the end of the victim", || cgroups.ended() == 2);
 }
 
+/// The name of a cgroup is bytes to the kernel; the agent shows a byte that is not UTF-8 in octal digits.
+#[test]
+fn a_workload_of_any_name_is_signalled() {
+    let Some(mut cgroups) = Cgroups::make("names") else { return };
+    for name in [r"\377", r"caf\303.service", r"a\x2db\134377.service"] {
+        let victim = cgroups.workload(name, 2);
+        let target = cgroups.target(&victim);
+        assert!(!target.is_gone(), "{victim}");
+        let mut evictor = Evictor::new(Releaser::start().unwrap());
+        let grace = Duration::from_secs(60);
+        evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
+        wait_until("the end of the victim", || cgroups.ended() == 2);
+        cgroups.end_children();
+    }
+}
+
 /// Stops a process with SIGSTOP. A stopped process does not handle SIGTERM.
 fn halt(child: &Child) {
     let pid = rustix::process::Pid::from_child(child);

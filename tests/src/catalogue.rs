@@ -194,6 +194,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("inode-exhaustion", BOTH, EachKernel, 90, "a small ext4 runs out of inodes: the time foretold against what happens"),
     entry("project-quota", BOTH, EachKernel, 90, "volumes with a project quota on ext4 and xfs: exact, and followed within seconds without a walk; one without is walked"),
     entry("available", BOTH, EachKernel, 90, "huge pages, min_free_kbytes and refaults lower the corrected figure, not the kubelet's"),
+    entry("protected-cache", V2, EachKernel, 120, "300 MiB of page cache under memory.min: the ramp ends by an eviction, although MemAvailable stays above the threshold"),
     entry("swap", BOTH, EachKernel, 90, "size, free, in and out of a swap file"),
     entry("psi-conditions", BOTH, EachKernel, 120, "a condition on PSI is set and cleared once, each after its time"),
     entry("reclaim-first", V2, Everywhere, 120, "before a kill memory.reclaim: enough for a cache, not for what cannot be reclaimed"),

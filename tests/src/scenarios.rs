@@ -34,6 +34,7 @@ mod pools;
 mod pressure;
 mod probes;
 mod projects;
+mod protected_cache;
 mod psi;
 mod ramps;
 mod real_kubelet;
@@ -85,6 +86,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "ladder" => ladder::ladder,
         "psi-conditions" => psi::conditions,
         "available" => available::available,
+        "protected-cache" => protected_cache::protected_cache,
         "swap" => swap::swap,
         "reclaim-first" => reclaim_first::reclaim_first,
         "oom-score-drift" => drift::drift,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::eviction::DiskUsage;
 use crate::eviction::footprint::Taken;
-use crate::units::{CgroupId, Monotonic};
+use crate::units::{CgroupId, Monotonic, kernel_text};
 use crate::workloads::{Pod, PodSpecs, PodUid, Tracked, WorkloadTree};
 
 /// A kubelet removes the volumes, and then the cgroup, within seconds.
@@ -21,7 +21,7 @@ impl EndedPods {
     /// Returns the pods whose volumes are about to be removed.
     pub(super) fn observe<'t>(&mut self, tree: &'t WorkloadTree, specs: &PodSpecs, now: Monotonic) -> Vec<&'t Tracked> {
         // The list of the tree is as old as its last scan.
-        let exists = |pod: &&Tracked| tree.hierarchy().memory.join(&pod.workload().name).exists();
+        let exists = |pod: &&Tracked| tree.hierarchy().memory.join(kernel_text::path(&pod.workload().name)).exists();
         let pods: Vec<&Tracked> = tree.ended().iter().filter(exists).collect();
         self.0.retain(|(id, _)| pods.iter().any(|pod| pod.workload().id == *id));
         let mut is_expected = |pod: &&Tracked| {

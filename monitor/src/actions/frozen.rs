@@ -1,7 +1,9 @@
 //! Record of the frozen cgroup: if the agent is killed while it freezes a cgroup, the next agent thaws the cgroup.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +31,9 @@ impl FreezeRecord {
     pub(super) fn write(&self, directory: &Path) -> std::io::Result<()> {
         let inode = fs::metadata(directory)?.ino();
         // The path comes last and may hold anything.
-        fs::write(&self.path, format!("{} {inode} {}", boot_id(), directory.display()))
+        let mut record = format!("{} {inode} ", boot_id()).into_bytes();
+        record.extend_from_slice(directory.as_os_str().as_bytes());
+        fs::write(&self.path, record)
     }
 
     /// Removes the record after the thaw.
@@ -43,12 +47,12 @@ impl FreezeRecord {
     /// # Errors
     /// When the cgroup exists and cannot be thawed.
     pub fn thaw(&self) -> Result<Option<PathBuf>, String> {
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
+        let record = match fs::read(&self.path) {
+            Ok(record) => record,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("cannot read {}: {error}", self.path.display())),
         };
-        let thawed = match parse(&text) {
+        let thawed = match parse(&record) {
             Some((inode, directory)) if is_same(&directory, inode) => {
                 thaw(&directory)?;
                 Some(directory)
@@ -61,12 +65,13 @@ impl FreezeRecord {
     }
 }
 
-fn parse(text: &str) -> Option<(u64, PathBuf)> {
-    let mut fields = text.splitn(3, ' ');
+fn parse(record: &[u8]) -> Option<(u64, PathBuf)> {
+    let mut fields = record.splitn(3, |byte| *byte == b' ');
     let (boot, inode, directory) = (fields.next()?, fields.next()?, fields.next()?);
     // The inode number of another boot belongs to another cgroup.
-    (boot == boot_id()).then_some(())?;
-    Some((inode.parse().ok()?, PathBuf::from(directory)))
+    (boot == boot_id().as_bytes()).then_some(())?;
+    let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
+    Some((inode, PathBuf::from(OsStr::from_bytes(directory))))
 }
 
 fn is_same(directory: &Path, inode: u64) -> bool {
@@ -85,6 +90,20 @@ fn thaw(directory: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cgroup_of_any_name_is_thawed() {
+        for name in [b"\xff".as_slice(), b"caf\xc3", b"with blank \xfe"] {
+            let root = tempfile::tempdir().unwrap();
+            let cgroup = root.path().join(OsStr::from_bytes(name));
+            fs::create_dir(&cgroup).unwrap();
+            fs::write(cgroup.join("cgroup.freeze"), "1").unwrap();
+            let record = FreezeRecord::beside(&root.path().join("lock"));
+            record.write(&cgroup).unwrap();
+            assert_eq!(record.thaw(), Ok(Some(cgroup.clone())), "{name:?}");
+            assert_eq!(fs::read_to_string(cgroup.join("cgroup.freeze")).unwrap(), "0");
+        }
+    }
 
     #[test]
     fn a_recorded_cgroup_is_thawed_once_if_it_is_the_same() {

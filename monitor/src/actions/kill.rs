@@ -11,7 +11,7 @@ use rustix::process::{PidfdFlags, Signal};
 
 use crate::node::pinned_file::{Buffer, PinnedFile, is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
-use crate::units::{CgroupId, Pid};
+use crate::units::{CgroupId, Pid, kernel_text};
 use crate::workloads::Tracked;
 use crate::workloads::cgroup_processes::{self, Listing, Monitors};
 use crate::workloads::membership;
@@ -64,8 +64,8 @@ impl Target {
             kill_file: tracked.kill_file(),
             events: tracked.events_file(),
             version: hierarchy.version,
-            cgroup: hierarchy.memory.join(&workload.name),
-            freezer: hierarchy.freezer.as_ref().map(|freezer| freezer.join(&workload.name)),
+            cgroup: hierarchy.memory.join(kernel_text::path(&workload.name)),
+            freezer: hierarchy.freezer.as_ref().map(|freezer| freezer.join(kernel_text::path(&workload.name))),
             proc_root: proc_root.to_owned(),
             record: None,
         }
@@ -222,8 +222,7 @@ impl Target {
                 frozen = Freezer::of(self).and_then(Freezer::freeze);
                 left = self.not_among(&signalled)?;
             }
-            self.signal_all(&left, Signal::KILL)?;
-            signalled.extend(left);
+            signalled.extend(self.signal_all(&left, Signal::KILL)?);
         }
         self.thaw()?;
         Err(ActionError::StillAlive { rounds: ROUNDS, cgroup: self.cgroup.clone() })
@@ -233,7 +232,7 @@ impl Target {
     pub(super) fn is_frozen(&self) -> bool {
         match (self.version, &self.freezer) {
             (CgroupVersion::V1, Some(freezer)) => {
-                std::fs::read_to_string(freezer.join("freezer.state")).is_ok_and(|state| state.trim() != "THAWED")
+                kernel_text::read(freezer.join("freezer.state")).is_ok_and(|state| state.trim() != "THAWED")
             }
             (CgroupVersion::V1, None) => false,
             // Linux 5.2.
@@ -269,7 +268,7 @@ impl Target {
         if cgroup_processes::collect(&directory, Monitors::Included, &mut pids).ok()? == Listing::Cut {
             return None;
         }
-        let is_ours = |pid: &Pid| membership::is_in(&self.proc_root, *pid, self.version, &self.name);
+        let is_ours = |pid: &Pid| membership::is_in(&self.proc_root, *pid, self.version, &self.name).unwrap_or(false);
         (!pids.is_empty() && pids.iter().all(is_ours)).then_some((cgroup, directory))
     }
 
@@ -289,15 +288,15 @@ impl Target {
         let mut reached = pids.to_vec();
         reached.retain(|pid| match self.signal(*pid, signal) {
             Ok(reached) => reached,
-            Err(errno) => {
-                refusal = Some((*pid, errno));
+            Err(error) => {
+                refusal = Some((*pid, error));
                 false
             }
         });
         match refusal {
-            Some((pid, errno)) if reached.is_empty() => {
+            Some((pid, error)) if reached.is_empty() => {
                 let what = format!("cannot signal process {} of {} (needs CAP_KILL)", pid.0, self.name);
-                Err(ActionError::refused(what, errno))
+                Err(ActionError::refused(what, error))
             }
             _ => Ok(reached),
         }
@@ -305,20 +304,18 @@ impl Target {
 
     /// Signals `pid` if it is still a process of this workload. The pidfd pins the process before its cgroup is
     /// checked.
-    fn signal(&self, pid: Pid, signal: Signal) -> Result<bool, Errno> {
+    fn signal(&self, pid: Pid, signal: Signal) -> std::io::Result<bool> {
         let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return Ok(false) };
         let sent = match rustix::process::pidfd_open(raw, PidfdFlags::empty()) {
-            Ok(pidfd) if membership::is_in(&self.proc_root, pid, self.version, &self.name) => {
-                rustix::process::pidfd_send_signal(&pidfd, signal)
-            }
-            Ok(_) => return Ok(false),
+            Ok(_) if !membership::is_in(&self.proc_root, pid, self.version, &self.name)? => return Ok(false),
+            Ok(pidfd) => rustix::process::pidfd_send_signal(&pidfd, signal),
             Err(errno) => Err(errno),
         };
         match sent {
             Ok(()) => Ok(true),
             // The process has ended, or the pid is a thread whose process is listed too.
             Err(Errno::SRCH | Errno::INVAL) => Ok(false),
-            Err(errno) => Err(errno),
+            Err(errno) => Err(errno.into()),
         }
     }
 }

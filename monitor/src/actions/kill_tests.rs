@@ -106,3 +106,56 @@ fn a_frozen_workload_of_v1_is_thawed_after_sigkill() {
         }
     }
 }
+
+/// Makes a cgroup of this name without `cgroup.kill` (before Linux 5.14) with one process, and returns the target.
+fn target_named(root: &Path, name: &[u8], pid: u32) -> Target {
+    use std::os::unix::ffi::OsStrExt as _;
+    let cgroup = root.join("cgroup").join(std::ffi::OsStr::from_bytes(name));
+    populate(&cgroup, &format!("{pid}\n"));
+    std::fs::remove_file(cgroup.join("cgroup.kill")).unwrap();
+    let process = root.join("proc").join(pid.to_string());
+    std::fs::create_dir_all(&process).unwrap();
+    std::fs::write(process.join("cgroup"), [b"0::/", name, b"\n"].concat()).unwrap();
+    let memory = root.join("cgroup");
+    let hierarchy = Hierarchy { version: CgroupVersion::V2, memory, freezer: None, hybrid: false };
+    let mut tree = WorkloadTree::new(hierarchy.clone(), root.join("proc"), Vec::new());
+    tree.scan().unwrap();
+    let [tracked] = tree.tracked() else { panic!("{:?}", tree.tracked()) };
+    Target::new(tracked, &hierarchy, &root.join("proc"), None)
+}
+
+/// Names that a delegated cgroup's owner may choose: a byte, a cut character, and what looks like an escaped byte.
+#[test]
+fn processes_in_a_cgroup_of_any_name_are_signalled() {
+    for name in [b"\xff".as_slice(), b"caf\xc3", br"\377"] {
+        let root = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let target = target_named(root.path(), name, child.id());
+        assert!(target.cgroup.is_dir(), "{:?}", target.cgroup);
+        assert_eq!(target.terminate().unwrap(), [Pid(child.id().cast_signed())], "{}", target.name);
+        use std::os::unix::process::ExitStatusExt as _;
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_assigned_is_not_signalled_and_named() {
+    let root = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let target = target_named(root.path(), b"a", child.id());
+    let cgroup = root.path().join("proc").join(child.id().to_string()).join("cgroup");
+    std::fs::remove_file(&cgroup).unwrap();
+    std::fs::create_dir(&cgroup).unwrap();
+    for outcome in [target.terminate(), target.kill()] {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(&child.id().to_string()), "{error}");
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it lives");
+    // One that is in another cgroup by now is neither signalled nor counted.
+    std::fs::remove_dir(&cgroup).unwrap();
+    std::fs::write(&cgroup, "0::/b\n").unwrap();
+    assert!(matches!(target.kill(), Err(ActionError::StillAlive { .. })), "it is still listed");
+    assert!(child.try_wait().unwrap().is_none(), "it lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

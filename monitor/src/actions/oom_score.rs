@@ -145,7 +145,8 @@ fn is_offer(
     proc_root: &Path,
 ) -> bool {
     let recorded = |pid| record?.values((pid, started(proc_root, pid)?));
-    let parent = parent(proc_root, pid).filter(|parent| membership::is_in(proc_root, *parent, version, workload));
+    let parent = parent(proc_root, pid)
+        .filter(|parent| membership::is_in(proc_root, *parent, version, workload).unwrap_or(false));
     let (own, of_parent) = (recorded(pid), parent.and_then(recorded));
     // The agent has written this value for an earlier class, to this process or to the one that forked it.
     if [own, of_parent].into_iter().flatten().any(|(_, written)| written == value) {
@@ -290,7 +291,9 @@ impl Round {
 fn set(pid: Pid, proc_root: &Path, workload: &str, version: CgroupVersion, value: i16) -> std::io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let written = rustix::fs::open(proc_root.join(pid.0.to_string()), flags, Mode::empty()).and_then(|directory| {
-        if !membership::is_in(proc_root, pid, version, workload) {
+        if !membership::is_in(proc_root, pid, version, workload)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?
+        {
             return Ok(false);
         }
         let file = rustix::fs::openat(&directory, "oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;

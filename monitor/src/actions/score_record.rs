@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::node::process_facts::start_time;
 use crate::node::replaced_file::replace;
-use crate::units::{CgroupId, Pid, boot_id};
+use crate::units::{CgroupId, Pid, boot_id, kernel_text};
 
 /// Identifies a process over time: a pid is reused, but not within the same clock tick.
 pub(super) type Process = (Pid, u64);
@@ -258,9 +258,10 @@ fn restore(proc_root: &Path, (pid, began): Process, values: Values) -> Result<Ou
     let restored = rustix::fs::open(proc_root.join(pid.0.to_string()), flags, Mode::empty()).and_then(|directory| {
         let open = |name, flags| rustix::fs::openat(&directory, name, flags | OFlags::CLOEXEC, Mode::empty());
         let read = |name| {
-            let mut text = String::new();
-            let read = File::from(open(name, OFlags::RDONLY)?).read_to_string(&mut text);
-            read.map(|_| text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            let mut bytes = Vec::new();
+            let read = File::from(open(name, OFlags::RDONLY)?).read_to_end(&mut bytes);
+            // `stat` has the name of the process, which any process chooses and the kernel cuts.
+            read.map(|_| kernel_text::text(bytes)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         };
         if start_time(&read("stat")?) != Some(began) {
             return Ok(Outcome::Ended);

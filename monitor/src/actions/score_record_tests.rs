@@ -157,3 +157,22 @@ fn a_record_without_workloads_is_still_read() {
     assert_eq!(processes.record().restore(processes.root()).restored, 1);
     assert_eq!(processes.value(11), 100);
 }
+
+/// sysinfo#1190, tobixen/thrash-protect#25: the kernel cuts a name after 15 bytes, also inside a character.
+#[test]
+fn a_process_of_any_name_is_restored() {
+    let processes = Processes::new();
+    let mut record = processes.record();
+    for (pid, name) in [(11, b"process-name-t\xc3".as_slice()), (12, b"\xff\xfe) S 1"), (13, b"\xd0")] {
+        processes.set(pid, 500, 100);
+        let rest = format!(") S {}500 0 0\n", "0 ".repeat(18));
+        let stat = [format!("{pid} (").as_bytes(), name, rest.as_bytes()].concat();
+        fs::write(processes.root().join(format!("{pid}/stat")), &stat).unwrap();
+        let process = (Pid(pid), started(processes.root(), Pid(pid)).unwrap());
+        record.note(process, CgroupId(1), (100, 900), processes.root()).unwrap();
+        fs::write(processes.root().join(format!("{pid}/oom_score_adj")), "900\n").unwrap();
+    }
+    let restored = processes.record().restore(processes.root());
+    assert_eq!((restored.restored, restored.failed, restored.ended), (3, 0, 0), "{restored:?}");
+    assert_eq!([11, 12, 13].map(|pid| processes.value(pid)), [100; 3]);
+}

@@ -6,6 +6,7 @@ use rustix::mm::{Advice, MlockAllFlags, MlockFlags};
 use rustix::process::{Resource, Rlimit};
 
 use crate::kernel::Capabilities;
+use crate::units::kernel_text;
 
 /// The value that the kubelet sets for itself.
 const OWN_OOM_SCORE_ADJ: i16 = -999;
@@ -52,7 +53,7 @@ pub fn give_back(proc_root: &Path) -> Option<String> {
     unsafe {
         libc::malloc_trim(0);
     }
-    let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
+    let status = kernel_text::read(proc_root.join("self/status")).unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let is_locked = locked.is_some_and(|amount| amount.trim() != "0 kB");
     forget_code(is_locked).err().map(|errno| {
@@ -63,8 +64,7 @@ pub fn give_back(proc_root: &Path) -> Option<String> {
 /// Unmaps the program's own code and constants, so that those used only at start do not stay locked in memory. They stay
 /// in the page cache, and page faults map them again, and lock them, sixteen pages at a time.
 fn forget_code(is_locked: bool) -> rustix::io::Result<()> {
-    let (Ok(maps), Ok(program)) = (std::fs::read_to_string("/proc/self/maps"), std::fs::read_link("/proc/self/exe"))
-    else {
+    let (Ok(maps), Ok(program)) = (kernel_text::read("/proc/self/maps"), std::fs::read_link("/proc/self/exe")) else {
         return Ok(());
     };
     let mut result = Ok(());
@@ -140,7 +140,7 @@ fn set_own_score(proc_root: &Path) -> Result<(), String> {
 
 /// Returns what enforce mode cannot do if CAP_SYS_RESOURCE is missing.
 pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
-    let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
+    let status = kernel_text::read(proc_root.join("self/status")).unwrap_or_default();
     may_lower(&status).is_some_and(|may| !may).then(|| {
         format!(
             "{SCORES}: no CAP_SYS_RESOURCE: values of workloads can be raised, and not lowered; grant it or run as root"

@@ -216,6 +216,8 @@ impl Agent {
         self.reporter.outlets.health.set_limit(hang_limit(sampling.ceiling));
         self.sensors.memory.follow(&self.config.policy);
         self.sensors.signals.reconfigure(&self.config);
+        self.sensors.memory.reconfigure(policy);
+        self.sensors.workloads.tree_mut().set_usage_quirks(policy.quirks);
         self.arm_anew(self.sensors.signals.filesystems.layout());
         self.decision.reconsider();
     }

@@ -69,13 +69,24 @@ named_enum! {
         HugePagesAvailable = "hugePagesAvailable",
         /// The memory that a pod's claims have (Dynamic Resource Allocation, 1.37) is no part of its request (#140009).
         ClaimedMemoryIgnored = "claimedMemoryIgnored",
+        /// ZFS's file cache (ARC) is used memory, although ZFS drops it on demand. Mended: what can be dropped is available.
+        ArcIsUsed = "arcIsUsed",
+        /// Free CMA pages are available, although only movable allocations can use them. Mended: they are not.
+        CmaIsAvailable = "cmaIsAvailable",
+        /// Page cache that `memory.min` protects is available, although the kernel never hands it out. Mended: it is not.
+        ProtectedCacheIsAvailable = "protectedCacheIsAvailable",
+        /// Page cache that `memory.low` protects is available. Kept, because the kernel hands it out before its OOM killer acts.
+        LowProtectedCacheIsAvailable = "lowProtectedCacheIsAvailable",
+        /// Huge pages that a workload is charged with are part of its usage, although its end returns them only to their pool. Mended:
+        /// they are not.
+        HugePagesAreUsage = "hugePagesAreUsage",
     }
 }
 
 impl Quirk {
     /// Returns whether `corrected` semantics omit the quirk.
     pub const fn is_mended(self) -> bool {
-        !matches!(self, Self::ConditionBeforeGrace)
+        !matches!(self, Self::ConditionBeforeGrace | Self::LowProtectedCacheIsAvailable)
     }
 
     const fn bit(self) -> u32 {

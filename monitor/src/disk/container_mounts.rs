@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 use crate::workloads::cgroup_path::{Role, role};
 use crate::workloads::cgroup_processes::{Monitors, collect};
 
@@ -55,14 +55,13 @@ pub struct MountView {
 /// Returns the containers directly in a pod's cgroup, or the container that the cgroup is.
 pub fn containers(cgroup: &Path) -> Vec<Container> {
     let container = |directory: &Path| {
-        let Role::Container(id) = role(directory.file_name()?.to_str()?) else { return None };
+        let Role::Container(id) = role(&kernel_text::of_name(directory.file_name()?)) else { return None };
         let mut processes = Vec::new();
         collect(std::fs::File::open(directory).ok()?, Monitors::Included, &mut processes).ok()?;
         processes.sort_unstable();
         // The one process beyond the limit shows that there are more.
         processes.truncate(MAX_PROCESSES + 1);
-        let is_hidden =
-            || std::fs::read_to_string(directory.join("cgroup.procs")).is_ok_and(|text| text.starts_with('0'));
+        let is_hidden = || kernel_text::read(directory.join("cgroup.procs")).is_ok_and(|text| text.starts_with('0'));
         (!processes.is_empty() || is_hidden()).then_some(Container { id, processes })
     };
     if let Some(itself) = container(cgroup) {
@@ -169,7 +168,7 @@ impl MountView {
 /// Returns whether the process with this directory in procfs is in the container. The id of the container is in the path of its
 /// cgroup, in any hierarchy, even if only part of that path is visible.
 pub fn is_of(process: &Path, container: &Container) -> bool {
-    std::fs::read_to_string(process.join("cgroup")).is_ok_and(|text| text.contains(&container.id))
+    kernel_text::read(process.join("cgroup")).is_ok_and(|text| text.contains(&container.id))
 }
 
 /// Returns whether a process has the mounts of the machine's init.

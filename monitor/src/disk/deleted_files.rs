@@ -9,6 +9,7 @@ use super::directory_walk::{device, held};
 use super::measured_usage::{Held, Part};
 use super::workload_places::VisibleMounts;
 use crate::node::mountinfo::mount_id;
+use crate::units::kernel_text;
 
 /// The suffix of the name of a deleted file (`d_path`).
 const MARK: &[u8] = b" (deleted)";
@@ -70,7 +71,7 @@ impl DeletedFiles {
         if !readlink(file, Vec::new()).is_ok_and(|link| is_deleted(link.as_bytes())) {
             return;
         }
-        let mount = std::fs::read_to_string(details).ok().and_then(|text| mount_id(&text));
+        let mount = kernel_text::read(details).ok().and_then(|text| mount_id(&text));
         // The file on another filesystem is not opened, because that filesystem may hang.
         if mount.is_some_and(|mount| shown.others.contains(&mount)) {
             return;

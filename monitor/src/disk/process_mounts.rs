@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::node::mountinfo::Mount;
+use crate::units::kernel_text;
 
 const ROOM: usize = 16 * 1024;
 
@@ -26,7 +27,7 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
         if length == 0 || is_cut_off {
             return Ok(left > 0);
         }
-        if let Some(mount) = Mount::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
+        if let Some(mount) = Mount::parse(kernel_text::text(std::mem::take(&mut line)).trim_end_matches('\n')) {
             take(&mount);
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::container_mounts::Container;
 use super::measured_usage::Part;
-use crate::units::CgroupId;
+use crate::units::{CgroupId, kernel_text};
 use crate::workloads::{Kind, PodUid, Workload};
 
 /// Volumes of a pod that are on the node's own disk and are removed with the pod (`eviction-semantics.md` §5), by the kubelet's name of the
@@ -45,7 +45,7 @@ impl WorkloadPlaces {
         let places = || Self {
             workload: workload.name.clone(),
             id: workload.id,
-            cgroup: hierarchy.join(&workload.name),
+            cgroup: hierarchy.join(kernel_text::path(&workload.name)),
             pod: workload.kind.pod_uid().cloned(),
             layers: Vec::new(),
             is_limited: false,

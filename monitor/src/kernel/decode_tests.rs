@@ -112,6 +112,7 @@ fn unknown_kinds_are_malformed() {
 #[test]
 fn a_comm_cannot_write_to_the_terminal() {
     assert_eq!(Comm(name("a\u{1b}[2J")).to_string(), "a\u{fffd}[2J");
-    assert_eq!(Comm([0xff; COMM_LEN]).to_string().chars().next(), Some(char::REPLACEMENT_CHARACTER));
+    assert_eq!(Comm(name("")).to_string(), "");
+    assert!(Comm([0xff; COMM_LEN]).to_string().starts_with(r"\377\377"));
     assert_eq!(Comm(name("sixteen-bytes-ab")).to_string(), "sixteen-bytes-ab");
 }

@@ -1,12 +1,13 @@
 //! OOM kills as decoded from the ring.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use monitor_ebpf::{COMM_LEN, CgroupPath as RawPath, OomKill as Raw, OomKillRecord, PATH_LEVELS, PATH_TEXT};
 
 use super::shared_map;
 use crate::config::config_error::is_unprintable;
-use crate::units::{Bytes, CgroupId, Pid, named_enum};
+use crate::units::{Bytes, CgroupId, Pid, kernel_text, named_enum};
 
 /// An OOM kill with its victim and its trigger. A fact that this kernel does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,16 +56,10 @@ impl Comm {
 impl fmt::Display for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A task chooses its own name: control characters must not reach terminals and logs.
-        for chunk in self.as_bytes().utf8_chunks() {
-            for character in chunk.valid().chars() {
-                let shown = if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character };
-                write!(f, "{shown}")?;
-            }
-            if !chunk.invalid().is_empty() {
-                write!(f, "{}", char::REPLACEMENT_CHARACTER)?;
-            }
-        }
-        Ok(())
+        kernel_text::name(self.as_bytes()).chars().try_for_each(|character| {
+            let shown = if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character };
+            write!(f, "{shown}")
+        })
     }
 }
 
@@ -120,11 +115,10 @@ impl CgroupPath {
     }
 
     /// Yields the levels from the root down.
-    pub fn levels(&self) -> impl DoubleEndedIterator<Item = (CgroupId, &str)> {
+    pub fn levels(&self) -> impl DoubleEndedIterator<Item = (CgroupId, Cow<'_, str>)> {
         let name = |&(begin, end): &(u16, u16)| {
             let bytes = self.text.get(usize::from(begin)..usize::from(end)).unwrap_or_default();
-            // Runtimes create these directories; names that are not UTF-8 are not seen in practice.
-            std::str::from_utf8(bytes).unwrap_or("?")
+            kernel_text::name(bytes)
         };
         self.ids.iter().copied().zip(self.names.iter().map(name)).take(self.levels)
     }

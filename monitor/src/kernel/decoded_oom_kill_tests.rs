@@ -88,7 +88,8 @@ fn what_the_kernel_does_not_report_is_none() {
 #[test]
 fn a_path_is_listed_from_the_root_down() {
     let whole = decoded(&record(0, path(&LEVELS))).victim_path.expect("a path");
-    let levels: Vec<_> = whole.levels().collect();
+    let levels: Vec<_> = whole.levels().map(|(id, name)| (id, name.into_owned())).collect();
+    let levels: Vec<_> = levels.iter().map(|(id, name)| (*id, name.as_str())).collect();
     assert_eq!(levels, [(CgroupId(11), "kubepods.slice"), (CgroupId(22), "pod.slice"), (CgroupId(33), "leaf.scope")]);
     assert_eq!(whole.to_string(), "/kubepods.slice/pod.slice/leaf.scope");
     assert_eq!(whole, CgroupPath::new(&levels, false));

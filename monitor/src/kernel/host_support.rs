@@ -9,7 +9,7 @@ use std::{
 use monitor_ebpf::KernelOffsets;
 
 use super::btf;
-use crate::units::NOTHING_TO_DO;
+use crate::units::{NOTHING_TO_DO, kernel_text};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEFS_OF_OLD: &str = "/sys/kernel/debug/tracing";
@@ -35,7 +35,7 @@ impl Capabilities {
     }
 
     pub fn of_this_process() -> Option<Self> {
-        Self::parse(&fs::read_to_string("/proc/self/status").ok()?)
+        Self::parse(&kernel_text::read("/proc/self/status").ok()?)
     }
 
     /// Returns the names of the missing capabilities that loading and attaching require.

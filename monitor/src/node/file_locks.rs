@@ -1,5 +1,6 @@
 //! Finds the process that holds a lock on a file.
 
+use crate::units::kernel_text;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -9,7 +10,7 @@ pub fn holder(proc_root: &Path, file: &Path) -> Option<i32> {
     let found = fs::metadata(file).ok()?;
     let device = found.dev();
     let wanted = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), found.ino());
-    holder_in(&fs::read_to_string(proc_root.join("locks")).ok()?, &wanted)
+    holder_in(&kernel_text::read(proc_root.join("locks")).ok()?, &wanted)
 }
 
 fn holder_in(locks: &str, wanted: &str) -> Option<i32> {

@@ -6,6 +6,7 @@ mod pairing;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use crate::units::kernel_text;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -134,7 +135,7 @@ fn unescaped(text: &str) -> String {
         rest = after.get(2..).unwrap_or_default();
     }
     bytes.extend(rest.bytes());
-    String::from_utf8_lossy(&bytes).into_owned()
+    kernel_text::name(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ pub struct MemInfo {
     pub total: Bytes,
     /// `MemAvailable` (Linux 3.14): the memory that can be allocated without swapping, watermarks and unreclaimable memory subtracted.
     pub available: Bytes,
+    /// `CmaFree`: free pages of the areas for drivers, which `MemAvailable` counts. Only movable allocations may use them.
+    pub cma_free: Bytes,
 }
 
 /// Further lines of `/proc/meminfo`, which no sample needs.
@@ -63,8 +65,14 @@ impl MemInfo {
             }
         }
         let [total, available] = fields.map(|(name, value)| value.ok_or_else(|| format!("no {name} line")));
-        Ok(Self { total: total?, available: available? })
+        Ok(Self { total: total?, available: available?, cma_free: cma_free(text).unwrap_or(Bytes::ZERO) })
     }
+}
+
+/// The line is near the end of the file, and absent without `CONFIG_CMA`.
+fn cma_free(text: &str) -> Option<Bytes> {
+    let (_, rest) = text.rsplit_once("\nCmaFree:")?;
+    rest.split_ascii_whitespace().next()?.parse().ok().map(Bytes::from_kib)
 }
 
 #[cfg(test)]
@@ -79,6 +87,27 @@ mod tests {
         let info = MemInfo::parse(TEXT).unwrap();
         assert_eq!(info.total, Bytes(995_368 * 1024));
         assert_eq!(info.available, Bytes(890_160 * 1024));
+        assert_eq!(info.cma_free, Bytes::ZERO);
+    }
+
+    /// raspberrypi/linux#5297 (512 MiB of CMA), raspberrypi/picamera2#1358, and a kernel with an empty area.
+    #[test]
+    fn free_cma_pages_are_parsed() {
+        for (lines, expected) in [
+            ("CmaTotal:         524288 kB\nCmaFree:          516604 kB\n", 516_604),
+            (
+                "Percpu:              720 kB\nCmaTotal:       262144 kB\nCmaFree:         82800 kB\nHugePages_Total: 0\n",
+                82_800,
+            ),
+            ("CmaTotal:              0 kB\nCmaFree:               0 kB\n", 0),
+            ("CmaFree: many kB\n", 0),
+        ] {
+            assert_eq!(
+                MemInfo::parse(&format!("{TEXT}{lines}")).unwrap().cma_free,
+                Bytes::from_kib(expected),
+                "{lines}"
+            );
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct RootUsage {
     pub usage: Bytes,
     /// v1: `total_inactive_file`; v2: `inactive_file`.
     pub inactive_file: Bytes,
+    /// Huge pages that cgroups are charged with (v2, mount option `memory_hugetlb_accounting`, Linux 6.13; charged, but not shown, since 6.7).
+    pub charged_huge_pages: Option<Bytes>,
 }
 
 impl RootUsage {
@@ -39,11 +41,13 @@ impl RootUsage {
         let key = |key| keyed_value(stat, key).ok_or(key);
         Ok(match version {
             CgroupVersion::V1 => {
-                Self { usage: Bytes(usage.ok_or("usage_in_bytes")?), inactive_file: Bytes(key("total_inactive_file")?) }
+                let inactive_file = Bytes(key("total_inactive_file")?);
+                Self { usage: Bytes(usage.ok_or("usage_in_bytes")?), inactive_file, charged_huge_pages: None }
             }
             CgroupVersion::V2 => Self {
                 usage: Bytes(key("anon")?.saturating_add(key("file")?)),
                 inactive_file: Bytes(key("inactive_file")?),
+                charged_huge_pages: keyed_value(stat, "hugetlb").map(Bytes),
             },
         })
     }
@@ -122,9 +126,9 @@ mod tests {
 
     #[test]
     fn working_set_and_available_are_at_least_zero() {
-        let usage = RootUsage { usage: Bytes(10), inactive_file: Bytes(20) };
+        let usage = RootUsage { usage: Bytes(10), inactive_file: Bytes(20), ..RootUsage::default() };
         assert_eq!(usage.working_set(), Bytes(0));
-        let usage = RootUsage { usage: Bytes(90), inactive_file: Bytes(0) };
+        let usage = RootUsage { usage: Bytes(90), ..RootUsage::default() };
         assert_eq!(usage.available(Bytes(50)), Bytes(0));
     }
 

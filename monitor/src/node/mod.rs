@@ -1,5 +1,6 @@
 //! Samples of the node: plain numbers with units, and the time of the measurement.
 
+pub mod available_memory;
 pub mod cpu_free_lists;
 pub mod cpus;
 pub mod fault_rate;
@@ -18,6 +19,7 @@ pub mod pods_memory;
 pub mod pool_choice;
 pub mod process_facts;
 pub mod process_ids;
+pub mod protected_cache;
 pub mod psi_figures;
 pub mod psi_trigger;
 pub mod replaced_file;
@@ -25,6 +27,7 @@ pub mod statfs;
 pub mod swap_devices;
 pub mod timer;
 pub mod vmstat;
+pub mod zfs_arc;
 pub mod zoneinfo;
 pub mod zram;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfs, fstatvfs, major, minor, stat, statvfs};
 
-use crate::units::Bytes;
+use crate::units::{Bytes, kernel_text};
 
 /// Types of filesystems on local disks. Their statistics never wait for a network or for a user's process.
 const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2"];
@@ -156,7 +156,7 @@ impl NodeMounts {
     pub fn read(proc_root: &Path) -> Self {
         let process = process_of_mounts(proc_root);
         let bytes = std::fs::read(process.join("mountinfo")).unwrap_or_default();
-        Self { process, text: String::from_utf8_lossy(&bytes).into_owned() }
+        Self { process, text: kernel_text::text(bytes) }
     }
 
     /// Returns where the agent finds the tmpfs that holds `path`, and those of the whole node that are mounted below `path`. Leaves out those
@@ -216,7 +216,7 @@ impl Filesystems {
     pub fn mounted(&self) -> Result<Vec<Mounted>, String> {
         let path = self.process.join("mountinfo");
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        Ok(parse(&String::from_utf8_lossy(&bytes)))
+        Ok(parse(&kernel_text::text(bytes)))
     }
 
     /// Returns the inodes of a filesystem now, or `None` where it has no limit, or where another filesystem is mounted there by now.
@@ -317,6 +317,25 @@ a line that is none
         let many: String =
             (0..1000).map(|number| format!("1 1 8:{number} / /mnt/{number} rw - ext4 /dev/x rw\n")).collect();
         assert_eq!(parse(&many).len(), MOST);
+    }
+
+    /// The kernel escapes blanks and backslashes of a mount point, and leaves all other bytes as they are.
+    /// prometheus/node_exporter#3662 (a mount point), linuxmint/mintupgrade#121 (the source of a mount).
+    #[test]
+    fn a_mount_point_may_have_any_bytes() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("1/root")).unwrap();
+        let names: [&[u8]; 4] = [b"/mnt/\xff", b"/mnt/caf\xc3", br"/mnt/with\040blank", br"/mnt/\134377"];
+        let lines = (1..).zip(names).map(|(number, name)| {
+            [format!("{number} 1 8:{number} / ").as_bytes(), name, b" rw - ext4 \xb1x:\xbdy rw\n"].concat()
+        });
+        std::fs::write(root.path().join("1/mountinfo"), lines.collect::<Vec<_>>().concat()).unwrap();
+        let found = Filesystems::new(root.path()).mounted().unwrap();
+        let points: Vec<&[u8]> = found.iter().map(|mounted| mounted.mount_point.as_os_str().as_bytes()).collect();
+        assert_eq!(points, [b"/mnt/\xff".as_slice(), b"/mnt/caf\xc3", b"/mnt/with blank", br"/mnt/\377"]);
+        let shown: Vec<_> = found.iter().map(|mounted| kernel_text::of_path(&mounted.mount_point)).collect();
+        assert_eq!(shown, [r"/mnt/\377", r"/mnt/caf\303", "/mnt/with blank", r"/mnt/\134377"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::process_facts::is_of_root;
 use crate::config::{Percentage, Threshold, ThresholdValue};
-use crate::units::{Bytes, Signal, named_enum};
+use crate::units::{Bytes, Signal, kernel_text, named_enum};
 
 pub use self::meaning::{Capacities, Meaning};
 pub use self::set_up::{SetUp, SetUpFact};
@@ -117,7 +117,7 @@ fn acts(killer: Killer, directory: &Path, name: &str, arguments: &[String]) -> A
 
 /// Returns which program the process runs, with its name and its arguments.
 fn identify(directory: &Path) -> Option<(Killer, String, Vec<String>)> {
-    let name = fs::read_to_string(directory.join("comm")).ok()?.trim_end().to_owned();
+    let name = kernel_text::read(directory.join("comm")).ok()?.trim_end().to_owned();
     // An interpreter that was started with the path of the script has its own name.
     let is_interpreter = name.starts_with("python");
     let named = by_name(&name);
@@ -148,11 +148,11 @@ fn by_name(name: &str) -> Option<Killer> {
 
 fn arguments(directory: &Path) -> Vec<String> {
     let bytes = fs::read(directory.join("cmdline")).unwrap_or_default();
-    bytes.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+    bytes.split(|byte| *byte == 0).map(|part| kernel_text::text(part.to_vec())).collect()
 }
 
 fn is_in_pod(directory: &Path) -> bool {
-    fs::read_to_string(directory.join("cgroup")).is_ok_and(|text| text.contains("kubepods"))
+    kernel_text::read(directory.join("cgroup")).is_ok_and(|text| text.contains("kubepods"))
 }
 
 /// Returns the memory at which earlyoom sends SIGTERM: `-m PERCENT[,KILL]` or `-M KIB[,KILL]`; with both, the lower one acts.

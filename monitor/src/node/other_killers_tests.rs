@@ -364,3 +364,28 @@ fn drop_ins_of_a_running_kubelet_count() {
         "unknown: /d/1.conf:1: apiVersion: missing; add `apiVersion: kubelet.config.k8s.io/v1beta1`"
     );
 }
+
+/// A pod may nest a cgroup of any name, and its processes are no less the pod's.
+#[test]
+fn a_process_below_a_pod_is_the_pods_by_any_name_of_its_cgroup() {
+    for name in [b"\xff".as_slice(), b"caf\xc3", b"plain"] {
+        let proc = Proc::new();
+        proc.process(5, "kubelet", "/usr/bin/kubelet", "x");
+        let cgroup = [b"0::/kubepods/pod1/".as_slice(), name, b"\n"].concat();
+        fs::write(proc.0.path().join("5/cgroup"), cgroup).unwrap();
+        assert_eq!(find(proc.0.path()), [], "{name:?}");
+    }
+}
+
+/// giampaolo/psutil#515: a command line may have any bytes.
+#[test]
+fn a_program_with_any_arguments_is_found() {
+    for argument in [b"\xff".as_slice(), b"caf\xc3", b"\xb1\xbd"] {
+        let proc = Proc::new();
+        proc.process(5, "earlyoom", "x", "system.slice/earlyoom.service");
+        let command = [b"/usr/bin/earlyoom\0-m\x0020\0--prefer\0".as_slice(), argument, b"\0"].concat();
+        fs::write(proc.0.path().join("5/cmdline"), command).unwrap();
+        let OtherKiller { acts, .. } = proc.only();
+        assert!(matches!(&acts, Acts::At(thresholds) if thresholds[0].to_string().contains("20%")), "{acts:?}");
+    }
+}

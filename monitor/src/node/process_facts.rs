@@ -1,9 +1,8 @@
 //! The owner and the start time of a process, from its directory in `/proc`.
 
-use std::fs;
 use std::path::Path;
 
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 /// Returns whether the process is root's. The owner of its directory does not tell: a process that cannot be dumped shows root there.
 pub fn is_of_root(directory: &Path) -> bool {
@@ -21,7 +20,7 @@ pub struct ProcessIdentity {
 
 /// Reads the identity of a process from its directory.
 pub fn identity(directory: &Path) -> Option<ProcessIdentity> {
-    let status = fs::read_to_string(directory.join("status")).ok()?;
+    let status = kernel_text::read(directory.join("status")).ok()?;
     let values = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::split_ascii_whitespace);
     let uid = values("Uid:")?.next()?.parse().ok()?;
     // Linux 4.1; one number for each namespace from that of procfs down.
@@ -38,12 +37,12 @@ pub fn ticks_since_boot() -> u64 {
 
 /// Returns the start time of a process in ticks since boot.
 pub fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
-    start_time(&fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
+    start_time(&kernel_text::read(proc_root.join(pid.0.to_string()).join("stat")).ok()?)
 }
 
 /// Returns the parent of a process: the fourth field of `stat`.
 pub fn parent(proc_root: &Path, pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
+    let stat = kernel_text::read(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().map(Pid)
 }
 

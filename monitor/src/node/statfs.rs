@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, Monotonic, kernel_text};
 
 use super::filesystem_roles::{Choice, Role};
 use super::mountinfo::{Inodes, Mount, mount_id, mounts, process_of_mounts, unescaped};
@@ -156,7 +156,7 @@ impl Statfs {
         }
         let mounts = self.process.join("mountinfo");
         let text = std::fs::read(&mounts).map_err(|error| format!("cannot read {}: {error}", mounts.display()))?;
-        let (place, is_read_only) = place_in(&String::from_utf8_lossy(&text), mount, path)
+        let (place, is_read_only) = place_in(&kernel_text::text(text), mount, path)
             .ok_or_else(|| format!("{} does not list the mount of {}", mounts.display(), path.display()))?;
         let (place, is_read_only) = (Arc::new(place), is_read_only && may_be_read_only);
         let read_only = may_be_read_only.then_some((now, is_read_only));
@@ -170,9 +170,8 @@ impl Statfs {
     fn mount_id(&self, file: &OwnedFd) -> Option<u64> {
         let name = format!("self/fdinfo/{}", file.as_raw_fd());
         // A configured procfs may be another machine's, which does not list this process.
-        let text = [&self.proc_root, Path::new("/proc")]
-            .iter()
-            .find_map(|root| std::fs::read_to_string(root.join(&name)).ok());
+        let text =
+            [&self.proc_root, Path::new("/proc")].iter().find_map(|root| kernel_text::read(root.join(&name)).ok());
         mount_id(&text?)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::swap_devices::SwapDevices;
-use crate::units::Bytes;
+use crate::units::{Bytes, kernel_text};
 
 /// The memory that zram takes, in thousandths of what was swapped out to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,9 @@ impl Zram {
     }
 
     pub fn share(&self) -> Option<ZramShare> {
-        let swaps = std::fs::read_to_string(&self.swaps).ok()?;
+        let swaps = kernel_text::read(&self.swaps).ok()?;
         let names = SwapDevices::only_zram(&swaps)?;
-        let read = |name| std::fs::read_to_string(self.devices.join(name).join("mm_stat")).ok();
+        let read = |name| kernel_text::read(self.devices.join(name).join("mm_stat")).ok();
         let files: Vec<String> = names.into_iter().map(read).collect::<Option<_>>()?;
         ZramShare::parse(files.iter().map(String::as_str))
     }

@@ -11,8 +11,10 @@ const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
 
 metrics! {
     pub struct FiguresMetrics {
-        /// Memory that cannot be handed out, in bytes. hugepages, watermarks: left out of MemAvailable, and counted as available by the
-        /// kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped, left out of the corrected figure.
+        /// Memory that a figure of available memory counts wrongly, in bytes. hugepages, watermarks: left out of MemAvailable, and counted
+        /// as available by the kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped; cma_free: free CMA
+        /// pages; protected_file_min, protected_file_low: file pages that memory.min and memory.low protect; zfs_arc: what ZFS can drop of
+        /// its cache, added to MemAvailable; charged_hugepages: huge pages that cgroups are charged with, no part of a workload's usage.
         corrections: GaugeVec = "memory_correction_bytes"{correction},
         /// Swap that is switched on, in bytes.
         swap: GaugeVec = "swap_bytes"{},

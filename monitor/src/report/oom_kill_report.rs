@@ -199,7 +199,7 @@ fn path_to(path: &CgroupPath, id: CgroupId) -> Option<String> {
 
 /// Returns the first levels of a path; a truncated path begins with dots.
 fn path_of(path: &CgroupPath, levels: usize) -> String {
-    let names: Vec<&str> = path.levels().take(levels).map(|(_, name)| name).collect();
+    let names: Vec<_> = path.levels().take(levels).map(|(_, name)| name).collect();
     match (path.is_truncated(), names.is_empty()) {
         (false, true) => "/".to_owned(),
         (false, false) => names.join("/"),

@@ -7,7 +7,7 @@ use rustix::process::Resource;
 use rustix::time::ClockId;
 
 use super::register::{Registry, follow, metrics, set_known};
-use crate::units::{float, page_size};
+use crate::units::{float, kernel_text, page_size};
 
 metrics! {
     struct Exported {
@@ -55,7 +55,7 @@ impl ProcessMetrics {
 
 /// Returns when this process started, in seconds since 1970.
 fn started() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let stat = kernel_text::read("/proc/self/stat").ok()?;
     // The program's name is in parentheses, and may contain anything.
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
     let after_boot = float(ticks) / float(rustix::param::clock_ticks_per_second());

@@ -97,6 +97,9 @@ fn formula(memory: &MemoryReport, semantics: Semantics) -> String {
     match semantics {
         Semantics::Corrected => {
             let mut text = format!("MemAvailable {}", memory.mem_available);
+            for (what, bytes) in &memory.additions {
+                let _ = write!(text, " + {what} {bytes}");
+            }
             for (what, bytes) in &memory.corrections {
                 let _ = write!(text, " - {what} {bytes}");
             }

@@ -17,6 +17,7 @@ fn node() -> NodeReport {
             capacity: mib(986),
             mem_total: mib(986),
             mem_available: mib(620),
+            additions: Vec::new(),
             corrections: vec![("refaulting file pages", Bytes(mib(16).0 + (9 << 19)))],
             corrected: Bytes(mib(604).0 - (9 << 19)),
             usage: mib(520),

@@ -35,7 +35,7 @@ impl Sensors {
                 cluster if cluster.is_there() => PodList::Due { since: cluster.begun() },
                 _ => PodList::None,
             },
-            memory_stalled: awaits_stalls.then(|| self.pressure.memory_stalled()).flatten(),
+            memory_stalled: awaits_stalls.then(|| self.node_stalled()).flatten().map(|(total, _)| total),
             swap: self.swap_out(),
             oom_killed: self.oom_kills.last_of_node(),
             pods_oom_killed: self.oom_kills.last_of_pods(),

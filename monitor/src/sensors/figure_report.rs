@@ -109,6 +109,8 @@ pub struct MemoryReport {
     pub capacity: Bytes,
     pub mem_total: Bytes,
     pub mem_available: Bytes,
+    /// What `MemAvailable` leaves out wrongly, by name.
+    pub additions: Vec<(&'static str, Bytes)>,
     /// The amounts that `MemAvailable` counts wrongly, by name.
     pub corrections: Vec<(&'static str, Bytes)>,
     pub corrected: Bytes,

@@ -7,7 +7,7 @@ use crate::config::{MonitorConfig, Threshold};
 use crate::eviction::{Layout, SignalValue};
 use crate::node::filesystem_roles::{FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Place};
-use crate::units::{Monotonic, Signal};
+use crate::units::{Monotonic, Signal, kernel_text};
 
 use super::capability::Capability;
 use super::figure_report::RoleReport;
@@ -151,7 +151,7 @@ impl FilesystemSignals {
         let report = |sample: &FsSample| RoleReport {
             role: sample.role.as_str(),
             device: sample.place.device.clone(),
-            mount_point: sample.place.mount_point.display().to_string(),
+            mount_point: kernel_text::of_path(&sample.place.mount_point).into_owned(),
             kind: sample.place.kind.clone(),
         };
         self.answers.samples.iter().map(report).collect()
@@ -172,7 +172,7 @@ fn missing(answers: &Answers, is_armed: impl Fn(Signal) -> bool) -> Vec<(&'stati
             None => {}
             Some(FsSample { place, is_read_only, space, inodes, .. }) => {
                 let [(bytes, bytes_armed), (files, files_armed)] = of_role;
-                let of = format!("{} at {}", place.kind, place.mount_point.display());
+                let of = format!("{} at {}", place.kind, kernel_text::of_path(&place.mount_point));
                 if *is_read_only {
                     let armed = of_role.into_iter().filter(|(_, armed)| *armed);
                     let reason = format!("{of} is read-only: there is no such signal");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::eviction::exhaustion::{SmoothRate, seconds_until};
 use crate::kernel::{DeviceId, InodeCounters};
 use crate::node::mountinfo::{Filesystems, Inodes, Mounted};
-use crate::units::{CgroupId, Monotonic, float};
+use crate::units::{CgroupId, Monotonic, float, kernel_text};
 
 use super::figure_report::FilesystemReport;
 use super::inode_thread::{InodeThread, MountedInodes};
@@ -177,7 +177,7 @@ impl InodeCounts {
             };
             FilesystemReport {
                 device: device.clone(),
-                mount_point: mount_point.display().to_string(),
+                mount_point: kernel_text::of_path(mount_point).into_owned(),
                 kind: kind.clone(),
                 inodes: inodes.map(|Inodes { total, free }| (total, free)),
                 growth,

@@ -104,6 +104,11 @@ impl KernelCounts {
     }
 
     /// Returns the pages that were swapped out since boot, if the kernel counts them, and when they were counted.
+    /// Returns how often a task entered direct reclaim for the node.
+    pub(super) fn direct_reclaims(&self) -> Option<u64> {
+        self.sample?.stat.allocstall
+    }
+
     pub(super) fn swapped_out(&self) -> Option<(Monotonic, Option<u64>)> {
         self.sample.map(|sample| (sample.at, sample.stat.swapped_out))
     }

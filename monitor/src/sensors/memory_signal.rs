@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Policy, Quirk, Semantics};
+use crate::config::{Policy, Quirk, Quirks, Semantics};
 use crate::eviction::SignalValue;
 use crate::eviction::deadline::FallRate;
 use crate::eviction::exhaustion::Slope;
+use crate::node::available_memory::{Miscounted, MiscountedReader};
 use crate::node::meminfo::MemDetails;
 use crate::node::pinned_file::FileError;
 use crate::node::zoneinfo::ZoneInfo;
-use crate::node::{MemoryReader, MemorySample, RootUsage};
+use crate::node::{Hierarchy, MemoryReader, MemorySample, RootUsage};
 use crate::units::{Bytes, Monotonic, Signal, page_size};
 
 use super::figure_report::MemoryReport;
@@ -37,6 +38,9 @@ pub struct Memory {
     counts_huge_pages: bool,
     /// The size of refaulting file pages, which `MemAvailable` counts as available.
     correction: Bytes,
+    miscounted: MiscountedReader,
+    /// Which of the corrections are switched off.
+    quirks: Quirks,
     rate: FallRate,
     slope: Slope,
     /// Samples not yet passed to the slope and the incident recorder; at most two per turn.
@@ -48,7 +52,12 @@ pub struct Memory {
 
 impl Memory {
     /// Creates the reader. `rate` is the fastest fall that is possible on this machine.
-    pub fn new(reader: MemoryReader, rate: FallRate, proc_root: &Path) -> Self {
+    pub fn new(
+        reader: MemoryReader,
+        rate: FallRate,
+        (proc_root, hierarchy): (&Path, &Hierarchy),
+        policy: &Policy,
+    ) -> Self {
         Self {
             reader,
             sample: None,
@@ -56,6 +65,8 @@ impl Memory {
             details: MemDetails::default(),
             counts_huge_pages: true,
             correction: Bytes::ZERO,
+            miscounted: MiscountedReader::new(proc_root, hierarchy),
+            quirks: policy.quirks,
             rate,
             slope: Slope::default(),
             new_samples: Vec::new(),
@@ -75,6 +86,9 @@ impl Memory {
     /// Reads a new sample with its own time. After an error there is no sample.
     pub(super) fn read(&mut self, semantics: Semantics) -> Result<MemorySample, FileError> {
         self.sample = None;
+        if semantics == Semantics::Corrected {
+            self.miscounted.renew_before_sample(Monotonic::now());
+        }
         let sample = self.reader.sample()?;
         if semantics == Semantics::Kubelet {
             self.root_usage = self.reader.root_usage()?;
@@ -127,11 +141,10 @@ impl Memory {
     /// Returns the value of `memory.available` that thresholds are compared with.
     pub fn value(&self, semantics: Semantics) -> Option<SignalValue> {
         let sample = self.sample?;
-        let correction = match semantics {
-            Semantics::Corrected => self.correction,
-            Semantics::Kubelet => Bytes::ZERO,
+        let available = match semantics {
+            Semantics::Corrected => self.corrected(sample),
+            Semantics::Kubelet => self.uncorrected(sample, semantics),
         };
-        let available = self.uncorrected(sample, semantics).saturating_sub(correction);
         Some(SignalValue::now(Signal::MemoryAvailable, available, self.capacity(sample, semantics)))
     }
 
@@ -148,8 +161,12 @@ impl Memory {
         self.details.huge_pages.filter(|_| !self.counts_huge_pages).unwrap_or(Bytes::ZERO)
     }
 
-    /// Returns the figure that falls only when memory is allocated. It ignores refaulting file pages, which change in steps and
-    /// so have no rate.
+    fn corrected(&self, sample: MemorySample) -> Bytes {
+        self.miscounted.last().available(&sample.meminfo, self.quirks).saturating_sub(self.correction)
+    }
+
+    /// Returns the figure that falls only when memory is allocated. It ignores the corrections, which change in steps and so have no
+    /// rate.
     fn uncorrected(&self, sample: MemorySample, semantics: Semantics) -> Bytes {
         match semantics {
             Semantics::Corrected => sample.meminfo.available,
@@ -163,6 +180,16 @@ impl Memory {
 
     pub fn rate(&self) -> &FallRate {
         &self.rate
+    }
+
+    /// Switches the corrections as the policy says.
+    pub fn reconfigure(&mut self, policy: &Policy) {
+        self.quirks = policy.quirks;
+    }
+
+    /// Reads the figures behind the corrections that take too long for a sample.
+    pub(super) fn renew_corrections(&mut self) {
+        self.miscounted.renew_after_decision();
     }
 
     pub fn assume_rate(&mut self, fastest: Bytes) {
@@ -208,12 +235,19 @@ impl Memory {
         self.correction = Bytes::ZERO;
     }
 
-    /// Returns the memory that `MemTotal` counts and that the kernel cannot hand out, by name.
+    /// Returns the amounts that a figure of available memory counts wrongly, by name.
     pub(super) fn corrections(&mut self, knows_refaults: bool, now: Monotonic) -> Vec<(&'static str, Bytes)> {
+        let Miscounted { arc, protected } = *self.miscounted.last();
+        let meminfo = self.sample.map(|sample| sample.meminfo);
         let all = [
             ("hugepages", self.details.huge_pages),
             ("watermarks", self.watermarks.read(now)),
             ("refaulting_file", knows_refaults.then_some(self.correction)),
+            ("zfs_arc", arc.zip(meminfo).map(|(arc, meminfo)| arc.credit(&meminfo))),
+            ("cma_free", meminfo.map(|meminfo| meminfo.cma_free).filter(|free| !free.is_zero())),
+            ("protected_file_min", protected.map(|protected| protected.min)),
+            ("protected_file_low", protected.map(|protected| protected.low)),
+            ("charged_hugepages", self.root_usage.charged_huge_pages),
         ];
         all.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))).collect()
     }
@@ -224,14 +258,18 @@ impl Memory {
         if let Ok(usage) = self.reader.root_usage() {
             self.root_usage = usage;
         }
-        let (root, correction) = (self.root_usage, self.correction);
-        let corrections = (!correction.is_zero()).then_some(("refaulting file pages", correction));
+        let (root, sample) = (self.root_usage, self.sample?);
+        let [added, subtracted] = self.miscounted.last().corrections(&meminfo, self.quirks);
+        let subtracted =
+            [("refaulting file pages", self.correction), ("CMA pages and protected file pages", subtracted)];
+        let present = |all: &[(&'static str, Bytes)]| all.iter().filter(|(_, it)| !it.is_zero()).copied().collect();
         Some(MemoryReport {
             capacity: meminfo.total,
             mem_total: meminfo.total,
             mem_available: meminfo.available,
-            corrections: corrections.into_iter().collect(),
-            corrected: meminfo.available.saturating_sub(correction),
+            additions: present(&[("ZFS's cache (ARC)", added)]),
+            corrections: present(&subtracted),
+            corrected: self.corrected(sample),
             usage: root.usage,
             inactive_file: root.inactive_file,
             working_set: root.working_set(),
@@ -260,15 +298,19 @@ impl Watermarks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Quirks;
-    use crate::node::{CgroupVersion, Hierarchy};
+    use crate::node::CgroupVersion;
 
     fn memory(root: &Path) -> Memory {
         std::fs::write(root.join("meminfo"), "MemTotal: 1000 kB\nMemAvailable: 600 kB\nActive(file): 100 kB\n")
             .unwrap();
         std::fs::write(root.join("memory.stat"), "anon 204800\nfile 307200\ninactive_file 102400\n").unwrap();
-        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
-        Memory::new(MemoryReader::open(root, &hierarchy).unwrap(), FallRate::assuming(Bytes(1 << 30)), root)
+        let hierarchy = hierarchy(root);
+        let reader = MemoryReader::open(root, &hierarchy).unwrap();
+        Memory::new(reader, FallRate::assuming(Bytes(1 << 30)), (root, &hierarchy), &Policy::default())
+    }
+
+    fn hierarchy(root: &Path) -> Hierarchy {
+        Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false }
     }
 
     fn available(memory: &Memory, semantics: Semantics) -> Option<i64> {
@@ -309,6 +351,50 @@ mod tests {
         assert_eq!(available(&memory, Semantics::Kubelet), Some(600 << 10), "capacity minus working set");
         memory.clear_correction();
         assert_eq!(available(&memory, Semantics::Corrected), Some(600 << 10));
+    }
+
+    /// Case 05 (openzfs/zfs#10255): the cache of ZFS grows, and what the kernel could hand out stays.
+    #[test]
+    fn a_growing_arc_takes_nothing_away() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("spl/kstat/zfs")).unwrap();
+        let mut memory = memory(root.path());
+        for (arc, left) in [(100, 600), (300, 400)] {
+            let stats = format!("c_min 4 10240\nsize 4 {}\n", (arc + 10) << 10);
+            std::fs::write(root.path().join("spl/kstat/zfs/arcstats"), stats).unwrap();
+            std::fs::write(root.path().join("meminfo"), format!("MemTotal: 1000 kB\nMemAvailable: {left} kB\n"))
+                .unwrap();
+            memory.miscounted = MiscountedReader::new(root.path(), &hierarchy(root.path()));
+            memory.read(Semantics::Corrected).unwrap();
+            assert_eq!(available(&memory, Semantics::Corrected), Some(700 << 10));
+            assert_eq!(memory.report().unwrap().additions, [("ZFS's cache (ARC)", Bytes::from_kib(arc))]);
+        }
+        memory.quirks.set(crate::config::Quirk::ArcIsUsed, true);
+        assert_eq!(available(&memory, Semantics::Corrected), Some(400 << 10));
+    }
+
+    /// KEP 2570, kubernetes/kubernetes#126485: the cache of a Guaranteed pod is never handed out.
+    #[test]
+    fn protected_cache_and_cma_pages_are_not_available() {
+        let root = tempfile::tempdir().unwrap();
+        let pod = root.path().join("pod");
+        std::fs::create_dir(&pod).unwrap();
+        for (name, text) in [
+            ("memory.current", "307200\n"),
+            ("memory.min", "307200\n"),
+            ("memory.low", "0\n"),
+            ("memory.stat", "inactive_file 204800\nactive_file 102400\n"),
+        ] {
+            std::fs::write(pod.join(name), text).unwrap();
+        }
+        let mut memory = memory(root.path());
+        let text = "MemTotal: 1000 kB\nMemAvailable: 600 kB\nCmaTotal: 64 kB\nCmaFree: 50 kB\n";
+        std::fs::write(root.path().join("meminfo"), text).unwrap();
+        memory.read(Semantics::Corrected).unwrap();
+        assert_eq!(available(&memory, Semantics::Corrected), Some((600 - 300 - 50) << 10));
+        let corrections = memory.corrections(false, Monotonic(0));
+        let expected = [("cma_free", 50), ("protected_file_min", 300), ("protected_file_low", 0)];
+        assert_eq!(corrections, expected.map(|(name, kib)| (name, Bytes::from_kib(kib))));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod live_ranking;
 pub mod local_storage_limits;
 pub mod memory_outlook;
 pub mod memory_signal;
+mod node_stalls;
 mod oom_counters;
 pub mod oom_kill_stream;
 mod oom_log_lookup;
@@ -77,6 +78,7 @@ use self::inode_counts::InodeCounts;
 use self::kernel_counts::KernelCounts;
 use self::kubelet_disks::KubeletDisks;
 use self::memory_signal::Memory;
+use self::node_stalls::NodeStalls;
 use self::oom_kill_stream::{Attributed, OomBalance, OomKills};
 use self::other_signals::OtherSignals;
 use self::pid_signal::PidSignal;
@@ -97,6 +99,7 @@ pub struct Sensors {
     refaulters: Refaulters,
     swap: SwapWatch,
     pub pressure: PressureConditions,
+    stalls: NodeStalls,
     pub signals: OtherSignals,
     pub inodes: InodeCounts,
     pub disk: DiskMeasurement,
@@ -147,9 +150,10 @@ pub struct Observed {
 
 impl Sensors {
     pub fn new(config: &MonitorConfig, parts: SensorParts) -> Self {
-        let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform } = parts;
+        let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, mut tree, pods, walker, platform } = parts;
+        tree.set_usage_quirks(config.policy.quirks);
         let proc_root = &config.proc_root;
-        let mut memory = Memory::new(memory, rate, proc_root);
+        let mut memory = Memory::new(memory, rate, (proc_root, tree.hierarchy()), &config.policy);
         memory.follow(&config.policy);
         Self {
             events: KernelEvents::new(kernel),
@@ -158,6 +162,7 @@ impl Sensors {
             refaulters: Refaulters::default(),
             swap: SwapWatch::new(proc_root),
             pressure: PressureConditions::new(proc_root, tree.hierarchy(), &config.pressure_conditions),
+            stalls: NodeStalls::default(),
             signals: OtherSignals::new(
                 PidSignal::open(config),
                 AllocatableSignal::new(tree.hierarchy().clone()),
@@ -229,6 +234,7 @@ impl Sensors {
     /// Reads the kernel's own counts, and updates what depends on them: the correction of available memory, and the source of
     /// reclaim events.
     pub fn read_counts(&mut self) -> Option<VmStat> {
+        self.memory.renew_corrections();
         let Some(stat) = self.counts.read() else {
             self.memory.clear_correction();
             return None;

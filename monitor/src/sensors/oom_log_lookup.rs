@@ -1,12 +1,13 @@
 //! Completes OOM reports of the kernel's log, which name cgroups by path, from the files of processes and cgroups.
 
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::kernel::{CgroupPath, Comm, OomKill};
 use crate::node::Hierarchy;
 use crate::node::kmsg::OomReport;
-use crate::units::{CgroupId, Monotonic, Pid};
+use crate::units::{CgroupId, Monotonic, Pid, kernel_text};
 use crate::workloads::membership;
 
 /// The directories of the files that complete a report.
@@ -65,14 +66,14 @@ impl Lookup<'_> {
     }
 
     fn process_of(self, tid: Pid) -> Option<Pid> {
-        let status = std::fs::read_to_string(self.proc_root.join(tid.0.to_string()).join("status")).ok()?;
+        let status = kernel_text::read(self.proc_root.join(tid.0.to_string()).join("status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
         line.trim().parse().ok().map(Pid)
     }
 
     /// Returns the id of the cgroup at `path` while it exists.
     fn cgroup_id(self, path: &str) -> Option<CgroupId> {
-        let directory = self.hierarchy.memory.join(path.trim_start_matches('/'));
+        let directory = self.hierarchy.memory.join(kernel_text::path(path.trim_start_matches('/')));
         std::fs::metadata(directory).ok().map(|metadata| CgroupId(metadata.ino()))
     }
 
@@ -92,7 +93,8 @@ fn comm(name: &str) -> Comm {
     let mut comm = Comm::default();
     // The last byte stays zero, as in the kernel.
     let room = comm.0.len() - 1;
-    comm.0.iter_mut().take(room).zip(name.bytes()).for_each(|(byte, of_name)| *byte = of_name);
+    let name = kernel_text::path(name).into_os_string().into_vec();
+    comm.0.iter_mut().take(room).zip(name).for_each(|(byte, of_name)| *byte = of_name);
     comm
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::eviction::decider::SwapOut;
 use crate::eviction::fall::Fall;
 use crate::node::swap_devices::SwapDevices;
-use crate::units::{Bytes, CgroupId, Monotonic, page_size, signed};
+use crate::units::{Bytes, CgroupId, Monotonic, kernel_text, page_size, signed};
 
 /// Stalls are not averaged over more than this.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl SwapWatch {
     }
 
     pub(super) fn usable(&self) -> Option<Bytes> {
-        SwapDevices::parse(&std::fs::read_to_string(&self.swaps).ok()?).usable()
+        SwapDevices::parse(&kernel_text::read(&self.swaps).ok()?).usable()
     }
 
     pub(super) fn forget(&mut self) {

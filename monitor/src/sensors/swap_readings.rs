@@ -48,7 +48,7 @@ impl Sensors {
             return;
         };
         let Some(free) = self.swap.usable() else { return self.swap.forget() };
-        let stalled = self.pressure.memory_stalled().map(|total| (total, Monotonic::now()));
+        let stalled = self.node_stalled();
         let tree = self.workloads.tree();
         self.swap.growers.observe(self.growth.growing(), now);
         let growing = self.swap.growers.ids().filter_map(|id| tree.find(id));

@@ -1,5 +1,5 @@
 //! Bytes, counts, quantities, durations, instants, ids and signals: the vocabulary of every other room. Reads the clock and the boot
-//! id; does no other I/O.
+//! id, and the kernel's files as text; does no other I/O.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +8,7 @@ pub mod clock;
 pub mod degradations;
 pub mod duration;
 pub mod gofloat;
+pub mod kernel_text;
 mod named_enum;
 pub mod quantity;
 pub mod signal;

@@ -110,6 +110,11 @@ pub fn is_of_container(path: &str) -> bool {
     path.split('/').any(|name| container_id(name.strip_prefix("libpod-payload-").unwrap_or(name)).is_some())
 }
 
+/// Yields the paths of the cgroups above the one at `path`: `a`, `a/b` for `a/b/c`.
+pub fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').filter_map(|(at, _)| path.get(..at))
+}
+
 /// Yields `a`, `a/b`, `a/b/c`.
 fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))

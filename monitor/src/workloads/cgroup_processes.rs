@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::workload::Kind;
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 /// Cgroups nested deeper than this are skipped. No runtime nests so deep, but an attacker could, to exhaust the agent's stack.
 pub(super) const DEPTH_LIMIT: usize = 64;
@@ -237,7 +237,7 @@ pub(crate) fn read(directory: BorrowedFd<'_>, name: impl rustix::path::Arg) -> s
         let length = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut piece))?;
         text.extend_from_slice(piece.get(..length).unwrap_or_default());
         if length < FILE_BYTES {
-            return String::from_utf8(text).map_err(std::io::Error::other);
+            return Ok(kernel_text::text(text));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use rustix::fs::{Access, AtFlags};
 
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value};
-use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic, kernel_text};
 
 use super::candidacy::is_kubepods;
 use super::cgroup_path::QosClass;
@@ -73,6 +74,8 @@ const KEPT_FOR_REGIONS: usize = MOST_IN_ALL / 4;
 /// A workload's request, limit and marks are read again when they are older than this.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 const ROOT: &str = "/";
+/// Part of the names of the kubelet's cgroups.
+const KUBE: &[u8] = b"kube";
 
 pub(super) struct Owned {
     pub(super) id: CgroupId,
@@ -168,8 +171,7 @@ impl<'t> Walk<'t> {
             if !self.may_visit() {
                 return;
             }
-            let shown = name.to_string_lossy();
-            let child_path = joined(path, &shown);
+            let child_path = joined(path, &kernel_text::name(name.to_bytes()));
             match open_directory(directory, name, &self.root.join(&child_path)) {
                 Ok(child) => self.visit(child, &child_path, within),
                 Err(error) => self.record(&error),
@@ -262,7 +264,7 @@ impl<'t> Walk<'t> {
         // a name of their own. Inside a region the owner chooses the names.
         let may_be_kubelets = !self.is_in_region;
         names.sort_by_cached_key(|name| {
-            let is_kubelets = may_be_kubelets && name.to_string_lossy().contains("kube");
+            let is_kubelets = may_be_kubelets && name.to_bytes().windows(KUBE.len()).any(|part| part == KUBE);
             let is_known = known.is_some_and(|known| known.contains(name));
             (!is_kubelets, !is_known, !name.as_bytes().contains(&b'.'))
         });
@@ -462,7 +464,7 @@ fn by_parent<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<String, HashSe
     for mut path in paths {
         while !path.is_empty() {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-            let Ok(name) = CString::new(name) else { break };
+            let Ok(name) = CString::new(kernel_text::path(name).into_os_string().into_vec()) else { break };
             if !children.entry(parent.to_owned()).or_default().insert(name) {
                 break;
             }

@@ -232,3 +232,22 @@ fn a_workload_is_no_older_than_the_scan_that_did_not_find_it() {
         assert!(age(&tree, "second.service").is_some_and(|seconds| seconds < 3600));
     }
 }
+
+/// The owner of a delegated cgroup names the cgroups in it.
+#[test]
+fn cgroups_of_any_name_are_workloads_of_their_own() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let root = directory();
+    for name in [b"\xff".as_slice(), b"\xfe", b"caf\xc3", br"\377", "caf\u{fffd}".as_bytes()] {
+        fixtures::populate(&root.path().join(std::ffi::OsStr::from_bytes(name)), "7\n");
+    }
+    let (mut found, cut) = scanned(root.path());
+    found.sort();
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, [r"\134377", r"\376", r"\377", r"caf\303", "caf\u{fffd}"]);
+    assert!(cut.is_empty());
+    let mut tree = tree(root.path());
+    tree.scan().unwrap();
+    let paths = tree.workloads().map(|it| root.path().join(crate::units::kernel_text::path(&it.name)));
+    assert!(paths.into_iter().all(|path| path.is_dir()));
+}

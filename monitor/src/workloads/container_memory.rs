@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::keyed_value;
-use crate::units::Bytes;
+use crate::units::{Bytes, kernel_text};
 
 use super::cgroup_path;
 use super::cgroup_processes::{names, open, read};
@@ -17,7 +17,7 @@ const MAX_CONTAINERS: usize = 16;
 pub fn working_sets(directory: impl AsFd, name: &str, version: CgroupVersion) -> Vec<(String, Bytes)> {
     let children = names(&directory).unwrap_or_default();
     let measured = children.iter().filter_map(|child| {
-        let id = cgroup_path::container(&format!("{name}/{}", child.to_str().ok()?))?;
+        let id = cgroup_path::container(&format!("{name}/{}", kernel_text::name(child.to_bytes())))?;
         Some((id, working_set(open(&directory, child).ok()?.as_fd(), version)?))
     });
     measured.take(MAX_CONTAINERS).collect()

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::node::process_facts;
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 use super::cgroup_path;
 
@@ -21,6 +21,6 @@ pub(super) fn has_ward(proc_root: &Path, monitor: Pid, workload: &[Pid]) -> bool
 
 /// Returns whether the process is in the cgroup of a container.
 pub(super) fn is_contained(proc_root: &Path, pid: Pid) -> bool {
-    let text = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("cgroup")).unwrap_or_default();
+    let text = kernel_text::read(proc_root.join(pid.0.to_string()).join("cgroup")).unwrap_or_default();
     text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(cgroup_path::is_of_container)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::node::process_facts::{self, ProcessIdentity, started, ticks_since_boot};
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 use super::cgroup_processes::{self, Monitors};
 use super::container_monitors;
@@ -269,7 +269,7 @@ impl Essentials {
     }
 
     fn name(&self, pid: Pid) -> Option<String> {
-        let text = std::fs::read_to_string(self.proc_root.join(pid.0.to_string()).join("comm")).ok()?;
+        let text = kernel_text::read(self.proc_root.join(pid.0.to_string()).join("comm")).ok()?;
         Some(text.trim_end().to_owned())
     }
 }

@@ -207,3 +207,20 @@ fn a_look_reads_few_processes_and_files() {
     assert_eq!(look(&[&pids[..LOOK_NEW - 1], &[last]].concat()), Some(last));
     assert_eq!(look(&[&pids[..LOOK_NEW], &[last]].concat()), None, "a daemon is among the first processes");
 }
+
+/// Any user may bind a socket whose name is not UTF-8. It hides no socket after it.
+#[test]
+fn a_socket_of_any_name_hides_no_other() {
+    for name in [b"/tmp/\xff".as_slice(), b"/tmp/caf\xc3", b"@\xfe"] {
+        let mut machine = Machine::new();
+        let runtime = machine.add(7, &Process { listens: "/run/containerd/containerd.sock", ..ORDINARY });
+        let head =
+            b"Num RefCount Protocol Flags Type St Inode Path\n0000000000000000: 00000002 00000000 00010000 0001 01 99 ";
+        let proc_root = machine.directory.path().join("proc");
+        let unix = [head, name, b"\n", machine.unix.as_bytes()].concat();
+        std::fs::write(proc_root.join("1/net/unix"), unix).unwrap();
+        let essentials = Essentials::new(&proc_root, None);
+        let found = essentials.find(&[runtime], &Kind::Service, &essentials.signs());
+        assert_eq!(found.map(|found| found.protection), Some(Protection::Runtime), "{name:?}");
+    }
+}

@@ -24,6 +24,11 @@ pub fn workload(name: &str) -> Workload {
     }
 }
 
+/// Returns the figures of a workload: how often it was at its limit (without that it is there now), and its stalled milliseconds.
+pub fn at_limit(hits: Option<u64>, stalled_ms: Option<u64>) -> super::AtLimit {
+    super::own_limit::fixture(hits, stalled_ms)
+}
+
 /// Returns an exact usage of memory.
 pub fn usage(workload: Workload, working_set: Bytes) -> WorkloadUsage {
     let outlook = Outlook::default();

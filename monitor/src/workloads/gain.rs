@@ -11,6 +11,16 @@ use crate::units::Bytes;
 
 use super::outliving_memory::Outliving;
 
+/// How the memory of workloads is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Counting {
+    pub version: CgroupVersion,
+    /// The memory that swap takes, if all swap is zram.
+    pub zram: Option<ZramShare>,
+    /// Whether huge pages are usage.
+    pub huge_pages: bool,
+}
+
 /// The figures of `memory.stat` that the gain follows from, with the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Figures {
@@ -26,9 +36,12 @@ pub(super) struct Figures {
 impl Figures {
     /// Anonymous, shared and kernel memory is given back, the compressed pages of zswap among it. File pages and reclaimable slab count as
     /// available already. `file` and `cache` include shared memory and tmpfs. File pages that a process has locked (`mlock`) are available
-    /// only after its end: they are on the list of unevictable pages, and not on those of file pages.
-    pub(super) fn of(usage: Bytes, stat: &str, version: CgroupVersion) -> Self {
+    /// only after its end: they are on the list of unevictable pages, and not on those of file pages. Huge pages that the cgroup is charged
+    /// with (`hugetlb`, Linux 6.13, mount option `memory_hugetlb_accounting`) return to their pool.
+    pub(super) fn of(usage: Bytes, stat: &str, counting: Counting) -> Self {
+        let version = counting.version;
         let value = |key| keyed_value(stat, key).map(Bytes);
+        let huge = value("hugetlb").filter(|_| !counting.huge_pages).unwrap_or(Bytes::ZERO);
         let [file, shared, slab, unevictable, swap, zswapped] = match version {
             CgroupVersion::V1 => {
                 ["total_cache", "total_shmem", "slab_reclaimable", "total_unevictable", "total_swap", "zswapped"]
@@ -46,7 +59,7 @@ impl Figures {
         let locked = inactive.zip(active).map_or(Bytes::ZERO, |(inactive, active)| {
             file.saturating_sub(inactive.saturating_add(active)).min(unevictable)
         });
-        let counted = usage.saturating_sub(file.saturating_sub(locked)).saturating_sub(slab);
+        let counted = usage.saturating_sub(file.saturating_sub(locked)).saturating_sub(slab).saturating_sub(huge);
         Self { counted, shared, swap, zswapped }
     }
 }
@@ -92,8 +105,7 @@ pub(super) fn open_swap(directory: impl AsFd, path: &Path, version: CgroupVersio
 pub struct GainFiles {
     pub(super) usage: PinnedFile,
     pub(super) stat: PinnedFile,
-    pub(super) version: CgroupVersion,
-    pub(super) zram: Option<ZramShare>,
+    pub(super) counting: Counting,
     pub(super) swap: Option<PinnedFile>,
     pub(super) outliving: Option<Arc<Outliving>>,
 }
@@ -102,8 +114,9 @@ impl GainFiles {
     /// Reads what the end of the workload would give back. Fails once the cgroup is removed.
     pub fn read(&self, buffer: &mut Buffer) -> Option<Bytes> {
         let usage = Bytes(self.usage.read_number(buffer)?);
-        let figures = Figures::of(usage, self.stat.read(buffer).ok()?, self.version);
-        let beside = Beside { zram: self.zram, swap: self.swap.as_ref(), outliving: self.outliving.as_deref() };
+        let figures = Figures::of(usage, self.stat.read(buffer).ok()?, self.counting);
+        let beside =
+            Beside { zram: self.counting.zram, swap: self.swap.as_ref(), outliving: self.outliving.as_deref() };
         let compressed = beside.compressed(figures, buffer);
         Some(beside.gain(figures, compressed, buffer))
     }
@@ -139,9 +152,24 @@ mod tests {
                 1_000,
             ),
             (CgroupVersion::V2, "", 1_000),
+            (CgroupVersion::V2, "anon 200\nfile 0\nhugetlb 800\n", 200),
+            (CgroupVersion::V2, "anon 200\nfile 0\nhugetlb 9000\n", 0),
         ] {
-            assert_eq!(Figures::of(Bytes(1_000), stat, version).counted, Bytes(expected), "{stat}");
+            assert_eq!(Figures::of(Bytes(1_000), stat, counting(version, None)).counted, Bytes(expected), "{stat}");
         }
+    }
+
+    fn counting(version: CgroupVersion, zram: Option<u64>) -> Counting {
+        Counting { version, zram: zram.map(ZramShare::thousandths), huge_pages: false }
+    }
+
+    #[test]
+    fn huge_pages_are_usage_only_where_the_switch_says_so() {
+        let counted = |huge_pages| {
+            let counting = Counting { huge_pages, ..counting(CgroupVersion::V2, None) };
+            Figures::of(Bytes(1_000), "anon 200\nhugetlb 800\n", counting).counted
+        };
+        assert_eq!([counted(false), counted(true)], [Bytes(200), Bytes(1_000)]);
     }
 
     const STAT: &str = "anon 500\nfile 300\nshmem 200\ninactive_file 60\nactive_file 40\nzswapped 1000\n";
@@ -157,8 +185,7 @@ mod tests {
         GainFiles {
             usage: open("memory.current"),
             stat: open("memory.stat"),
-            version,
-            zram: zram.map(ZramShare::thousandths),
+            counting: counting(version, zram),
             swap: zram.and_then(|_| open_swap(own, directory, version)),
             outliving: None,
         }
@@ -172,7 +199,7 @@ mod tests {
         assert_eq!(files(root.path(), Some(250)).read(&mut buffer), Some(Bytes(1_900)));
         let unaccounted = GainFiles { swap: None, ..files(root.path(), Some(250)) };
         assert_eq!(unaccounted.read(&mut buffer), Some(Bytes(900)));
-        let v1 = Figures::of(Bytes(1_000), "total_cache 0\ntotal_swap 4000\n", CgroupVersion::V1);
+        let v1 = Figures::of(Bytes(1_000), "total_cache 0\ntotal_swap 4000\n", counting(CgroupVersion::V1, None));
         let beside = Beside { zram: Some(ZramShare::thousandths(500)), ..Beside::default() };
         assert_eq!(beside.compressed(v1, &mut buffer), Bytes(2_000));
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::units::Pid;
 
 use super::cgroup_processes::{Monitors, for_each_process_until, read};
+use super::membership::has_exited;
 
 /// So many processes are looked at, and no more after the first one that is not dying.
 const LOOKED_AT: usize = 64;
@@ -52,14 +53,21 @@ fn look(directory: impl AsFd, monitors: Monitors, proc_root: &Path, mut is_enoug
     });
 }
 
-/// Returns `None` if the process has exited.
+/// Returns `None` if the process has exited. A process that cannot be read is taken for alive.
 fn state(proc_root: &Path, pid: Pid) -> Option<State> {
-    let file = |name| read(rustix::fs::CWD, proc_root.join(format!("{}/{name}", pid.0))).ok();
-    let of_stat = state_by_stat(&file("stat")?);
-    // The file `stat` shows the signals of the main thread, and a fatal signal reaches each thread. A main thread that has ended shows only
-    // in `status` that the others are to end.
-    let is_dying = of_stat == State::MainThreadEnded && has_sigkill(&file("status")?);
-    Some(if is_dying { State::Dying } else { of_stat })
+    let file = |name| read(rustix::fs::CWD, proc_root.join(format!("{}/{name}", pid.0)));
+    let stat_and_status = || {
+        let of_stat = state_by_stat(&file("stat")?);
+        // The file `stat` shows the signals of the main thread, and a fatal signal reaches each thread. A main thread that has ended shows
+        // only in `status` that the others are to end.
+        let is_dying = of_stat == State::MainThreadEnded && has_sigkill(&file("status")?);
+        Ok(if is_dying { State::Dying } else { of_stat })
+    };
+    match stat_and_status() {
+        Ok(state) => Some(state),
+        Err(error) if has_exited(&error) => None,
+        Err(_unreadable) => Some(State::Alive),
+    }
 }
 
 /// Reads `stat`: the flags are the seventh field after the name, which may contain anything, the threads the eighteenth, and the pending
@@ -146,5 +154,25 @@ mod tests {
         }
         assert_eq!(state(Path::new("/proc"), Pid(std::process::id().cast_signed())), Some(State::Alive));
         assert_eq!(state(Path::new("/nowhere"), Pid(1)), None);
+    }
+
+    #[test]
+    fn a_name_cut_in_a_character_does_not_end_a_process() {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, name) in [(1, b"caf\xc3".as_slice()), (2, b"\xff\xfe"), (3, b"") /* unreadable */] {
+            let directory = root.path().join(pid.to_string());
+            fs::create_dir_all(&directory).unwrap();
+            if name.is_empty() {
+                fs::create_dir(directory.join("stat")).unwrap();
+                continue;
+            }
+            let stat = stat_of(pid, 0, 1, 0x100).replace("a) b", "NAME").into_bytes();
+            let at = stat.windows(4).position(|part| part == b"NAME").unwrap();
+            fs::write(directory.join("stat"), [&stat[..at], name, &stat[at + 4..]].concat()).unwrap();
+        }
+        assert_eq!(
+            [1, 2, 3].map(|pid| state(root.path(), Pid(pid))),
+            [State::Dying, State::Dying, State::Alive].map(Some)
+        );
     }
 }

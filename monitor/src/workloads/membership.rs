@@ -1,14 +1,32 @@
 //! Finds the cgroup of a process in the memory hierarchy.
 
+use std::io;
 use std::path::Path;
 
 use crate::node::CgroupVersion;
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 /// Returns the path of `pid`'s cgroup in the memory hierarchy, relative to the hierarchy's root; `None` when it cannot be read.
 pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String> {
-    let text = std::fs::read_to_string(proc_root.join(pid).join("cgroup")).ok()?;
-    parse(&text, version).map(str::to_owned)
+    find(proc_root, pid, version).ok().flatten()
+}
+
+/// As [`of`]; `None` if the process has exited, or has no cgroup in the hierarchy.
+///
+/// # Errors
+/// When the file of a process that may be alive cannot be read.
+fn find(proc_root: &Path, pid: &str, version: CgroupVersion) -> io::Result<Option<String>> {
+    let path = proc_root.join(pid).join("cgroup");
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(parse(&bytes, version).map(|path| kernel_text::name(path).into_owned())),
+        Err(error) if has_exited(&error) => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))),
+    }
+}
+
+/// Returns whether the error of a file in `/proc/PID` means that the process has exited: `ENOENT` for its path, `ESRCH` for an open file.
+pub fn has_exited(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// As [`of`], for a task that may be exiting. v1 shows an exiting task in the root, wherever it was before (`proc_cgroup_show`,
@@ -27,17 +45,29 @@ fn last_cgroup(path: &str, version: CgroupVersion) -> Option<&str> {
     (!path.starts_with("..")).then_some(path)
 }
 
-/// Returns whether `pid` is in the cgroup `name` or below it.
-pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> bool {
-    of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
+/// Returns whether `pid` is in the cgroup `name` or below it. A process that has exited is not.
+///
+/// # Errors
+/// When that cannot be found out.
+pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> io::Result<bool> {
+    Ok(find(proc_root, &pid.0.to_string(), version)?.is_some_and(|path| is_within(&path, name)))
 }
 
 /// Returns every process in the cgroup `name` or below it, by the cgroup of each process of this machine. The cost does not depend on the
 /// number of cgroups.
-pub fn members(proc_root: &Path, version: CgroupVersion, name: &str) -> std::io::Result<Vec<Pid>> {
-    let entries = std::fs::read_dir(proc_root)?.flatten();
-    let pids = entries.filter_map(|entry| Some(Pid(entry.file_name().to_str()?.parse().ok()?)));
-    Ok(pids.filter(|pid| is_in(proc_root, *pid, version, name)).collect())
+///
+/// # Errors
+/// When the processes cannot be listed, or one of them cannot be assigned.
+pub fn members(proc_root: &Path, version: CgroupVersion, name: &str) -> io::Result<Vec<Pid>> {
+    let mut members = Vec::new();
+    for entry in std::fs::read_dir(proc_root)? {
+        // Names that are no number are not processes.
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid) else { continue };
+        if is_in(proc_root, pid, version, name)? {
+            members.push(pid);
+        }
+    }
+    Ok(members)
 }
 
 pub fn is_within(path: &str, name: &str) -> bool {
@@ -45,15 +75,16 @@ pub fn is_within(path: &str, name: &str) -> bool {
 }
 
 /// Finds the memory hierarchy's line in the text of `/proc/PID/cgroup`.
-fn parse(text: &str, version: CgroupVersion) -> Option<&str> {
-    text.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':');
+fn parse(text: &[u8], version: CgroupVersion) -> Option<&[u8]> {
+    // The kernel refuses a cgroup whose name has a line feed.
+    text.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.splitn(3, |byte| *byte == b':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let wanted = match version {
-            CgroupVersion::V1 => controllers.split(',').any(|controller| controller == "memory"),
-            CgroupVersion::V2 => id == "0" && controllers.is_empty(),
+            CgroupVersion::V1 => controllers.split(|byte| *byte == b',').any(|controller| controller == b"memory"),
+            CgroupVersion::V2 => id == b"0" && controllers.is_empty(),
         };
-        wanted.then(|| path.trim_start_matches('/'))
+        wanted.then(|| path.strip_prefix(b"/").unwrap_or(path))
     })
 }
 
@@ -96,10 +127,36 @@ mod tests {
 
     #[test]
     fn the_memory_line_is_found() {
-        let text = "9:name=systemd:/a\n4:memory,hugetlb:/b/c\n0::/d\n";
-        assert_eq!(parse(text, CgroupVersion::V1), Some("b/c"));
-        assert_eq!(parse(text, CgroupVersion::V2), Some("d"));
-        assert_eq!(parse("0::/\n", CgroupVersion::V2), Some(""));
-        assert_eq!(parse("0::/\n", CgroupVersion::V1), None);
+        let text = b"9:name=systemd:/a\n4:memory,hugetlb:/b/c\n0::/d\n";
+        assert_eq!(parse(text, CgroupVersion::V1), Some(b"b/c".as_slice()));
+        assert_eq!(parse(text, CgroupVersion::V2), Some(b"d".as_slice()));
+        assert_eq!(parse(b"0::/\n", CgroupVersion::V2), Some(b"".as_slice()));
+        assert_eq!(parse(b"0::/\n", CgroupVersion::V1), None);
+    }
+
+    #[test]
+    fn a_member_is_found_by_any_name() {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, path) in [("7", b"/a/\xff".as_slice()), ("8", b"/a/\xfe"), ("9", b"/caf\xc3/b"), ("10", br"/a/\377")]
+        {
+            std::fs::create_dir(root.path().join(pid)).unwrap();
+            std::fs::write(root.path().join(pid).join("cgroup"), [b"0::", path, b"\n"].concat()).unwrap();
+        }
+        for (name, expected) in
+            [(r"a/\377", [Pid(7)]), (r"a/\376", [Pid(8)]), (r"caf\303", [Pid(9)]), (r"a/\134377", [Pid(10)])]
+        {
+            assert_eq!(members(root.path(), CgroupVersion::V2, name).unwrap(), expected, "{name}");
+        }
+        assert_eq!(of(root.path(), "9", CgroupVersion::V2).as_deref(), Some(r"caf\303/b"));
+    }
+
+    #[test]
+    fn an_unreadable_process_is_an_error_and_one_that_exited_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("7/cgroup")).unwrap();
+        let error = is_in(root.path(), Pid(7), CgroupVersion::V2, "a").unwrap_err().to_string();
+        assert!(error.contains("7/cgroup"), "{error}");
+        assert!(members(root.path(), CgroupVersion::V2, "a").is_err());
+        assert!(!is_in(root.path(), Pid(8), CgroupVersion::V2, "a").unwrap());
     }
 }

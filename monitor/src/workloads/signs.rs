@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::node::file_locks;
-use crate::units::Pid;
+use crate::units::{Pid, kernel_text};
 
 use super::protection::Protection;
 
@@ -111,7 +111,10 @@ impl Signs {
         let net = ["1/net", "net"].map(|net| proc_root.join(net)).into_iter().find(|net| net.is_dir());
         let open = |name: &str| net.as_ref().and_then(|net| std::fs::File::open(net.join(name)).ok());
         let lines = |file: Option<std::fs::File>| {
-            file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok).skip(1))
+            // A user may bind a socket whose name is not UTF-8; the lines after it count all the same.
+            let lines =
+                file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n').map_while(Result::ok).skip(1));
+            lines.map(kernel_text::text)
         };
         let unix = open("unix");
         signs.is_known = unix.is_some();

@@ -10,6 +10,7 @@ use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::node::{CgroupVersion, Hierarchy};
 
 use super::cgroup_processes::{Monitors, for_each_below};
+use crate::units::kernel_text;
 
 /// The count of the pids controller, which includes all cgroups below (v1: Linux 4.3, v2: 4.5).
 const CURRENT: &str = "pids.current";
@@ -23,7 +24,7 @@ pub fn count(directory: BorrowedFd<'_>, name: &str, hierarchy: &Hierarchy, buffe
         // v1 has one hierarchy for each controller. systemd and the runtimes create a cgroup at the same path in all of them.
         CgroupVersion::V1 => {
             let controllers = hierarchy.memory.parent().unwrap_or(&hierarchy.memory);
-            PinnedFile::open(controllers.join("pids").join(name).join(CURRENT))
+            PinnedFile::open(controllers.join("pids").join(kernel_text::path(name)).join(CURRENT))
         }
     };
     let counted = of_controller.and_then(|file| Ok(file.read(buffer)?.trim().parse().ok()));

@@ -16,7 +16,7 @@ use crate::units::{Bytes, CgroupId, Monotonic};
 
 use super::among_own::OwnPlace;
 use super::essential::Examined;
-use super::gain::{Beside, Figures, GainFiles, open_swap};
+use super::gain::{Beside, Counting, Figures, GainFiles, open_swap};
 use super::outliving_memory::{Outliving, Places};
 use super::outlook::Outlook;
 use super::pod::Pod;
@@ -189,13 +189,9 @@ impl Tracked {
         keys.iter().find_map(|key| keyed_value(stat, key))
     }
 
-    /// Reads the working set and the gain. `zram` is the memory that swap takes, if all swap is zram.
-    pub(super) fn measure(
-        &self,
-        version: CgroupVersion,
-        zram: Option<ZramShare>,
-        buffer: &mut Buffer,
-    ) -> Option<WorkloadUsage> {
+    /// Reads the working set and the gain.
+    pub(super) fn measure(&self, counting: Counting, buffer: &mut Buffer) -> Option<WorkloadUsage> {
+        let Counting { version, zram, .. } = counting;
         let key = match version {
             CgroupVersion::V1 => "total_inactive_file",
             CgroupVersion::V2 => "inactive_file",
@@ -203,7 +199,7 @@ impl Tracked {
         let usage = self.upper_bound(buffer)?;
         let stat = self.stat.read(buffer).ok()?;
         let inactive_file = keyed_value(stat, key)?;
-        let figures = Figures::of(usage.working_set, stat, version);
+        let figures = Figures::of(usage.working_set, stat, counting);
         let beside = self.beside(version, zram);
         let compressed = beside.compressed(figures, buffer);
         self.compressed.store(compressed.0, Relaxed);
@@ -235,7 +231,8 @@ impl Tracked {
     }
 
     /// Opens the files from which the gain is read again after the kill, also once the workload is in no list any more.
-    pub fn gain_files(&self, version: CgroupVersion, zram: Option<ZramShare>) -> Option<GainFiles> {
+    pub fn gain_files(&self, counting: Counting) -> Option<GainFiles> {
+        let Counting { version, zram, .. } = counting;
         let path = Path::new(&self.workload.name);
         let open = |name| PinnedFile::open_at(&self.directory, path, name).ok();
         let usage = match version {
@@ -245,8 +242,7 @@ impl Tracked {
         Some(GainFiles {
             usage: open(usage)?,
             stat: open("memory.stat")?,
-            version,
-            zram,
+            counting,
             swap: zram.and_then(|_| open_swap(&self.directory, path, version)),
             outliving: self.outliving.clone(),
         })
@@ -277,8 +273,10 @@ mod tests {
         let directory = std::fs::File::open(root.path()).unwrap().into();
         let (version, mut buffer) = (CgroupVersion::V2, Buffer::new());
         let tracked = Tracked::open(fixtures::workload("a.service").into(), &directory, root.path(), version).unwrap();
+        let counting =
+            |zram: Option<u64>| Counting { version, zram: zram.map(ZramShare::thousandths), huge_pages: false };
         let mut gain = |zram: Option<u64>| {
-            let exact = tracked.measure(version, zram.map(ZramShare::thousandths), &mut buffer).unwrap();
+            let exact = tracked.measure(counting(zram), &mut buffer).unwrap();
             (exact.outlook.gain, tracked.upper_bound(&mut buffer).unwrap().outlook.gain)
         };
         assert_eq!(gain(None), (Some(Bytes(4096)), None));

@@ -1,30 +1,31 @@
 //! The cgroup tree as a list of workloads, and the workload of every cgroup in it.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::kubernetes_options::PodProtection;
-use crate::config::{CandidateOptions, NamePattern, Quirks, RuntimeEndpoint};
+use crate::config::{CandidateOptions, NamePattern, Quirk, Quirks, RuntimeEndpoint};
 use crate::node::Hierarchy;
 use crate::node::mountinfo::NodeMounts;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::node::zram::{Zram, ZramShare};
-use crate::units::{CgroupId, Monotonic, Pid, Resource};
+use crate::units::{CgroupId, Monotonic, Pid, Resource, kernel_text};
 
 use super::among_own::{self, AmongOwn, OwnPlace};
 use super::candidacy::{
     Candidacy, Reach, is_in_session_slice, is_mount_unit, is_of_sessions, is_outside_pods, is_session_id,
 };
-use super::cgroup_path::PodUid;
+use super::cgroup_path::{self, PodUid};
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Examined};
-use super::gain::GainFiles;
+use super::gain::{Counting, GainFiles};
 use super::managers::Managers;
 use super::oomd_marks::Preference;
 use super::outliving_memory::{Outliving, Places};
+use super::own_limit::AtLimit;
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
 use super::signs::Signs;
@@ -56,6 +57,8 @@ pub struct WorkloadTree {
     zram: Zram,
     /// The memory that swap takes, if all swap is zram, as of the last scan that looked.
     zram_share: (Option<ZramShare>, Option<Monotonic>),
+    /// Whether huge pages that a workload is charged with are part of its usage.
+    are_huge_pages_usage: bool,
     buffer: Buffer,
 }
 
@@ -77,6 +80,8 @@ struct Owner {
     seen: Monotonic,
 }
 
+/// The most workloads whose own limit is looked at.
+const MOST_AT_LIMIT: usize = 1024;
 /// The share of memory that zram takes changes slowly.
 const ZRAM_AGE: Duration = Duration::from_secs(1);
 /// How long the owner of a removed cgroup is kept.
@@ -126,6 +131,7 @@ impl WorkloadTree {
             oom_kills,
             zram,
             zram_share: (None, None),
+            are_huge_pages_usage: false,
             buffer,
         }
     }
@@ -150,6 +156,11 @@ impl WorkloadTree {
     /// Replaces the rules about candidates. The next scan applies them.
     pub fn set_candidates(&mut self, options: CandidateOptions) {
         self.candidacy.options = options;
+    }
+
+    /// Applies the quirks to how usage is counted.
+    pub fn set_usage_quirks(&mut self, quirks: Quirks) {
+        self.are_huge_pages_usage = quirks.has(Quirk::HugePagesAreUsage);
     }
 
     pub fn reach(&self) -> Reach {
@@ -311,7 +322,7 @@ impl WorkloadTree {
     pub fn cgroup_of(&self, pod: &PodUid) -> Option<PathBuf> {
         let mut all = self.tracked.iter().chain(&self.ended);
         let found = all.find(|tracked| tracked.workload.kind.pod_uid() == Some(pod))?;
-        Some(self.hierarchy.memory.join(&found.workload.name))
+        Some(self.hierarchy.memory.join(kernel_text::path(&found.workload.name)))
     }
 
     /// Returns the innermost workload that contains the cgroup at `path`, or is it.
@@ -341,8 +352,8 @@ impl WorkloadTree {
 
     /// Reads the working set of every workload. Removed workloads are omitted.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
-        let (version, zram, buffer) = (self.hierarchy.version, self.zram_share.0, &mut self.buffer);
-        self.tracked.iter().filter_map(|tracked| tracked.measure(version, zram, buffer)).collect()
+        let (counting, buffer) = (self.counting(), &mut self.buffer);
+        self.tracked.iter().filter_map(|tracked| tracked.measure(counting, buffer)).collect()
     }
 
     /// Reads the usage of every workload, an upper bound of its working set. Removed workloads are omitted.
@@ -364,10 +375,36 @@ impl WorkloadTree {
             .collect()
     }
 
+    /// Reads of each workload that holds no others whether it is at its own limit, and how long its tasks have waited. Of many workloads
+    /// the first ones are read.
+    pub fn at_limits(&self) -> impl Iterator<Item = (CgroupId, AtLimit)> {
+        let version = self.hierarchy.version;
+        holding_no_others(&self.tracked)
+            .take(MOST_AT_LIMIT)
+            .map(move |tracked| (tracked.workload.id, AtLimit::read(tracked.directory(), version)))
+    }
+
+    /// As [`Self::at_limits`], of the cgroups that hold workloads outside pods. The limit of all pods is left out: it is the node's.
+    pub fn groups_at_limits(&self) -> Vec<(CgroupId, AtLimit)> {
+        let outside = self.tracked.iter().filter(|tracked| is_outside_pods(&tracked.workload));
+        let groups: BTreeSet<&str> = outside.flat_map(|tracked| cgroup_path::above(&tracked.workload.name)).collect();
+        let read = |path: &str| {
+            let directory = std::fs::File::open(self.hierarchy.memory.join(kernel_text::path(path))).ok()?;
+            let id = CgroupId(rustix::fs::fstat(&directory).ok()?.st_ino);
+            Some((id, AtLimit::of_group(directory, self.hierarchy.version)?))
+        };
+        groups.into_iter().take(MOST_AT_LIMIT).filter_map(read).collect()
+    }
+
     /// Reads the working set of one workload; `None` when it has been removed.
     pub fn measure(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
+        let counting = self.counting();
         let tracked = self.tracked.iter().find(|tracked| tracked.workload.id == id)?;
-        tracked.measure(self.hierarchy.version, self.zram_share.0, &mut self.buffer)
+        tracked.measure(counting, &mut self.buffer)
+    }
+
+    fn counting(&self) -> Counting {
+        Counting { version: self.hierarchy.version, zram: self.zram_share.0, huge_pages: self.are_huge_pages_usage }
     }
 
     /// Returns the OOM kills of each workload since the last call, by the kernel's counters. On the `first` call the counters so far are
@@ -390,7 +427,7 @@ impl WorkloadTree {
 
     /// Opens the files from which the gain of a workload of this tree is read again after its kill.
     pub fn gain_files(&self, tracked: &Tracked) -> Option<GainFiles> {
-        tracked.gain_files(self.hierarchy.version, self.zram_share.0)
+        tracked.gain_files(self.counting())
     }
 
     pub fn hierarchy(&self) -> &Hierarchy {

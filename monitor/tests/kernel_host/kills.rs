@@ -44,7 +44,7 @@ pub fn check_path(kill: &OomKill, top: (CgroupId, &Path), leaf: (CgroupId, &str)
     let path = kill.victim_path.context("no path")?;
     let levels: Vec<_> = path.levels().collect();
     let name = top.1.file_name().and_then(|name| name.to_str()).context("name of the top cgroup")?;
-    ensure!(levels == [(top.0, name), leaf], "path {path:?}");
+    ensure!(levels.iter().map(|(id, name)| (*id, name.as_ref())).eq([(top.0, name), leaf]), "path {path:?}");
     ensure!(path.to_string() == format!("/{name}/{}", leaf.1) && !path.is_truncated(), "path {path}");
     Ok(2)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use node_pressure_monitor::actions::{Ended, Evictor, Target};
 use node_pressure_monitor::config::{CandidateOptions, Candidates, EvictionLimits, NamePattern, RuntimeEndpoint};
 use node_pressure_monitor::node::Hierarchy;
-use node_pressure_monitor::units::Monotonic;
+use node_pressure_monitor::units::{Monotonic, kernel_text};
 use node_pressure_monitor::workloads::WorkloadTree;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -54,7 +54,7 @@ impl Cgroups {
         [Some(&self.hierarchy.memory), self.hierarchy.freezer.as_ref()].into_iter().flatten()
     }
 
-    /// Makes a workload called `name` with this many sleepers, in every hierarchy, as a container runtime does.
+    /// Makes a workload called `name`, as the agent shows it, with this many sleepers, in every hierarchy, as a container runtime does.
     pub fn workload(&mut self, name: &str, processes: usize) -> String {
         self.workload_of(name, processes, &["sleep", "600"])
     }
@@ -63,7 +63,7 @@ impl Cgroups {
     pub fn workload_of(&mut self, name: &str, processes: usize, command: &[&str]) -> String {
         let path = format!("{}/{name}", self.root);
         for hierarchy in self.hierarchies() {
-            fs::create_dir_all(hierarchy.join(&path)).unwrap();
+            fs::create_dir_all(hierarchy.join(kernel_text::path(&path))).unwrap();
             for (end, _) in path.match_indices('/').skip(1) {
                 let _v1_has_none = fs::write(hierarchy.join(&path[..end]).join("cgroup.subtree_control"), "+memory");
             }
@@ -71,7 +71,8 @@ impl Cgroups {
         for _ in 0..processes {
             let child = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().unwrap();
             for hierarchy in self.hierarchies() {
-                fs::write(hierarchy.join(&path).join("cgroup.procs"), child.id().to_string()).unwrap();
+                fs::write(hierarchy.join(kernel_text::path(&path)).join("cgroup.procs"), child.id().to_string())
+                    .unwrap();
             }
             self.children.push(child);
         }

@@ -184,5 +184,10 @@ const fn instead(quirk: Quirk) -> &'static str {
         Quirk::ImagesCountAsFreed => "space is measured when that of a removed image is free",
         Quirk::HugePagesAvailable => "huge pages are not available memory",
         Quirk::ClaimedMemoryIgnored => "memory of a pod's resource claims is part of its request",
+        Quirk::ArcIsUsed => "what ZFS can drop of its cache (ARC) is available",
+        Quirk::CmaIsAvailable => "free CMA pages are not available",
+        Quirk::ProtectedCacheIsAvailable => "page cache that memory.min protects is not available",
+        Quirk::LowProtectedCacheIsAvailable => "page cache that memory.low protects is not available",
+        Quirk::HugePagesAreUsage => "huge pages are no usage of a workload",
     }
 }

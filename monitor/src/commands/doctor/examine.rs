@@ -16,7 +16,7 @@ use crate::node::{Hierarchy, MemoryReader, NESTED_ACCOUNTING, PoolChoice, cpus, 
 use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
-use crate::units::{Bytes, Signal, signed};
+use crate::units::{Bytes, Signal, kernel_text, signed};
 use crate::workloads::Reach;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
@@ -86,7 +86,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         problems.push(Problem::fatal("lock file", reason));
     }
     // Unreadable files count as empty here: the agent reports them itself.
-    let text = |name: &str| std::fs::read_to_string(proc_root.join(name)).unwrap_or_default();
+    let text = |name: &str| kernel_text::read(proc_root.join(name)).unwrap_or_default();
     let (status, meminfo) = (text("self/status"), text("meminfo"));
     let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
     let removes_garbage = runtimes.iter().any(|runtime| runtime.trouble.is_none());

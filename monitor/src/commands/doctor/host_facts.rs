@@ -129,7 +129,7 @@ pub fn sees_processes(proc_root: &Path) -> Result<(), String> {
             "{shown} belongs to another pid namespace than this process, so its pids are wrong here; run in the host's (hostPID: true)"
         ));
     }
-    fs::read_to_string(proc_root.join("1/cgroup")).map(drop).map_err(|error| {
+    fs::read(proc_root.join("1/cgroup")).map(drop).map_err(|error| {
         format!(
             "cannot read {shown}/1/cgroup: {error}; the agent cannot map processes to cgroups without it (hidepid? run as root)"
         )

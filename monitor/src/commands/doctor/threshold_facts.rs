@@ -4,6 +4,7 @@ use crate::config::{MonitorConfig, Policy, Semantics};
 use crate::eviction::at_capacity::{self, Capacities};
 use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
+use crate::node::available_memory::MiscountedReader;
 use crate::node::pods_memory::PodsMemorySample;
 use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::sensors::allocatable_signal;
@@ -79,7 +80,9 @@ fn memory(config: &MonitorConfig, hierarchy: &Hierarchy) -> Option<(Signal, u64,
     let mut reader = MemoryReader::open(&config.proc_root, hierarchy).ok()?;
     let meminfo = reader.sample().ok()?.meminfo;
     let available = match config.policy.semantics {
-        Semantics::Corrected => meminfo.available,
+        Semantics::Corrected => {
+            MiscountedReader::read_once(&config.proc_root, hierarchy).available(&meminfo, config.policy.quirks)
+        }
         Semantics::Kubelet => reader.root_usage().ok()?.available(meminfo.total),
     };
     Some((Signal::MemoryAvailable, available.0, meminfo.total.0))

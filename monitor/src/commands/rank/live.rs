@@ -138,6 +138,7 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     let has_api_server = Access::find(&config.kubernetes).is_some();
     let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
     let mut tree = tree.with_agent(agent);
+    tree.set_usage_quirks(config.policy.quirks);
     if let Some(missing) = raise_open_files() {
         output::note(format_args!("{missing}; on a node with many pods some may be missing"));
     }

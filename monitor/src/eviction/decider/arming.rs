@@ -76,7 +76,7 @@ named_enum! {
         Unmet = "unmet",
         /// The signal fell below 75 % of its value at the threshold's arrival, or nothing is left.
         Fell = "signal_fell",
-        /// All tasks waited for memory for more than a tenth of the last second.
+        /// All tasks waited for memory that the node lacked for more than a tenth of the last second.
         Stalls = "memory_stalls",
         /// The kernel's OOM killer acted for the whole node, or for the limit of all pods where that is what the threshold is on.
         OomKill = "oom_kill",

@@ -1,7 +1,6 @@
 //! Memory, CPU and process ids of a cgroup, read from its files on request. Reading may block, so it does not run on the loop's thread.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use super::document::{Cpu, Memory, Time};
 use crate::node::pinned_file::{Buffer, PinnedFile, keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
-use crate::units::Monotonic;
+use crate::units::{Monotonic, kernel_text};
 use crate::workloads::task_count;
 
 /// v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.
@@ -75,18 +74,21 @@ impl<'h> Cgroups<'h> {
     /// Opens the cgroup at `path` below the hierarchy's root. Returns `None` if it is gone.
     pub fn open(&self, path: &str) -> Option<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::open(self.hierarchy.memory.join(path), flags, Mode::empty()).ok()
+        rustix::fs::open(self.hierarchy.memory.join(kernel_text::path(path)), flags, Mode::empty()).ok()
     }
 
     pub fn children(&self, path: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.hierarchy.memory.join(path)).into_iter().flatten().flatten();
+        let entries =
+            std::fs::read_dir(self.hierarchy.memory.join(kernel_text::path(path))).into_iter().flatten().flatten();
         let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let name = |name: &OsStr| name.to_str().map(str::to_owned);
-        entries.filter(is_directory).filter_map(|entry| name(&entry.file_name())).collect()
+        entries.filter(is_directory).map(|entry| kernel_text::of_name(&entry.file_name()).into_owned()).collect()
     }
 
     fn read(&mut self, directory: &OwnedFd, path: &str, name: &str) -> Option<&str> {
-        PinnedFile::open_at(directory, &self.hierarchy.memory.join(path), name).ok()?.read(&mut self.buffer).ok()
+        PinnedFile::open_at(directory, &self.hierarchy.memory.join(kernel_text::path(path)), name)
+            .ok()?
+            .read(&mut self.buffer)
+            .ok()
     }
 
     pub fn memory(&mut self, directory: &OwnedFd, path: &str) -> Option<Memory> {
@@ -122,7 +124,9 @@ impl<'h> Cgroups<'h> {
                 keyed_value(self.read(directory, path, "cpu.stat")?, "usage_usec")?.saturating_mul(1000)
             }
             CgroupVersion::V1 => {
-                let file = PinnedFile::open(self.of_controller("cpuacct").join(path).join("cpuacct.usage")).ok()?;
+                let file =
+                    PinnedFile::open(self.of_controller("cpuacct").join(kernel_text::path(path)).join("cpuacct.usage"))
+                        .ok()?;
                 file.read_number(&mut self.buffer)?
             }
         };

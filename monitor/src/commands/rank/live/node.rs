@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::Layout;
+use crate::node::available_memory::MiscountedReader;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::pinned_file::FileError;
 use crate::node::pods_memory::PodsMemory;
@@ -101,7 +102,9 @@ fn memory(
     let mut reader = MemoryReader::open(&config.proc_root, hierarchy)?;
     let (meminfo, details) = (reader.sample()?.meminfo, reader.details()?);
     let available = match config.policy.semantics {
-        Semantics::Corrected => meminfo.available,
+        Semantics::Corrected => {
+            MiscountedReader::read_once(&config.proc_root, hierarchy).available(&meminfo, config.policy.quirks)
+        }
         Semantics::Kubelet => reader.root_usage()?.available(meminfo.total),
     };
     let memory = MemoryStats {

@@ -1,0 +1,238 @@
+//! Page cache that the kernel spares. `MemAvailable` counts it, but what `memory.min` protects is never handed out, and what `memory.low`
+//! protects only when nothing else is left (cgroup v2).
+
+use std::path::{Path, PathBuf};
+
+use crate::units::{Bytes, kernel_text};
+
+use super::hierarchy::{CgroupVersion, Hierarchy};
+use super::mountinfo;
+use super::pinned_file::{keyed_value, number_or_max};
+
+/// No more cgroups are looked at in one reading. The cache of others counts as unprotected.
+const MOST: usize = 512;
+const MOST_DEEP: usize = 16;
+/// With this mount option a cgroup's protection holds for the cgroups in it too (Linux 5.7). systemd sets it since version 246.
+const RECURSIVE: &str = "memory_recursiveprot";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProtectedCache {
+    /// Cache that `memory.min` protects.
+    pub min: Bytes,
+    /// Cache that `memory.low` protects, without that of `memory.min`.
+    pub low: Bytes,
+}
+
+#[derive(Debug)]
+pub struct ProtectedCacheReader {
+    root: PathBuf,
+    is_recursive: bool,
+}
+
+/// The figures of one cgroup.
+#[derive(Debug)]
+struct Group {
+    path: PathBuf,
+    usage: u64,
+    /// `memory.min` and `memory.low`.
+    settings: [u64; 2],
+}
+
+/// What protects a cgroup's children: its usage and its effective protections. The root has none, and bounds its children's by nothing.
+#[derive(Debug, Clone, Copy)]
+struct Parent {
+    usage: u64,
+    effective: [u64; 2],
+}
+
+struct Walk {
+    is_recursive: bool,
+    left: usize,
+    found: ProtectedCache,
+}
+
+impl ProtectedCacheReader {
+    /// Returns the reader; `None` on cgroup v1, which protects nothing.
+    pub fn new(proc_root: &Path, hierarchy: &Hierarchy) -> Option<Self> {
+        let is_recursive = || {
+            let text = kernel_text::read(proc_root.join("self/mountinfo")).unwrap_or_default();
+            let mut options = mountinfo::mounts(&text).filter(|it| it.kind == "cgroup2").map(|it| it.options);
+            options.any(|options| options.split(',').any(|option| option == RECURSIVE))
+        };
+        let is_v2 = hierarchy.version == CgroupVersion::V2;
+        is_v2.then(|| Self { root: hierarchy.memory.clone(), is_recursive: is_recursive() })
+    }
+
+    /// Reads the protections from the root down, and the cache of the protected cgroups that hold no others. Reads three files of each
+    /// cgroup at the top, and nothing below one without protection.
+    pub fn read(&self) -> ProtectedCache {
+        let mut walk = Walk { is_recursive: self.is_recursive, left: MOST, found: ProtectedCache::default() };
+        walk.visit(&self.root, None, MOST_DEEP);
+        walk.found
+    }
+}
+
+impl Walk {
+    /// Visits the cgroups in `directory`. Returns whether there are any with figures for memory.
+    fn visit(&mut self, directory: &Path, parent: Option<Parent>, depth: usize) -> bool {
+        let Some(depth) = depth.checked_sub(1) else { return false };
+        let groups = self.groups(directory);
+        let claimed =
+            [0, 1].map(|kind| groups.iter().map(|it| it.settings[kind].min(it.usage)).fold(0, u64::saturating_add));
+        for group in &groups {
+            let effective = [0, 1].map(|kind| match parent {
+                None => group.settings[kind].min(group.usage),
+                Some(parent) => {
+                    let of = Share { usage: group.usage, setting: group.settings[kind], claimed: claimed[kind] };
+                    of.effective(parent.usage, parent.effective[kind], self.is_recursive)
+                }
+            });
+            if effective == [0, 0] {
+                continue;
+            }
+            let holds_others = self.visit(&group.path, Some(Parent { usage: group.usage, effective }), depth);
+            if !holds_others {
+                self.count(group, effective);
+            }
+        }
+        !groups.is_empty()
+    }
+
+    fn groups(&mut self, directory: &Path) -> Vec<Group> {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let groups: Vec<Group> = directories.take(self.left).filter_map(|entry| Group::read(entry.path())).collect();
+        self.left -= groups.len();
+        groups
+    }
+
+    /// Adds the cache of a cgroup that reclaim leaves. Reclaim ends when the usage has fallen to the protected amount.
+    fn count(&mut self, group: &Group, [min, low]: [u64; 2]) {
+        let Ok(stat) = kernel_text::read(group.path.join("memory.stat")) else { return };
+        let value = |key| keyed_value(&stat, key).unwrap_or(0);
+        let cache = value("inactive_file").saturating_add(value("active_file")).min(group.usage);
+        let left = |protected: u64| protected.saturating_sub(group.usage - cache).min(cache);
+        let by_min = left(min);
+        self.found.min = self.found.min.saturating_add(Bytes(by_min));
+        self.found.low = self.found.low.saturating_add(Bytes(left(low).saturating_sub(by_min)));
+    }
+}
+
+impl Group {
+    /// Returns `None` for a cgroup that is gone, or without the memory controller.
+    fn read(path: PathBuf) -> Option<Self> {
+        let number = |name: &str| number_or_max(&kernel_text::read(path.join(name)).ok()?).ok();
+        let usage = number("memory.current")??;
+        let settings =
+            ["memory.min", "memory.low"].map(|name| number(name).map_or(0, |value| value.unwrap_or(u64::MAX)));
+        Some(Self { usage, settings, path })
+    }
+}
+
+/// One cgroup's claim on the protection of the cgroup above it. `claimed` is what it and its siblings claim together.
+struct Share {
+    usage: u64,
+    setting: u64,
+    claimed: u64,
+}
+
+impl Share {
+    /// Returns the effective protection as the kernel computes it (`effective_protection`, mm/page_counter.c, Linux 5.7 to 6.18): the claims
+    /// share what the parent has, and with the mount option unclaimed protection goes to unprotected usage.
+    fn effective(&self, parent_usage: u64, parent_effective: u64, is_recursive: bool) -> u64 {
+        let Self { usage, setting, claimed } = *self;
+        let protected = usage.min(setting);
+        if claimed > parent_effective {
+            return part(protected, parent_effective, claimed);
+        }
+        let (unprotected, whole) = (usage - protected, parent_usage.saturating_sub(claimed));
+        if !is_recursive || whole == 0 {
+            return protected;
+        }
+        protected.saturating_add(part(parent_effective - claimed, unprotected, whole)).min(usage)
+    }
+}
+
+/// Returns `of * numerator / denominator`.
+fn part(of: u64, numerator: u64, denominator: u64) -> u64 {
+    let part = u128::from(of) * u128::from(numerator) / u128::from(denominator.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A cgroup: its path, usage, cache, `memory.min` and `memory.low`, in MiB.
+    type Given<'g> = (&'g str, u64, u64, u64, u64);
+
+    fn read(groups: &[Given<'_>], is_recursive: bool) -> (u64, u64) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, usage, cache, min, low) in groups {
+            let directory = root.path().join(path);
+            std::fs::create_dir_all(&directory).unwrap();
+            let write = |name: &str, text: String| std::fs::write(directory.join(name), text).unwrap();
+            write("memory.current", format!("{}\n", usage * MIB));
+            write("memory.min", format!("{}\n", min * MIB));
+            write("memory.low", format!("{}\n", low * MIB));
+            write(
+                "memory.stat",
+                format!("anon 1\nfile 1\ninactive_file {}\nactive_file {}\n", cache * MIB / 4, cache * MIB / 4 * 3),
+            );
+        }
+        let found = ProtectedCacheReader { root: root.path().to_owned(), is_recursive }.read();
+        (found.min.0 / MIB, found.low.0 / MIB)
+    }
+
+    #[test]
+    fn protection_goes_to_anonymous_memory_first() {
+        for (name, group, expected) in [
+            // The task's scenario: 300 MiB of cache, all of it protected.
+            ("all", ("a", 302, 300, 302, 0), (300, 0)),
+            ("half", ("a", 300, 300, 150, 0), (150, 0)),
+            ("anonymous memory takes all of it", ("a", 900, 300, 600, 0), (0, 0)),
+            ("anonymous memory takes a part", ("a", 900, 300, 700, 0), (100, 0)),
+            ("more than there is", ("a", 300, 200, 9000, 0), (200, 0)),
+            ("low only", ("a", 300, 200, 0, 250), (0, 150)),
+            ("low above min", ("a", 300, 300, 100, 250), (100, 150)),
+            ("none", ("a", 300, 300, 0, 0), (0, 0)),
+        ] {
+            assert_eq!(read(&[group], false), expected, "{name}");
+        }
+    }
+
+    /// Memory QoS of Kubernetes (KEP 2570) sets `memory.min` of each Guaranteed pod and of the groups above it.
+    #[test]
+    fn a_child_has_no_more_than_its_parent() {
+        let kubelets =
+            [("kubepods", 1000, 800, 600, 0), ("kubepods/pod1", 500, 400, 300, 0), ("kubepods/pod2", 500, 400, 300, 0)];
+        assert_eq!(read(&kubelets, false), (400, 0), "each has 300 MiB, of which 100 are anonymous memory");
+        let unprotected_parent = [("user", 1000, 800, 0, 0), ("user/own", 500, 400, 500, 0)];
+        assert_eq!(read(&unprotected_parent, false), (0, 0), "the owner of a delegated cgroup protects nothing");
+        let overcommitted = [("a", 1000, 1000, 400, 0), ("a/b", 600, 600, 600, 0), ("a/c", 400, 400, 400, 0)];
+        assert_eq!(read(&overcommitted, false), (400, 0), "the claims share what the parent has");
+    }
+
+    /// The values of the kernel's documentation of `memory.low` (mm/page_counter.c).
+    #[test]
+    fn unclaimed_protection_is_shared_only_where_it_is_recursive() {
+        let groups = [("a", 1000, 1000, 500, 0), ("a/b", 600, 600, 0, 0), ("a/c", 400, 400, 0, 0)];
+        assert_eq!(read(&groups, false), (0, 0));
+        assert_eq!(read(&groups, true), (500, 0));
+        let claimed = [("a", 1000, 1000, 500, 0), ("a/b", 600, 600, 300, 0), ("a/c", 400, 400, 0, 0)];
+        assert_eq!(read(&claimed, false), (300, 0));
+        assert_eq!(read(&claimed, true), (499, 0), "300, and a share of 200 of each; rounded down");
+    }
+
+    #[test]
+    fn cgroup_v1_has_no_reader_and_a_bare_cgroup_no_figures() {
+        let root = tempfile::tempdir().unwrap();
+        let hierarchy = |version| Hierarchy { version, memory: root.path().to_owned(), freezer: None, hybrid: false };
+        assert!(ProtectedCacheReader::new(Path::new("/proc"), &hierarchy(CgroupVersion::V1)).is_none());
+        std::fs::create_dir(root.path().join("bare")).unwrap();
+        let reader = ProtectedCacheReader::new(Path::new("/proc"), &hierarchy(CgroupVersion::V2)).unwrap();
+        assert_eq!(reader.read(), ProtectedCache::default());
+    }
+}
