@@ -56,6 +56,12 @@ impl FallRate {
         self.seen = self.seen.max(per_second);
     }
 
+    /// Returns the rate of a signal that falls so many times as fast.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { possible: self.possible * factor, seen: self.seen * factor, last: None }
+    }
+
     /// Returns the greater of the rate that was seen and the rate that is possible, in units (mostly bytes) per second; at least one.
     pub fn bytes_per_second(&self) -> f64 {
         self.seen.max(self.possible).max(1.0)

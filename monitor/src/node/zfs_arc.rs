@@ -53,15 +53,26 @@ impl ZfsArc {
     /// reserve is available, less of the cache counts, and nothing below a quarter: the OOM killer acts there beside a full cache
     /// (openzfs/zfs#14686).
     pub fn credit(self, meminfo: &MemInfo) -> Bytes {
-        let reserve =
-            self.reserve.filter(|reserve| !reserve.is_zero()).unwrap_or(Bytes(meminfo.total.0 / RESERVE_PART));
-        let reserve = reserve.0.min(meminfo.total.0 / LARGEST_RESERVE_PART);
+        let reserve = self.reserve(meminfo).0;
         let late = reserve / LATE_PART;
         let above = meminfo.available.0.saturating_sub(late);
         match u128::from(self.evictable.0) * u128::from(above) / u128::from((reserve - late).max(1)) {
             _ if meminfo.available.0 >= reserve => self.evictable,
             part => Bytes(u64::try_from(part).unwrap_or(u64::MAX)),
         }
+    }
+
+    /// Returns how much must be available for all of the cache to count.
+    pub fn reserve(self, meminfo: &MemInfo) -> Bytes {
+        let told = self.reserve.filter(|reserve| !reserve.is_zero());
+        let reserve = told.unwrap_or(Bytes(meminfo.total.0 / RESERVE_PART));
+        reserve.min(Bytes(meminfo.total.0 / LARGEST_RESERVE_PART))
+    }
+
+    /// Returns by how many bytes available memory falls for each byte of `MemAvailable` below the reserve.
+    pub fn steepness(self, meminfo: &MemInfo) -> f64 {
+        let reserve = self.reserve(meminfo).0;
+        1.0 + self.evictable.as_f64() / Bytes((reserve - reserve / LATE_PART).max(1)).as_f64()
     }
 }
 
@@ -120,6 +131,7 @@ mod tests {
         ] {
             assert_eq!(arc.credit(&meminfo(available)).0, expected, "{available}");
         }
+        assert!((arc.steepness(&meminfo(GIB)) - (1.0 + 16.0 / 0.75)).abs() < 1e-6);
         let told = ZfsArc { reserve: Some(Bytes(2 * GIB)), ..arc };
         assert_eq!(told.credit(&meminfo(GIB)).0, 16 * GIB / 3);
         // An operator may set any reserve.

@@ -19,6 +19,9 @@ use super::figure_report::MemoryReport;
 /// Watermarks change only when a sysctl is written. On a large machine reading them takes long.
 const WATERMARKS_AGE: Duration = Duration::from_secs(5);
 
+/// ZFS keeps about its reserve free, so a node may stay close to it. There it is sampled no more often than this.
+const ABOVE_RESERVE: Duration = Duration::from_millis(50);
+
 /// The sample of the last turn, kept while a report shows a new one.
 #[derive(Debug, Clone, Copy)]
 pub struct DecidedBy {
@@ -180,6 +183,20 @@ impl Memory {
 
     pub fn rate(&self) -> &FallRate {
         &self.rate
+    }
+
+    /// Returns the fastest fall of the figure that thresholds are compared with, and the longest time for which that is true. Below ZFS's
+    /// reserve its cache counts less and less, so the figure falls many times as fast as `MemAvailable`.
+    pub(super) fn fastest_fall(&self, semantics: Semantics) -> (FallRate, Option<Duration>) {
+        let counts = semantics == Semantics::Corrected && !self.quirks.has(Quirk::ArcIsUsed);
+        let arc = self.miscounted.last().arc.filter(|arc| counts && !arc.evictable.is_zero());
+        let Some((arc, MemorySample { meminfo, .. })) = arc.zip(self.sample) else { return (self.rate, None) };
+        let above = meminfo.available.saturating_sub(arc.reserve(&meminfo));
+        if above.is_zero() {
+            return (self.rate.times(arc.steepness(&meminfo)), None);
+        }
+        let until = Duration::try_from_secs_f64(above.as_f64() / self.rate.bytes_per_second());
+        (self.rate, until.ok().map(|until| until.max(ABOVE_RESERVE)))
     }
 
     /// Switches the corrections as the policy says.
@@ -369,8 +386,31 @@ mod tests {
             assert_eq!(available(&memory, Semantics::Corrected), Some(700 << 10));
             assert_eq!(memory.report().unwrap().additions, [("ZFS's cache (ARC)", Bytes::from_kib(arc))]);
         }
-        memory.quirks.set(crate::config::Quirk::ArcIsUsed, true);
+        memory.quirks.set(Quirk::ArcIsUsed, true);
         assert_eq!(available(&memory, Semantics::Corrected), Some(400 << 10));
+    }
+
+    /// A burst takes memory faster than ZFS drops its cache.
+    #[test]
+    fn a_sample_is_due_before_the_arc_counts_less() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("spl/kstat/zfs")).unwrap();
+        let mut memory = memory(root.path());
+        memory.rate = FallRate::assuming(Bytes::from_kib(1_000));
+        let stats = format!("c_min 4 0\nsize 4 {}\narc_sys_free 4 {}\n", 600 << 10, 40 << 10);
+        std::fs::write(root.path().join("spl/kstat/zfs/arcstats"), stats).unwrap();
+        for (left, per_second, until) in
+            [(540, 1_000, Some(500)), (60, 1_000, Some(50)), (40, 21_000, None), (20, 21_000, None)]
+        {
+            std::fs::write(root.path().join("meminfo"), format!("MemTotal: 1000 kB\nMemAvailable: {left} kB\n"))
+                .unwrap();
+            memory.read(Semantics::Corrected).unwrap();
+            memory.rate = FallRate::assuming(Bytes::from_kib(1_000));
+            let (rate, found) = memory.fastest_fall(Semantics::Corrected);
+            assert!((rate.bytes_per_second() / 1024.0 - f64::from(per_second)).abs() < 1.0, "{left}: {rate:?}");
+            assert_eq!(found.map(|found| found.as_millis()), until, "{left}");
+        }
+        assert_eq!(memory.fastest_fall(Semantics::Kubelet).1, None);
     }
 
     /// KEP 2570, kubernetes/kubernetes#126485: the cache of a Guaranteed pod is never handed out.

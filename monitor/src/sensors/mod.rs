@@ -222,8 +222,9 @@ impl Sensors {
     fn sample_due(&self, config: &MonitorConfig) -> Option<Monotonic> {
         let sample = self.memory.sample()?;
         let observation = self.observation(config.policy.semantics)?;
-        let until = until_next_sample(&config.policy, &config.sampling, &observation, self.memory.rate());
-        Some(sample.at.after(until))
+        let (rate, no_later) = self.memory.fastest_fall(config.policy.semantics);
+        let until = until_next_sample(&config.policy, &config.sampling, &observation, &rate);
+        Some(sample.at.after(no_later.map_or(until, |no_later| until.min(no_later))))
     }
 
     /// Looks at the kubelet of this node, which evicts for disks, too. `may_search`: there is time to read the names of all processes.
