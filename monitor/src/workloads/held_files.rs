@@ -1,9 +1,11 @@
 //! What the open files of a process tell about it: sockets, and devices that only some programs hold.
 
+use std::collections::HashSet;
 use std::fs::{DirEntry, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use crate::node::mountinfo::Mount;
 use crate::units::Pid;
 
 /// An open file that tells something.
@@ -37,6 +39,19 @@ pub(super) fn of<'f>(directory: &Path, files: &'f mut usize) -> impl Iterator<It
 pub(super) fn sockets(proc_root: &Path, pid: Pid, most: usize) -> Vec<u64> {
     let socket = |held| if let Held::Socket(inode) = held { Some(inode) } else { None };
     of(&proc_root.join(pid.0.to_string()), &mut { most }).filter_map(socket).collect()
+}
+
+/// Returns whether the machine sees a FUSE mount that the process sees, too. A container that mounts for itself alone, as builders of images
+/// do with fuse-overlayfs, serves nobody else.
+pub(super) fn shares_fuse_mount(proc_root: &Path, pid: Pid) -> bool {
+    let of = |process: String| {
+        let text = std::fs::read(proc_root.join(process).join("mountinfo")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let is_fuse = |kind: &str| matches!(kind, "fuse" | "fuseblk") || kind.starts_with("fuse.");
+        let fuse = text.lines().filter_map(Mount::parse).filter(|mount| is_fuse(mount.kind));
+        fuse.map(|mount| mount.device.to_owned()).collect::<HashSet<String>>()
+    };
+    !of(pid.0.to_string()).is_disjoint(&of("1".to_owned()))
 }
 
 fn held(entry: &DirEntry) -> Option<Held> {
