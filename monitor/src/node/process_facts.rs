@@ -21,7 +21,9 @@ pub struct ProcessIdentity {
 
 /// Reads the identity of a process from its directory.
 pub fn identity(directory: &Path) -> Option<ProcessIdentity> {
-    let status = fs::read_to_string(directory.join("status")).ok()?;
+    // The name in it may be any bytes.
+    let status = fs::read(directory.join("status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
     let values = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::split_ascii_whitespace);
     let uid = values("Uid:")?.next()?.parse().ok()?;
     // Linux 4.1; one number for each namespace from that of procfs down.

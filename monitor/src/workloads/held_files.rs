@@ -17,7 +17,8 @@ pub(super) enum Held {
     Input,
     /// `/dev/fuse`. Any user may open it.
     Fuse,
-    /// logind's or elogind's record of a session (`/run/systemd/sessions/*.ref`), or of an inhibitor.
+    /// The pipe that keeps a session of logind or elogind alive (`/run/systemd/sessions/*.ref`). The login manager and what has logged the
+    /// user in hold it.
     LoginRecord,
 }
 
@@ -62,7 +63,7 @@ fn held(entry: &DirEntry) -> Option<Held> {
     }
     // A process in a mount namespace of its own may show any path, and the agent in one sees a part of it: the path tells only which files
     // are worth a closer look.
-    if target.contains("systemd/sessions/") || target.contains("systemd/inhibit/") {
+    if target.contains("systemd/sessions/") {
         return Some(Held::LoginRecord);
     }
     let may_be_device = target.contains("/event") || target.ends_with("/fuse");

@@ -194,6 +194,10 @@ fn openrc_with_elogind() {
     node.add("openrc.dbus", listening("bus", 81, "/run/dbus/system_bus_socket"));
     node.add("openrc.udev", listening("manager", 0, "/run/udev/control"));
     node.add("openrc.elogind", called("elogind-daemon"));
+    let login = node.add("openrc.login", called("any-manager"));
+    symlink("/run/systemd/sessions/2.ref", node.path(&format!("proc/{login}/fd/5"))).unwrap();
+    let inhibitor = node.add("openrc.backup", called("backup"));
+    symlink("/run/systemd/inhibit/1.ref", node.path(&format!("proc/{inhibitor}/fd/5"))).unwrap();
     node.add("openrc.dropbear", called("dropbear"));
     node.add("openrc.postgresql", Process { comm: "postgres", uid: 70, ..ROOTS });
     node.add("openrc.nginx", called("nginx"));
@@ -217,6 +221,8 @@ fn openrc_with_elogind() {
             ("openrc.dbus", SYSTEM),
             ("openrc.udev", SYSTEM),
             ("openrc.elogind", SYSTEM),
+            ("openrc.login", SYSTEM),
+            ("openrc.backup", "leaker"),
             ("openrc.dropbear", SYSTEM),
             ("openrc.postgresql", "candidate"),
             ("openrc.nginx", "leaker"),
