@@ -293,6 +293,9 @@ fn a_manager_below_any_cgroup_has_the_same_places() {
         ]
         .map(|(path, fate)| (at(path), fate));
         node.assert(&[], &expected.each_ref().map(|(path, fate)| (path.as_str(), *fate)));
+        for listed in ["system.slice/nginx.service".to_owned(), at("system.slice/nginx.service")] {
+            node.assert(&[&listed], &[(&at("system.slice/nginx.service"), "candidate")]);
+        }
     }
 }
 
