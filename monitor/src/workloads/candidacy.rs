@@ -25,14 +25,14 @@ impl Candidacy {
 
     /// Returns whether the workload is a candidate only while it leaks: a service of the system that the configuration does not list.
     /// `place` is its path below its manager.
-    pub fn is_only_as_leaker(&self, kind: &Kind, place: &str) -> bool {
+    pub fn is_only_as_leaker(&self, kind: &Kind, name: &str, place: &str) -> bool {
         let is_of_systemd = *kind == Kind::Service && place.starts_with("system.slice/");
-        (is_of_systemd || *kind == Kind::Cgroup && is_of_openrc(place)) && !self.is_listed(place)
+        (is_of_systemd || *kind == Kind::Cgroup && is_of_openrc(place)) && !self.is_listed(name, place)
     }
 
     /// Returns whether `evictions.services` lists the workload.
-    pub fn is_listed(&self, place: &str) -> bool {
-        self.options.services.iter().any(|pattern| pattern.matches(place))
+    pub fn is_listed(&self, name: &str, place: &str) -> bool {
+        self.options.services.iter().any(|pattern| pattern.matches(name) || pattern.matches(place))
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
             (Kind::Cgroup, "openrc.postgresql", false),
             (Kind::Cgroup, "lxc/openrc.nginx", false),
         ] {
-            assert_eq!(candidacy.is_only_as_leaker(&kind, name), expected, "{name}");
+            assert_eq!(candidacy.is_only_as_leaker(&kind, name, name), expected, "{name}");
         }
     }
 

@@ -49,8 +49,9 @@ const SESSIONS: &str = "run/systemd/sessions";
 const MOST_PROCESSES: usize = 512;
 /// More open files of one process are not examined.
 const MOST_FILES: usize = 4096;
-/// The same for a process of a user. What controls a seat opens its devices when it starts.
+/// The same for a process of a user, and for all of those in one workload. What controls a seat opens its devices when it starts.
 const MOST_FILES_OF_USER: usize = 256;
+const MOST_FILES_OF_USERS: usize = 2048;
 /// The limits of a look shortly before a kill: the first cgroups of the workload, the processes that the examination has not seen, the
 /// processes that it has seen (only if a new socket or lock marks a daemon), and the open files of one process and of all.
 const LOOK_CGROUPS: usize = 16;
@@ -70,6 +71,13 @@ pub struct Essentials {
     /// The root directory of the machine's init.
     root: PathBuf,
     configured: Configured,
+}
+
+/// How many open files may still be read: of the next process, and of all processes of users.
+#[derive(Debug, PartialEq, Eq)]
+struct Budget {
+    files: usize,
+    of_users: usize,
 }
 
 /// What was found among processes: the first on which the node depends, and the first that only goes later than others.
@@ -113,8 +121,13 @@ impl Essentials {
     pub fn find(&self, pids: &[Pid], kind: &Kind, signs: &Signs) -> Option<Essential> {
         let first = pids.iter().take(MOST_PROCESSES);
         let mut found = Found::default();
-        let identify =
-            |pid: &Pid| self.identify(*pid, kind, signs, &mut { MOST_FILES }).filter(|it| self.is_needed(it, pids));
+        let mut of_users = MOST_FILES_OF_USERS;
+        let mut identify = |pid: &Pid| {
+            let mut budget = Budget { files: MOST_FILES, of_users };
+            let essential = self.identify(*pid, kind, signs, &mut budget);
+            of_users = budget.of_users;
+            essential.filter(|it| self.is_needed(it, pids))
+        };
         let _done = first.clone().any(|pid| found.is_done(identify(pid)));
         found.strong.or_else(|| first.clone().find_map(|pid| self.exempt(*pid, pids))).or(found.weak)
     }
@@ -180,10 +193,10 @@ impl Essentials {
         let mut left = LOOK_FILES_IN_ALL;
         let mut found = Found::default();
         let mut identify = |pid: &Pid| {
-            let mut files = left.min(LOOK_FILES);
-            let given = files;
-            let found = self.identify(*pid, kind, signs, &mut files);
-            left -= given - files;
+            let given = left.min(LOOK_FILES);
+            let mut budget = Budget { files: given, of_users: given };
+            let found = self.identify(*pid, kind, signs, &mut budget);
+            left -= given - budget.files;
             found.filter(|it| self.is_needed(it, pids))
         };
         let _done = looked_at.iter().any(|pid| found.is_done(identify(pid)));
@@ -216,8 +229,8 @@ impl Essentials {
         !found.is_monitor || !container_monitors::has_ward(&self.proc_root, found.pid, pids)
     }
 
-    /// Reads at most `files` open files, and counts them off.
-    fn identify(&self, pid: Pid, kind: &Kind, signs: &Signs, files: &mut usize) -> Option<Essential> {
+    /// Reads at most the open files that `budget` allows, and counts them off.
+    fn identify(&self, pid: Pid, kind: &Kind, signs: &Signs, budget: &mut Budget) -> Option<Essential> {
         let directory = self.proc_root.join(pid.0.to_string());
         let ProcessIdentity { uid, is_in_namespace } = process_facts::identity(&directory)?;
         let trust = Trust::of(uid);
@@ -232,8 +245,9 @@ impl Essentials {
             Some(path) => is_same_file(&below(&self.root, path), &below(&directory.join("root"), path)),
             None => !is_in_container,
         };
-        let mut most = if trust == Trust::User { (*files).min(MOST_FILES_OF_USER) } else { *files };
-        let given = most;
+        let of_user = budget.files.min(budget.of_users).min(MOST_FILES_OF_USER);
+        let given = if trust == Trust::User { of_user } else { budget.files };
+        let mut left = given;
         let mut found = Found::default();
         let recognize = |held| match held {
             Held::Socket(inode) => {
@@ -246,11 +260,14 @@ impl Essentials {
             Held::LoginRecord if trust == Trust::Root && !is_in_container => {
                 Some(essential(Protection::System, "holds the record of a login session"))
             }
-            Held::Fuse => Some(essential(Protection::Mount, "holds /dev/fuse")),
-            Held::Input | Held::LoginRecord => None,
+            Held::Fuse if held_files::shares_fuse_mount(&self.proc_root, pid) => {
+                Some(essential(Protection::Mount, "serves a FUSE mount"))
+            }
+            Held::Input | Held::LoginRecord | Held::Fuse => None,
         };
-        let _done = held_files::of(&directory, &mut most).any(|held| found.is_done(recognize(held)));
-        *files -= given - most;
+        let _done = held_files::of(&directory, &mut left).any(|held| found.is_done(recognize(held)));
+        budget.files -= given - left;
+        budget.of_users -= if trust == Trust::User { given - left } else { 0 };
         let by_name = || self.by_name(pid, trust).filter(|_| !is_in_container);
         found.strong.or_else(by_name).or(found.weak)
     }

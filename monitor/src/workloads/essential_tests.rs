@@ -199,9 +199,13 @@ fn a_look_reads_few_processes_and_files() {
     }
     machine.find(&[], &Kind::Service);
     let essentials = Essentials::new(&machine.directory.path().join("proc"), None);
-    let mut files = LOOK_FILES;
-    assert_eq!(essentials.identify(pids[0], &Kind::Service, &essentials.signs(), &mut files), None);
-    assert_eq!(files, 0, "no more files are read");
+    let mut budget = Budget { files: LOOK_FILES, of_users: 7 };
+    assert_eq!(essentials.identify(pids[0], &Kind::Service, &essentials.signs(), &mut budget), None);
+    assert_eq!(budget, Budget { files: 0, of_users: 7 }, "no more files are read");
+    let user = machine.add(301, &Process { uid: 1000, ..ORDINARY });
+    let mut budget = Budget { files: LOOK_FILES, of_users: 1 };
+    assert_eq!(essentials.identify(user, &Kind::Service, &essentials.signs(), &mut budget), None);
+    assert_eq!(budget, Budget { files: LOOK_FILES - 1, of_users: 0 }, "those of users are counted");
     let last = machine.add(300, &Process { comm: "containerd", ..ORDINARY });
     let look = |pids: &[Pid]| essentials.find_changed(pids, &Kind::Service, &essentials.signs(), None).map(|it| it.pid);
     assert_eq!(look(&[&pids[..LOOK_NEW - 1], &[last]].concat()), Some(last));

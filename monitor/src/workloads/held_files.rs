@@ -1,9 +1,11 @@
 //! What the open files of a process tell about it: sockets, and devices that only some programs hold.
 
+use std::collections::HashSet;
 use std::fs::{DirEntry, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use crate::node::mountinfo::Mount;
 use crate::units::Pid;
 
 /// An open file that tells something.
@@ -15,7 +17,8 @@ pub(super) enum Held {
     Input,
     /// `/dev/fuse`. Any user may open it.
     Fuse,
-    /// logind's or elogind's record of a session (`/run/systemd/sessions/*.ref`), or of an inhibitor.
+    /// The pipe that keeps a session of logind or elogind alive (`/run/systemd/sessions/*.ref`). The login manager and what has logged the
+    /// user in hold it.
     LoginRecord,
 }
 
@@ -39,6 +42,19 @@ pub(super) fn sockets(proc_root: &Path, pid: Pid, most: usize) -> Vec<u64> {
     of(&proc_root.join(pid.0.to_string()), &mut { most }).filter_map(socket).collect()
 }
 
+/// Returns whether the machine sees a FUSE mount that the process sees, too. A container that mounts for itself alone, as builders of images
+/// do with fuse-overlayfs, serves nobody else.
+pub(super) fn shares_fuse_mount(proc_root: &Path, pid: Pid) -> bool {
+    let of = |process: String| {
+        let text = std::fs::read(proc_root.join(process).join("mountinfo")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let is_fuse = |kind: &str| matches!(kind, "fuse" | "fuseblk") || kind.starts_with("fuse.");
+        let fuse = text.lines().filter_map(Mount::parse).filter(|mount| is_fuse(mount.kind));
+        fuse.map(|mount| mount.device.to_owned()).collect::<HashSet<String>>()
+    };
+    !of(pid.0.to_string()).is_disjoint(&of("1".to_owned()))
+}
+
 fn held(entry: &DirEntry) -> Option<Held> {
     let target = std::fs::read_link(entry.path()).ok()?;
     let target = target.to_str()?;
@@ -47,7 +63,7 @@ fn held(entry: &DirEntry) -> Option<Held> {
     }
     // A process in a mount namespace of its own may show any path, and the agent in one sees a part of it: the path tells only which files
     // are worth a closer look.
-    if target.contains("systemd/sessions/") || target.contains("systemd/inhibit/") {
+    if target.contains("systemd/sessions/") {
         return Some(Held::LoginRecord);
     }
     let may_be_device = target.contains("/event") || target.ends_with("/fuse");

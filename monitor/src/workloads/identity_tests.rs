@@ -98,6 +98,8 @@ impl Node {
         self.listen(pid, uid, listens);
         if let Some((name, major, minor)) = device {
             symlink(self.device(name, major, minor), own.join("fd/4")).unwrap();
+            self.mounts(1, &["0:90"]);
+            self.mounts(pid, &["0:90"]);
         }
         pid
     }
@@ -123,6 +125,14 @@ impl Node {
             rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, device).unwrap();
         }
         file
+    }
+
+    /// Writes the mounts that the process sees: FUSE filesystems with these device numbers.
+    fn mounts(&self, pid: i32, devices: &[&str]) {
+        let line =
+            |device: &&str| format!("40 20 {device} / /mnt/{device} rw shared:9 - fuse.rclone remote rw,user_id=0\n");
+        let text: String = devices.iter().map(line).collect();
+        fs::write(self.path(&format!("proc/{pid}/mountinfo")), text).unwrap();
     }
 
     /// Gives the cgroups at `path` and below to a user.
@@ -184,6 +194,10 @@ fn openrc_with_elogind() {
     node.add("openrc.dbus", listening("bus", 81, "/run/dbus/system_bus_socket"));
     node.add("openrc.udev", listening("manager", 0, "/run/udev/control"));
     node.add("openrc.elogind", called("elogind-daemon"));
+    let login = node.add("openrc.login", called("any-manager"));
+    symlink("/run/systemd/sessions/2.ref", node.path(&format!("proc/{login}/fd/5"))).unwrap();
+    let inhibitor = node.add("openrc.backup", called("backup"));
+    symlink("/run/systemd/inhibit/1.ref", node.path(&format!("proc/{inhibitor}/fd/5"))).unwrap();
     node.add("openrc.dropbear", called("dropbear"));
     node.add("openrc.postgresql", Process { comm: "postgres", uid: 70, ..ROOTS });
     node.add("openrc.nginx", called("nginx"));
@@ -207,6 +221,8 @@ fn openrc_with_elogind() {
             ("openrc.dbus", SYSTEM),
             ("openrc.udev", SYSTEM),
             ("openrc.elogind", SYSTEM),
+            ("openrc.login", SYSTEM),
+            ("openrc.backup", "leaker"),
             ("openrc.dropbear", SYSTEM),
             ("openrc.postgresql", "candidate"),
             ("openrc.nginx", "leaker"),
@@ -277,6 +293,9 @@ fn a_manager_below_any_cgroup_has_the_same_places() {
         ]
         .map(|(path, fate)| (at(path), fate));
         node.assert(&[], &expected.each_ref().map(|(path, fate)| (path.as_str(), *fate)));
+        for listed in ["system.slice/nginx.service".to_owned(), at("system.slice/nginx.service")] {
+            node.assert(&[&listed], &[(&at("system.slice/nginx.service"), "candidate")]);
+        }
     }
 }
 
@@ -389,6 +408,11 @@ fn a_fuse_daemon_goes_only_if_it_is_listed_and_leaks() {
     node.add("system.slice/glusterfs.service", fuse("glusterfs"));
     node.add("system.slice/s3.service", fuse("s3fs"));
     node.add(&format!("docker/{ID}"), fuse("rclone"));
+    // A builder of images mounts for itself. Another has only opened the device.
+    let builder = node.add("system.slice/docker-builder.scope", fuse("fuse-overlayfs"));
+    node.mounts(builder, &["0:91"]);
+    let idle = node.add("run.scope", fuse("idle"));
+    node.mounts(idle, &[]);
     node.add("system.slice/nginx.service", called("nginx"));
     let mount = Protection::Mount.as_str();
     node.assert(
@@ -399,6 +423,8 @@ fn a_fuse_daemon_goes_only_if_it_is_listed_and_leaks() {
             ("system.slice/glusterfs.service", mount),
             ("system.slice/s3.service", "leaker"),
             (&format!("docker/{ID}"), mount),
+            ("system.slice/docker-builder.scope", "candidate"),
+            ("run.scope", "candidate"),
             ("system.slice/nginx.service", "leaker"),
         ],
     );

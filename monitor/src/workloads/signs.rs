@@ -22,7 +22,7 @@ const KUBELET_PORTS: [u16; 2] = [10250, 10248];
 const KUBELET_LOCKS: [&str; 2] = ["run/lock/kubelet.lock", "var/lock/kubelet.lock"];
 /// The system bus drops its rights: the process that listens is its own user's.
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
-/// The sockets of root's daemons: systemd's manager, udev and eudev, seatd, dinit (`/run/dinitctl`, before 0.11 `/dev/dinitctl`).
+/// The sockets of root's daemons: systemd's manager, udev and eudev, seatd, dinit (the latter's path is chosen when it is built).
 const SYSTEM_SOCKETS: [&str; 5] =
     ["/run/systemd/private", "/run/udev/control", "/run/seatd.sock", "/run/dinitctl", "/dev/dinitctl"];
 /// Root's X server listens here, and on the abstract socket of the same name. One that a user runs holds the seat.

@@ -229,7 +229,7 @@ impl WorkloadTree {
         match protection {
             Protection::SessionBus => false,
             Protection::Mount => {
-                among_own::user(place, *owner_uid).is_none() && !self.candidacy.is_listed(&workload.name)
+                among_own::user(place, *owner_uid).is_none() && !self.candidacy.is_listed(&workload.name, place)
             }
             _ => true,
         }
@@ -527,7 +527,7 @@ impl WorkloadTree {
         let serves_mount = is_outside && is_mount(tracked);
         Judgement {
             protection,
-            only_as_leaker: serves_mount || self.candidacy.is_only_as_leaker(&tracked.workload.kind, place),
+            only_as_leaker: serves_mount || self.candidacy.is_only_as_leaker(&tracked.workload.kind, name, place),
             is_unlisted: self.pods.is_list_awaited && !is_outside && tracked.workload.pod.is_none(),
             among_own: among_own(tracked, place).filter(|_| is_outside),
         }

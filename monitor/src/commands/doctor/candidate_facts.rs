@@ -45,7 +45,11 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<Scanned, St
         let workload = workload.name.clone();
         Some(Needed { workload, protection: protection.as_str(), by: by.to_owned(), process: None })
     });
-    let mut needed: Vec<Needed> = tree.essentials().into_iter().map(by_identity).chain(by_place).collect();
+    let mut needed: Vec<Needed> = tree.essentials().into_iter().map(by_identity).collect();
+    let is_known =
+        |place: &Needed| needed.iter().any(|it| (&it.workload, it.protection) == (&place.workload, place.protection));
+    let by_place: Vec<Needed> = by_place.filter(|place| !is_known(place)).collect();
+    needed.extend(by_place);
     needed.sort_by(|one, other| (&one.workload, one.protection).cmp(&(&other.workload, other.protection)));
     let unheld_sockets = tree.unheld_sockets();
     Ok(Scanned { reach: tree.reach(), needed, unheld_sockets, workloads: tree.tracked().len() })
