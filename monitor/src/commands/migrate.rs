@@ -48,7 +48,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     let (name, bytes) = input::configuration(&options.file)?;
     let migrated = MonitorConfig::text_of(&name, bytes)
         .and_then(|text| {
-            let migrate = |others: OtherFiles<'_>| migrate::migrate(&name, &text, options.semantics, others);
+            let migrate = |others: OtherFiles<'_>| migrate::migrate_with(&name, &text, options.semantics, others);
             options.files.with(&options.file, migrate)
         })
         .map_err(|errors| CommandError::Wrong(format!("the configuration is not migrated\n{errors}")))?;

@@ -52,6 +52,8 @@ impl FileKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     pub kind: FileKind,
+    /// What the document is, where its kind does not tell.
+    pub what: Option<&'static str>,
     /// Fields absent from the file have their defaults.
     pub config: MonitorConfig,
     pub warnings: Vec<ConfigWarning>,
@@ -105,7 +107,9 @@ impl MonitorConfig {
         let written = std::mem::take(&mut walk.thresholds);
         let (errors, warnings) = walk.finish();
         match read {
-            Some((kind, config)) if errors.is_empty() => Ok(Loaded { kind, config, warnings, written }),
+            Some((kind, config)) if errors.is_empty() => {
+                Ok(Loaded { kind, what: source.what, config, warnings, written })
+            }
             _ => Err(ConfigErrors(errors)),
         }
     }

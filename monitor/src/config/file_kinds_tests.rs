@@ -29,7 +29,7 @@ fn the_default_file_is_the_default() {
     let parsed = parsed.map(|loaded| Loaded { written: Vec::new(), ..loaded });
     // A threshold that is written is not fitted to the machine.
     let config = MonitorConfig { has_default_hard: false, ..MonitorConfig::default() };
-    let expected = Loaded { kind: FileKind::Monitor, config, warnings: Vec::new(), written: Vec::new() };
+    let expected = Loaded { kind: FileKind::Monitor, what: None, config, warnings: Vec::new(), written: Vec::new() };
     assert_eq!(parsed, Ok(expected));
     // The default file must name every field, quirk and key.
     for field in monitor_configuration::FIELDS.split(' ') {

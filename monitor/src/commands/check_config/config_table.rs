@@ -14,7 +14,8 @@ const INDENT: usize = 16;
 /// Renders the answer, ending with a line break.
 pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable], capacity: &Capacity<'_>) -> String {
     let policy = &loaded.config.policy;
-    let mut text = format!("{}: a valid {}\n\n", printable(file), loaded.kind.as_str());
+    let what = loaded.what.unwrap_or(loaded.kind.as_str());
+    let mut text = format!("{}: a valid {what}\n\n", printable(file));
     thresholds(&mut text, policy, capacity);
     text.push('\n');
     if !loaded.config.pools.is_empty() {

@@ -46,7 +46,7 @@ pub struct Options {
 pub(super) fn configuration(options: &Options) -> Result<(Loaded, Option<Fingerprint>), ConfigErrors> {
     let Some(path) = &options.config else {
         let (kind, config) = (FileKind::Monitor, MonitorConfig::default());
-        let defaults = Loaded { kind, config, warnings: Vec::new(), written: Vec::new() };
+        let defaults = Loaded { kind, what: None, config, warnings: Vec::new(), written: Vec::new() };
         return Ok((overridden(defaults, options), None));
     };
     let bytes = MonitorConfig::read(path)?;

@@ -3,6 +3,7 @@
 
 use super::layers::{Layers, patch, text_at};
 use super::other_files::NamedText;
+use crate::config::document_walk::{Field, Walk};
 use crate::config::yaml::{Node, Value};
 
 pub const EKS_API_VERSION: &str = "node.eks.aws/v1alpha1";
@@ -18,9 +19,60 @@ const K3S: &str = "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}
 evictionMinimumReclaim: {imagefs.available: 10%, nodefs.available: 10%}
 ";
 
+/// The names that a map of a document may have.
+#[derive(Debug)]
+pub struct Names {
+    /// Where the map is; empty for the document.
+    pub path: &'static str,
+    pub known: &'static str,
+    /// Whether these are all, or only those that a misspelt one may be meant as.
+    pub are_all: bool,
+}
+
+const RESOURCE: Names = Names { path: "", known: "apiVersion kind metadata spec status", are_all: true };
+const EKS: [Names; 3] = [
+    RESOURCE,
+    Names { path: "spec", known: "cluster containerd instance kubelet featureGates", are_all: true },
+    Names { path: "spec.kubelet", known: "config flags maxPodsExpression", are_all: true },
+];
+const KARPENTER: [Names; 2] = [
+    RESOURCE,
+    Names { path: "spec", known: "kubelet kubeletConfiguration template tags userData amiFamily role", are_all: false },
+];
+const TALOS: [Names; 3] = [
+    Names { path: "", known: "version debug persist machine cluster", are_all: true },
+    Names { path: "machine", known: "kubelet", are_all: false },
+    Names {
+        path: "machine.kubelet",
+        known: "image clusterDNS extraArgs extraMounts extraConfig credentialProviderConfig defaultRuntimeSeccompProfileEnabled \
+                registerWithFQDN nodeIP skipNodeRegistration disableManifestsDirectory",
+        are_all: true,
+    },
+];
+
+/// Warns about names around the kubelet's fields that the document's kind does not have: what is below them is not read.
+pub fn check_names(walk: &mut Walk<'_>, document: &Node, names: &[Names]) {
+    for Names { path, known, are_all } in names {
+        let Some(node) = at(document, path) else { continue };
+        let Value::Mapping(pairs) = &node.value else { continue };
+        walk.known_fields(&Field { path: (*path).to_owned(), node }, known);
+        for (key, _) in pairs.iter().filter(|_| *are_all) {
+            let Some(name) = key.text().filter(|name| !known.split(' ').any(|known| known == *name)) else { continue };
+            if !walk.has_note_at(key) {
+                let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+                let fix = format!("known here: {}", known.split(' ').collect::<Vec<_>>().join(", "));
+                walk.warning_at(&path, key, None, "no field of this kind of file, and not read", &fix);
+            }
+        }
+    }
+}
+
 /// The layers in a file of a distribution.
 #[derive(Debug)]
 pub struct Found {
+    /// What the document is, for a sentence.
+    pub what: &'static str,
+    pub names: &'static [Names],
     /// Where the kubelet's fields are in the document.
     pub path: &'static str,
     /// What the distribution sets below them.
@@ -58,7 +110,10 @@ fn own(name: &str, text: &str) -> Option<NamedText> {
 }
 
 fn at<'n>(document: &'n Node, path: &str) -> Option<&'n Node> {
-    path.split('.').try_fold(document, |node, name| node.field(name)).filter(|node| node.value != Value::Null)
+    path.split('.')
+        .filter(|name| !name.is_empty())
+        .try_fold(document, |node, name| node.field(name))
+        .filter(|node| node.value != Value::Null)
 }
 
 fn text<'n>(document: &'n Node, name: &str) -> &'n str {
@@ -82,6 +137,8 @@ fn of_eks(document: &Node) -> Found {
     let reason = "nodeadm has the kubelet merge these fields key by key over its own file, which has memory.available<100Mi, \
                   nodefs.available<10% and nodefs.inodesFree<5%, and a kubeReserved that depends on the instance and is not known here";
     Found {
+        what: "NodeConfig of EKS",
+        names: &EKS,
         path: "spec.kubelet.config",
         own: own("nodeadm's own settings", NODEADM),
         own_is_file: true,
@@ -96,6 +153,8 @@ fn of_karpenter(document: &Node, path: &'static str) -> Found {
                   nodefs.available<10%, nodefs.inodesFree<5%), as here; on Amazon Linux 2 they become flags, which replace them; userData \
                   and kubeReserved are not known here";
     Found {
+        what: "resource of Karpenter",
+        names: &KARPENTER,
         path,
         own: own("nodeadm's own settings", NODEADM),
         own_is_file: true,
@@ -120,6 +179,8 @@ fn of_talos(document: &Node) -> Found {
     let reservation = if is_control_plane { TALOS_CONTROL_PLANE } else { TALOS_WORKER };
     let reason = "Talos' own settings count below these fields; patches that are applied later are not known here";
     Found {
+        what: "machine configuration of Talos",
+        names: &TALOS,
         path: "machine.kubelet.extraConfig",
         own: if is_reserved { None } else { own("Talos' own settings", reservation) },
         own_is_file: false,

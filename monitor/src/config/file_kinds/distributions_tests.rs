@@ -130,6 +130,46 @@ fn the_kubelet_of_talos_is_read() {
     }
 }
 
+/// Talos keeps further documents in the same file.
+#[test]
+fn the_document_with_the_kubelet_is_found_among_several() {
+    let machine =
+        "version: v1alpha1\nmachine:\n  kubelet:\n    extraConfig:\n      evictionHard: {memory.available: 1Gi}\n";
+    let other = "apiVersion: v1alpha1\nkind: HostnameConfig\nauto: stable\n";
+    for text in [format!("{machine}---\n{other}"), format!("---\n{other}---\n{machine}---\n{other}")] {
+        assert_eq!(said(&text).hard, "memory.available<1Gi", "{text}");
+    }
+    let found = refused(&format!("{other}---\n{}", machine.replace("1Gi", "1GB")));
+    assert!(found.starts_with("f:9: machine.kubelet.extraConfig.evictionHard.memory.available: \"1GB\""), "{found}");
+    assert!(refused(&format!("{machine}---\n{machine}")).contains("a second document in the same file"));
+}
+
+#[test]
+fn names_around_the_kubelets_fields_are_warned_of() {
+    for (text, expected) in [
+        (
+            "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kublet: {config: {}}\n",
+            "f:4: spec.kublet: an unknown field, which has no effect; did you mean kubelet?",
+        ),
+        (
+            "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet: {extraConfig: {}}\n",
+            "f:4: spec.kubelet.extraConfig: no field of this kind of file, and not read; known here: config, flags",
+        ),
+        (
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec:\n  kubelets: {}\n",
+            "f:4: spec.kubelets: an unknown field",
+        ),
+        (
+            "version: v1alpha1\nmachine: {kubelet: {config: {}}}\n",
+            "f:2: machine.kubelet.config: no field of this kind of file",
+        ),
+        ("version: v1alpha1\nmachine: {}\nmachines: {}\n", "f:3: machines: an unknown field"),
+    ] {
+        let found = said(text).warnings;
+        assert!(found.contains(expected), "{text}: {found}");
+    }
+}
+
 /// rancher/rke2#4200, k3s-io/k3s#10399, k3s-io/k3s#7578, PhilipSchmid/k8s-home-lab#5.
 #[test]
 fn the_files_of_k3s_and_rke2_are_read_together() {

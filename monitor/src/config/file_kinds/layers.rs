@@ -56,12 +56,12 @@ impl Layers {
         let Self { base, drop_ins, flags } = self;
         let is_given = |node: &Node| node.field(HARD).is_some_and(|hard| hard.value != Value::Null);
         let is_named = drop_ins.iter().any(|drop_in| drop_in.field(HARD).is_some());
-        let mut reading = Reading::default();
-        reading.defaults = match &base {
+        let defaults = match &base {
             None => HardDefaults::None,
             Some(base) if is_named && !is_given(base) => HardDefaults::Kept,
             Some(_) => HardDefaults::OfFile,
         };
+        let mut reading = Reading { defaults, has_zero_period: false };
         let place = drop_ins.first().or(flags.as_ref()).map_or((1, 1), |node| (node.line, node.column));
         let mut merged = base.unwrap_or_else(|| at(place, Value::Mapping(Vec::new())));
         for drop_in in drop_ins {
@@ -175,7 +175,7 @@ fn set_flags(walk: &mut Walk<'_>, merged: &mut Node, flags: &Node, reading: &mut
 }
 
 fn is_zero(text: &str) -> bool {
-    parse_go_duration(text).ok().and_then(|nanos| nanos.to_duration()).is_some_and(|period| period.is_zero())
+    parse_go_duration(text).is_ok_and(|nanos| nanos.to_duration().is_some_and(|period| period.is_zero()))
 }
 
 /// Returns the field of a flag: `evictionHard` of `eviction-hard`.

@@ -19,6 +19,8 @@ pub struct Source {
     pub node: Node,
     /// The files of the node's lines.
     pub lines: FileLines,
+    /// What the document is, where its kind does not tell.
+    pub what: Option<&'static str>,
     form: Form,
     reading: Reading,
     /// Warnings about this form: the reason, and the advice.
@@ -36,6 +38,8 @@ enum Form {
     Stated,
 }
 
+/// More documents than a file of Talos has.
+const MOST_DOCUMENTS: usize = 64;
 /// The files that a kubelet is started with, and the text of which flag names each.
 const CONFIG: &str = "config";
 const CONFIG_DIR: &str = "config-dir";
@@ -56,8 +60,14 @@ impl Source {
             return assembly.of_flags(flags);
         }
         let of_file = |error: Box<ConfigError>| ConfigErrors(vec![named(file_name, *error)]);
-        let document = parse_document(text).map_err(of_file)?;
-        assembly.of_document(text, document)
+        match parse_document(text) {
+            Ok(document) => assembly.of_document(text, document),
+            // Talos' file has several documents, and one with the kubelet's fields.
+            Err(error) => match only_document_of_distribution(text) {
+                Some(document) => assembly.of_document(text, document),
+                None => Err(of_file(error)),
+            },
+        }
     }
 
     fn new(path: impl Into<String>, node: Node, form: Form) -> Self {
@@ -65,6 +75,7 @@ impl Source {
             path: path.into(),
             node,
             lines: FileLines::default(),
+            what: None,
             form,
             reading: Reading::default(),
             notices: Vec::new(),
@@ -102,6 +113,30 @@ impl Source {
     }
 }
 
+/// Returns the one of several documents that has a kubelet's settings in the form of a distribution.
+fn only_document_of_distribution(text: &str) -> Option<Node> {
+    let count = text.lines().filter(|line| is_separator(line)).count();
+    if !(1..=MOST_DOCUMENTS).contains(&count) {
+        return None;
+    }
+    // The lines of the others become empty, so that each keeps its number.
+    let alone = |wanted: usize| {
+        let mut number = 0;
+        let lines = text.lines().map(|line| {
+            number += usize::from(is_separator(line));
+            if number == wanted && !is_separator(line) { line } else { "" }
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut found = (0..=count).filter_map(|number| parse_document(&alone(number)).ok());
+    let mut found = found.by_ref().filter(|document| distributions::find(document).is_some());
+    found.next().filter(|_| found.next().is_none())
+}
+
+fn is_separator(line: &str) -> bool {
+    line == "---" || line.starts_with("--- ")
+}
+
 fn named(file_name: &str, error: ConfigError) -> ConfigError {
     ConfigError { file: file_name.to_owned(), ..error }
 }
@@ -132,7 +167,7 @@ impl Assembly<'_> {
             }
         };
         if let Some(found) = distributions::find(&document) {
-            return self.of_distribution(found);
+            return self.of_distribution(&document, found);
         }
         if let Some(node) = wrapped::of_operator_resource(&document) {
             let reason = "the machine config operator merges these fields into its own, which may reserve more and set other thresholds";
@@ -169,14 +204,16 @@ impl Assembly<'_> {
         self.layered(path, Layers { base: Some(node), drop_ins, flags })
     }
 
-    fn of_distribution(mut self, found: Found) -> Result<Source, ConfigErrors> {
+    fn of_distribution(mut self, document: &Node, found: Found) -> Result<Source, ConfigErrors> {
+        self.check(|walk| distributions::check_names(walk, document, found.names))?;
         let own = found.own.as_ref().map(|own| own.document(&mut self.lines)).transpose()?;
-        let (path, notice) = (found.path, found.notice.clone());
+        let (what, path, notice) = (found.what, found.path, found.notice.clone());
         if let Some(node) = &found.fields {
             self.check(|walk| kubelet_configuration::check_names(walk, &Field { path: path.to_owned(), node }))?;
         }
         let mut source = self.layered(path.to_owned(), found.layers(own))?;
         source.notices.push(notice);
+        source.what = Some(what);
         Ok(source)
     }
 

@@ -26,12 +26,20 @@ pub struct Migrated {
     pub warnings: Vec<ConfigWarning>,
 }
 
+/// Returns the text of a `MonitorConfiguration` that decides as the kubelet's configuration does. Only messages use the name.
+///
+/// # Errors
+/// When the source has errors, or is a `MonitorConfiguration` already.
+pub fn migrate(file_name: &str, text: &str, semantics: Semantics) -> Result<String, ConfigErrors> {
+    migrate_with(file_name, text, semantics, OtherFiles::default()).map(|migrated| migrated.text)
+}
+
 /// Returns a `MonitorConfiguration` that decides as the kubelet's configuration in a text and in the other files does. Only messages use the
 /// name.
 ///
 /// # Errors
 /// When the source has errors, or is a `MonitorConfiguration` already.
-pub fn migrate(
+pub fn migrate_with(
     file_name: &str,
     text: &str,
     semantics: Semantics,
@@ -66,10 +74,11 @@ struct Migration<'n> {
 impl Migration<'_> {
     fn page(&self, file_name: &str) -> Page {
         let mut page = Page::default();
-        let kind = match self.loaded.kind {
-            FileKind::KubeletFlags => "the flags of a kubelet",
-            FileKind::OpenShift3 => "a NodeConfig of OpenShift 3",
-            FileKind::Kubelet | FileKind::Monitor => "a KubeletConfiguration",
+        let kind = match (self.loaded.what, self.loaded.kind) {
+            (Some(what), _) => format!("a {what}"),
+            (None, FileKind::KubeletFlags) => "the flags of a kubelet".to_owned(),
+            (None, FileKind::OpenShift3) => "a NodeConfig of OpenShift 3".to_owned(),
+            (None, FileKind::Kubelet | FileKind::Monitor) => "a KubeletConfiguration".to_owned(),
         };
         let more: Vec<&str> = self.source.lines.names().collect();
         let more = if more.is_empty() { String::new() } else { format!(", with {}", more.join(", ")) };

@@ -29,11 +29,7 @@ const FILES: [(&str, &str); 24] = [
 ];
 
 fn migrated(text: &str, semantics: Semantics) -> String {
-    try_migrate("kubelet", text, semantics).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
-}
-
-fn try_migrate(name: &str, text: &str, semantics: Semantics) -> Result<String, ConfigErrors> {
-    migrate(name, text, semantics, OtherFiles::default()).map(|migrated| migrated.text)
+    migrate("kubelet", text, semantics).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
 fn policy(text: &str) -> Policy {
@@ -197,7 +193,7 @@ fn what_cannot_be_migrated_is_refused() {
         ("kind: MachineConfig\n", "name the file that they write on the node"),
         ("a: [\n", "not valid YAML"),
     ] {
-        let errors = try_migrate("f", text, Semantics::Kubelet).unwrap_err().to_string();
+        let errors = migrate("f", text, Semantics::Kubelet).unwrap_err().to_string();
         assert!(errors.contains(expected), "{errors}");
     }
 }
@@ -205,7 +201,7 @@ fn what_cannot_be_migrated_is_refused() {
 #[test]
 fn a_hostile_name_stays_in_the_comment() {
     let text = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n\"x\\nmode: enforce\\ny\": 1\n";
-    let migrated = try_migrate("a\nmode: enforce\n", text, Semantics::Kubelet).unwrap();
+    let migrated = migrate("a\nmode: enforce\n", text, Semantics::Kubelet).unwrap();
     assert_eq!(policy(&migrated), policy(text));
     assert!(!migrated.lines().any(|line| line.starts_with("mode: enforce")), "{migrated}");
 }
@@ -246,7 +242,7 @@ proptest::proptest! {
         for text in [file, flags] {
             let migrated = migrated(&text, Semantics::Kubelet);
             proptest::prop_assert_eq!(policy(&migrated), policy(&text), "{}\n{}", text, migrated);
-            let corrected = try_migrate("kubelet", &text, Semantics::Corrected);
+            let corrected = migrate("kubelet", &text, Semantics::Corrected);
             proptest::prop_assert!(corrected.is_ok(), "{text}\n{corrected:?}");
         }
     }
