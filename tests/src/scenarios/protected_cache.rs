@@ -74,7 +74,8 @@ fn check_figures(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
     let metrics = agent.metrics()?;
     let value = |name: &str, label, value| metrics.sum(name, &[(label, value)]).unwrap_or(0.0) / 1_048_576.0;
     let protected = value("memory_correction_bytes", "correction", "protected_file_min");
-    stage.check(protected > mib(PROTECTED_AT_LEAST_MIB * MIB), || format!("only {protected:.0} MiB count as protected"));
+    stage
+        .check(protected > mib(PROTECTED_AT_LEAST_MIB * MIB), || format!("only {protected:.0} MiB count as protected"));
     stage.figure("protected_file_min", protected, "MiB");
     stage.figure("corrected_available", value("memory_available_bytes", "semantics", "corrected"), "MiB");
     Ok(())
