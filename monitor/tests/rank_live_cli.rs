@@ -153,6 +153,23 @@ fn the_kernels_victim_is_a_process_of_this_node() {
     assert_eq!((&answer["oom"]["spared"], &answer["oom"]["victim"]["process"]), (&1.into(), &"p102".into()));
 }
 
+/// The kernel shows its points as `oom_score`: two thirds of a thousand and the thousandths (`proc_oom_score`, since Linux 5.7).
+#[test]
+fn the_scores_are_the_kernels_own() {
+    if !is_root("the_scores_are_the_kernels_own") {
+        return;
+    }
+    let output = rank(&["--oom", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let kernels = |row: &Value| fs::read_to_string(format!("/proc/{}/oom_score", row["pid"])).ok()?.trim().parse().ok();
+    let differs = |row: &Value| Some(((1000 + row["score"].as_i64()?) * 2 / 3).abs_diff(kernels(row)?) > 2);
+    let differs: Vec<bool> = answer["oom"]["order"].as_array().unwrap().iter().filter_map(differs).collect();
+    // Some processes grow meanwhile.
+    let grown = differs.iter().filter(|differs| **differs).count();
+    assert!(!differs.is_empty() && grown * 4 <= differs.len(), "{grown} of {} differ: {answer}", differs.len());
+}
+
 #[test]
 fn the_owner_of_most_files_ranks_first() {
     if !is_root("the_owner_of_most_files_ranks_first") {

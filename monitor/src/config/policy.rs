@@ -62,9 +62,9 @@ impl Ranking {
         use RankingKey::{ExceedsRequests, Excess, Preference, Priority, QosClass, Usage, UsageAboveRequest};
         match (self, resource) {
             (Self::Custom(keys), _) => keys,
-            (Self::Kubernetes | Self::OpenShift39, Resource::Pids) => &[Priority, Usage],
-            // Ephemeral storage is a technology preview there, off by default.
-            (Self::OpenShift39, Resource::EphemeralStorage | Resource::Inodes) => &[Priority, Usage],
+            // In OpenShift 3.9 to 3.11 requests for ephemeral storage are a technology preview, off by default.
+            (Self::Kubernetes, Resource::Pids)
+            | (Self::OpenShift39, Resource::EphemeralStorage | Resource::Inodes | Resource::Pids) => &[Priority, Usage],
             (Self::Kubernetes | Self::OpenShift39, _) => &[ExceedsRequests, Priority, UsageAboveRequest],
             (Self::OpenShift3, Resource::Memory) => &[QosClass, Excess, Usage],
             // In OpenShift 3, pods cannot request local disk.

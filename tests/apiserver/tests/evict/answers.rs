@@ -239,3 +239,22 @@ async fn a_hard_eviction_ends_at_the_budget() {
     scene.is_untouched().await;
     scene.end().await;
 }
+
+/// `KubeVirt` migrates, and Strimzi's operator rolls, a pod whose eviction their webhooks deny (kubevirt/kubevirt#11532, Azure/AKS#4720).
+#[tokio::test]
+async fn a_webhook_that_says_later_is_asked_once_and_the_pod_stays() {
+    for (code, message, is_explicit) in [
+        (429, r#"admission webhook "virt" denied the request: Eviction triggered evacuation of VMI "a/b""#, true),
+        (429, r#"admission webhook "evict" denied the request: the database fails over first"#, false),
+        (500, r#"admission webhook "drain" denied the request: The pod will be rolled by the operator"#, false),
+    ] {
+        let scene = Scene::new().await;
+        let answer = What::Answer { code, reason: "", message, retry_after: Some(1) };
+        scene.stage.server.faults().add(Fault::new(answer).of("POST").ending("/pods/web/eviction"));
+        let heard = scene.evict(&scene.asked()).await;
+        assert!(matches!(heard.as_slice(), [Verdict::Begun(it)] if it.is_explicit == is_explicit), "{heard:?}");
+        assert_eq!(scene.steps(), ["POST pods/web/eviction"], "the agent sends one request");
+        scene.is_untouched().await;
+        scene.end().await;
+    }
+}

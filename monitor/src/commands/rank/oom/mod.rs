@@ -1,7 +1,7 @@
 //! `rank --oom`: the victim of the kernel's OOM killer if the node had no memory left, beside the agent's.
 //!
-//! The kernel ranks processes by their points (`oom_badness` in mm/oom_kill.c, alike from Linux 4.17 to 7.0): resident memory, swap and page tables, plus
-//! `oom_score_adj` thousandths of all memory and swap. Here both are thousandths, as OpenShift's documents write the score.
+//! The kernel ranks processes by their points (`oom_badness` in mm/oom_kill.c): resident memory, swap and page tables, plus
+//! `oom_score_adj` thousandths of all memory and swap. Before Linux 4.17 root's processes had a bonus of 3 %, which is left out here. Here both are thousandths, as OpenShift's documents write the score.
 
 mod files;
 mod processes;
