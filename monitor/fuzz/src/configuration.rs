@@ -1,7 +1,7 @@
 //! Configuration files.
 
 use node_pressure_monitor::config::{
-    ConfigErrors, FileKind, MonitorConfig, OtherFiles, Policy, Semantics, Threshold, fix, migrate,
+    ConfigErrors, FileKind, MonitorConfig, Policy, Semantics, Threshold, fix, migrate,
 };
 use node_pressure_monitor::eviction::{Armed, Layout, Observation, State, arm, assess};
 use node_pressure_monitor::units::Moment;
@@ -32,9 +32,8 @@ fn mendable(text: &str, is_valid: bool) {
 /// A kubelet's configuration becomes one of the agent with the same policy.
 fn migratable(text: &str, kind: FileKind, before: &Policy) {
     for semantics in Semantics::ALL {
-        match migrate::migrate(NAME, text, semantics, OtherFiles::default()) {
+        match migrate::migrate(NAME, text, semantics) {
             Ok(migrated) => {
-                let migrated = migrated.text;
                 let after = MonitorConfig::parse(NAME, &migrated).map(|loaded| loaded.config.policy);
                 let mut before = before.clone();
                 before.reservations.hard_thresholds = true;
