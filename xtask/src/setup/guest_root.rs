@@ -1,11 +1,12 @@
 //! The root file systems of the guests with systemd and containerd. Each is made once from Debian's packages, and kept as an image.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::apt::Apt;
 use super::need::Lack;
@@ -123,6 +124,34 @@ pub fn image_of(tree: &Path, image: &Path, size: &str) -> Result<()> {
     // The guest never writes to the image, only to a temporary copy-on-write layer. The image therefore needs no journal.
     make.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0", "-m", "0", "-d"]);
     cmd::output(make.arg(tree).arg(image).arg(size)).map(drop)
+}
+
+/// Copies the image of a root file system with other programs in the place of those of the same names in `/usr/bin`.
+///
+/// # Errors
+/// When the image cannot be copied, or debugfs (e2fsprogs) is missing or fails.
+pub fn replace_programs(image: &Path, copy: &Path, programs: &[PathBuf]) -> Result<()> {
+    cmd::output(Command::new("cp").arg("--sparse=always").arg(image).arg(copy))?;
+    let debugfs = find_program("debugfs").context("debugfs is not there: install e2fsprogs")?;
+    let mut commands = String::from("cd /usr/bin\n");
+    for program in programs {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        // What `write` makes cannot be executed.
+        let _infallible =
+            write!(commands, "rm {name}\nwrite {} {name}\nset_inode_field {name} mode 0100755\n", program.display());
+    }
+    let script = copy.with_extension("debugfs");
+    fs::write(&script, commands).with_context(|| format!("writing {}", script.display()))?;
+    // It exits with 0 whatever happens, and says which files it has written.
+    let answer = cmd::output(Command::new(debugfs).arg("-w").arg("-f").arg(&script).arg(copy))?;
+    let written = answer.matches("Allocated inode").count();
+    ensure!(
+        written == programs.len(),
+        "debugfs wrote {written} of {} programs to {}: {answer}",
+        programs.len(),
+        copy.display()
+    );
+    Ok(())
 }
 
 fn remove(tree: &Path) -> Result<()> {

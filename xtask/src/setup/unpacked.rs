@@ -58,6 +58,19 @@ pub const ETCD: Unpacked = Unpacked {
     chore: "cargo xtask contract",
 };
 
+/// Debian unstable's containerd, for guests that have Debian's own otherwise. From 2.1 on it frees images after it has answered.
+pub const CONTAINERD_2: Unpacked = Unpacked {
+    name: "containerd-2",
+    packages: &["containerd"],
+    programs: &[
+        Program { name: "containerd", needs: &[Need::version(&["--version"], "containerd/v2 ", &[&[2, 1]])] },
+        Program { name: "ctr", needs: &[Need::version(&["--version"], "containerd/v2 ", &[&[2, 1]])] },
+        Program { name: "containerd-shim-runc-v2", needs: &[Need::runs(&["-v"])] },
+    ],
+    source: Some("deb http://deb.debian.org/debian sid main"),
+    chore: "cargo xtask vm --runtime containerd-2",
+};
+
 impl Unpacked {
     pub fn title(self) -> String {
         format!("{} (unpacked)", self.name)

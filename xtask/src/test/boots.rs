@@ -30,7 +30,9 @@ const BOOTS: [(Lane, Wanted); 5] = [
 ];
 
 /// The boots that only a long test has. A control plane needs both CPUs.
-const CLUSTERS: [(Lane, Wanted); 3] = [
+const LONG: [(Lane, Wanted); 5] = [
+    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Containers, Runtime::Containerd2)),
+    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster, Runtime::Containerd2)),
     (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster, Runtime::Containerd)),
     (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Cluster, Runtime::Crio)),
     (Lane::Alone, Wanted(Series::V6_1, Cgroup::V1, Boot::Cluster, Runtime::Containerd)),
@@ -38,8 +40,8 @@ const CLUSTERS: [(Lane, Wanted); 3] = [
 
 /// Returns the boots of a test.
 fn boots(is_long: bool) -> Vec<(Lane, Wanted)> {
-    let clusters = CLUSTERS.into_iter().filter(|(_, wanted)| wanted.left_out(is_long).is_none());
-    BOOTS.into_iter().chain(clusters).collect()
+    let long = LONG.into_iter().filter(|(_, wanted)| wanted.left_out(is_long).is_none());
+    BOOTS.into_iter().chain(long).collect()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,9 +58,14 @@ impl Wanted {
         Plan::for_test(series, cgroup, boot, runtime, is_long)
     }
 
-    /// Returns why a boot with a cluster is left out.
+    /// Returns why a boot of the long test is left out.
     fn left_out(self, is_long: bool) -> Option<&'static str> {
-        if is_long { vm::kubernetes::unset(self.3) } else { Some("only with --long") }
+        let Self(_, _, boot, runtime) = self;
+        match (is_long, boot) {
+            (false, _) => Some("only with --long"),
+            (true, Boot::Cluster) => vm::kubernetes::unset(runtime),
+            (true, _) => None,
+        }
     }
 
     /// Returns the names of the scenarios.
@@ -90,10 +97,10 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mu
             return Vec::new();
         }
     };
-    for (_, cluster) in CLUSTERS {
-        if let Some(reason) = cluster.left_out(is_long) {
-            let names = cluster.names().map_or_else(|error| format!("{error:#}"), |names| names.join(", "));
-            tally.skip(format!("VM {}: {names}: {reason}", cluster.label()));
+    for (_, wanted) in LONG {
+        if let Some(reason) = wanted.left_out(is_long) {
+            let names = wanted.names().map_or_else(|error| format!("{error:#}"), |names| names.join(", "));
+            tally.skip(format!("VM {}: {names}: {reason}", wanted.label()));
         }
     }
     let boots = boots(is_long);

@@ -14,15 +14,15 @@ use super::report::Live;
 use super::scenario::{self, Guest};
 use super::verdict::Verdict;
 use super::viewers::Viewers;
-use super::{Cgroup, Plan, check_command_line, disks, images, kubernetes, modules};
+use super::{Cgroup, Plan, Runtime, check_command_line, disks, images, kubernetes, modules};
 use crate::console::Console;
 use crate::dist;
 use crate::image;
 use crate::paths::Workspace;
 use crate::setup;
-use crate::setup::guest_root::Root;
+use crate::setup::guest_root::{self, Root};
 use crate::setup::kernel::Kernel;
-use crate::setup::unpacked::EARLYOOM;
+use crate::setup::unpacked::{CONTAINERD_2, EARLYOOM};
 
 /// How long a guest that has finished or crashed may take to power off.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -104,11 +104,11 @@ impl Boot<'_> {
             disks: match plan.guest {
                 Guest::Plain => disks::plain(&scratch.path)?,
                 Guest::Containerd => {
-                    disks::with_containers(&scratch.path, Root::Containers.path(&self.workspace.cache()))?
+                    disks::with_containers(&scratch.path, self.root(Root::Containers, &scratch.path)?)?
                 }
                 Guest::Cluster => {
                     let programs = kubernetes::image_of_programs(plan.runtime, &scratch.path)?;
-                    disks::with_cluster(&scratch.path, Root::Cluster.path(&self.workspace.cache()), programs)?
+                    disks::with_cluster(&scratch.path, self.root(Root::Cluster, &scratch.path)?, programs)?
                 }
             },
         };
@@ -161,6 +161,19 @@ impl Boot<'_> {
         let (release, cgroup, arch) = (&self.kernel.release, plan.cgroup.word(), plan.arch);
         let release = release.trim_end_matches(&format!("-{arch}"));
         format!("{versions}Linux {release}, cgroup {cgroup}, {arch}, {machine}{packed}")
+    }
+
+    /// Returns the image of the root file system. With another containerd than its own it is a copy for this boot.
+    fn root(&self, root: Root, scratch: &Path) -> Result<PathBuf> {
+        let cache = self.workspace.cache();
+        let image = root.path(&cache);
+        if self.plan.runtime != Runtime::Containerd2 {
+            return Ok(image);
+        }
+        let copy = scratch.join("root.img");
+        let programs = CONTAINERD_2.programs.iter().map(|program| CONTAINERD_2.directory(&cache).join(program.name));
+        guest_root::replace_programs(&image, &copy, &programs.collect::<Vec<_>>())?;
+        Ok(copy)
     }
 
     fn initramfs(&self, scratch: &Path, with_viewers: bool) -> Result<Initramfs> {

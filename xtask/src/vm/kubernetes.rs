@@ -71,7 +71,7 @@ impl Source {
 
 const fn sources(runtime: Runtime) -> &'static [Source] {
     match runtime {
-        Runtime::Containerd => &[KUBERNETES],
+        Runtime::Containerd | Runtime::Containerd2 => &[KUBERNETES],
         Runtime::Crio => &[KUBERNETES, CRIO],
     }
 }

@@ -34,6 +34,7 @@ use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::guest_root::Root;
 use crate::setup::kernel::{Kernel, Series};
+use crate::setup::unpacked::CONTAINERD_2;
 use crate::setup::{self, Part};
 use accel::Accel;
 use scenario::{Boot, Guest, Request};
@@ -62,7 +63,8 @@ pub struct Options {
     /// Run all scenarios that need containerd when none is named. A named one brings the guest that it needs.
     #[arg(long)]
     containerd: bool,
-    /// Container runtime of the guest with a cluster. CRI-O's programs, crio and pinns, come from the directory that CRIO_BIN names.
+    /// Container runtime: this Debian's containerd, Debian unstable's, or, with a cluster, CRI-O, whose programs, crio and pinns, come from
+    /// the directory that CRIO_BIN names.
     #[arg(long, value_enum, default_value_t = Runtime::Containerd)]
     runtime: Runtime,
     /// Run the agent as packages and images have it, compiled for size.
@@ -109,10 +111,13 @@ impl Cgroup {
     }
 }
 
-/// The container runtime of the guest with a cluster.
+/// The container runtime of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Runtime {
     Containerd,
+    /// Debian unstable's.
+    #[value(name = "containerd-2")]
+    Containerd2,
     Crio,
 }
 
@@ -120,6 +125,7 @@ impl Runtime {
     pub fn word(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
+            Self::Containerd2 => "containerd-2",
             Self::Crio => "crio",
         }
     }
@@ -283,6 +289,9 @@ impl Plan {
             Guest::Containerd => parts.push(Part::GuestRoot(Root::Containers)),
             Guest::Cluster => parts.push(Part::GuestRoot(Root::Cluster)),
         }
+        if self.runtime == Runtime::Containerd2 {
+            parts.push(Part::Unpacked(CONTAINERD_2));
+        }
         parts
     }
 }
@@ -292,8 +301,10 @@ impl Plan {
 pub fn label(kernel: &KernelChoice, guest: Guest, runtime: Runtime, cgroup: Cgroup) -> String {
     let guest = match (guest, runtime) {
         (Guest::Plain, _) => "",
+        (Guest::Containerd, Runtime::Containerd2) => "+containerd-2",
         (Guest::Containerd, _) => "+containerd",
         (Guest::Cluster, Runtime::Containerd) => "+cluster",
+        (Guest::Cluster, Runtime::Containerd2) => "+cluster+containerd-2",
         (Guest::Cluster, Runtime::Crio) => "+cluster+crio",
     };
     format!("{}{guest} {}", kernel.label(), cgroup.word())
@@ -321,6 +332,9 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     }
     if guest != Guest::Cluster && options.runtime == Runtime::Crio {
         bail!("only scenarios with a cluster run with CRI-O: `cargo xtask vm --list` names them");
+    }
+    if guest == Guest::Plain && options.runtime == Runtime::Containerd2 {
+        bail!("only scenarios with containers run with containerd: `cargo xtask vm --list` names them");
     }
     if guest == Guest::Cluster
         && let Some(reason) = kubernetes::unset(options.runtime)
