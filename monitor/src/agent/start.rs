@@ -1,13 +1,14 @@
 //! Builds the agent, and takes the first turn.
 
 use crate::actions::{Actions, KeptState, self_protection};
-use crate::config::MonitorConfig;
+use crate::config::{MonitorConfig, patterns};
 use crate::eviction::Layout;
 use crate::eviction::decider::{Decider, Memory, Pace, Rules};
 use crate::node::other_killers::{Killer, OtherKiller};
 use crate::report::Reporter;
 use crate::sensors::Sensors;
 use crate::units::Monotonic;
+use crate::workloads::PatternReach;
 
 use super::reload::{self, Reload};
 use super::{Agent, LastTimes, Wakeup};
@@ -42,8 +43,28 @@ impl Agent {
         let drifted = self.actions.audits.drifted() as u64;
         let (reporter, mut state) = self.reporting();
         reporter.report_start(&mut state, drifted, text, others);
+        self.warn_of_patterns();
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
         self.rehearse();
+    }
+
+    /// Warns of patterns that match no workload: a name with a mistake protects nothing.
+    fn warn_of_patterns(&self) {
+        let tree = self.sensors.workloads.tree();
+        let protected = patterns::configured(&self.config.protected);
+        for PatternReach { field, pattern, matches, hint, .. } in
+            tree.reach_of_patterns(&protected, &self.config.candidates.services)
+        {
+            if matches == 0 {
+                tracing::warn!(
+                    event = "pattern_matches_nothing",
+                    field,
+                    pattern,
+                    hint,
+                    "no workload of this machine matches the pattern now"
+                );
+            }
+        }
     }
 }

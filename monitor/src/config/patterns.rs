@@ -27,6 +27,11 @@ pub fn built_in_patterns() -> Vec<NamePattern> {
     BUILT_IN.iter().map(|text| NamePattern((*text).to_owned())).collect()
 }
 
+/// Returns the patterns that the configuration adds to the built-in ones.
+pub fn configured(patterns: &[NamePattern]) -> Vec<NamePattern> {
+    patterns.iter().filter(|pattern| !BUILT_IN.contains(&pattern.as_str())).cloned().collect()
+}
+
 /// A pattern over workload names. `*` matches any text, `/` included; `?` matches one character.
 ///
 /// The pattern is compared with the whole name (a cgroup path relative to the root of the hierarchy) and with its last component.

@@ -26,6 +26,7 @@ use super::managers::Managers;
 use super::oomd_marks::Preference;
 use super::outliving_memory::{Outliving, Places};
 use super::own_limit::AtLimit;
+use super::pattern_reach::{self, Named, PatternReach};
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
 use super::signs::Signs;
@@ -304,6 +305,17 @@ impl WorkloadTree {
         self.tracked.iter().map(Tracked::workload)
     }
 
+    /// Returns what each of these patterns of `protected`, and each of `evictions.services`, matches.
+    pub fn reach_of_patterns(&self, protected: &[NamePattern], services: &[NamePattern]) -> Vec<PatternReach> {
+        let named = self.tracked.iter().map(|tracked| {
+            let name = tracked.workload.name.as_str();
+            Named { name, place: self.managers.place(name), owner_uid: tracked.owner_uid }
+        });
+        let mut reach = pattern_reach::reach_of("protected", protected, &named);
+        reach.extend(pattern_reach::reach_of("evictions.services", services, &named));
+        reach
+    }
+
     pub fn find(&self, id: CgroupId) -> Option<&Tracked> {
         self.tracked.iter().find(|tracked| tracked.workload.id == id)
     }
@@ -509,7 +521,7 @@ impl WorkloadTree {
         let place = self.managers.place(&tracked.workload.name);
         let holds = |path: Option<&str>| path.is_some_and(|path| membership::is_within(path, &tracked.workload.name));
         let (name, owner_uid) = (&tracked.workload.name, tracked.owner_uid);
-        let is_named = *tracked.is_named.get_or_insert_with(|| self.is_named(name, place, owner_uid));
+        let is_named = *tracked.is_named.get_or_insert_with(|| self.is_named(Named { name, place, owner_uid }));
         let is_outside = is_outside_pods(&tracked.workload);
         let protection = if holds(init) {
             Some(Protection::Init)
@@ -534,9 +546,8 @@ impl WorkloadTree {
         .for_user()
     }
 
-    fn is_named(&self, name: &str, place: &str, owner_uid: u32) -> bool {
-        let matches = if owner_uid == 0 { NamePattern::matches } else { NamePattern::matches_name_of_user };
-        self.protected.iter().any(|pattern| matches(pattern, name) || matches(pattern, place))
+    fn is_named(&self, named: Named<'_>) -> bool {
+        self.protected.iter().any(|pattern| pattern_reach::matches(pattern, named))
     }
 
     /// Returns whether the cgroup is a session of elogind's, which has its number for a name: at the root or below `elogind`, or wherever the

@@ -1,10 +1,10 @@
 //! Facts about which workloads can be candidates, and what protects those that the node needs.
 
 use crate::cluster::Access;
-use crate::config::MonitorConfig;
+use crate::config::{MonitorConfig, patterns};
 use crate::node::Hierarchy;
 use crate::units::Pid;
-use crate::workloads::{Essential, Protection, Reach, WorkloadTree};
+use crate::workloads::{Essential, PatternReach, Protection, Reach, WorkloadTree};
 
 use super::facts::Needed;
 use super::host_facts;
@@ -16,6 +16,8 @@ pub struct Scanned {
     pub needed: Vec<Needed>,
     /// The sockets of daemons that no visible process holds; `None` if the sockets are not known.
     pub unheld_sockets: Option<Vec<String>>,
+    /// What the patterns of the configuration match.
+    pub patterns: Vec<PatternReach>,
     /// The number of workloads.
     pub workloads: usize,
 }
@@ -52,5 +54,6 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<Scanned, St
     needed.extend(by_place);
     needed.sort_by(|one, other| (&one.workload, one.protection).cmp(&(&other.workload, other.protection)));
     let unheld_sockets = tree.unheld_sockets();
-    Ok(Scanned { reach: tree.reach(), needed, unheld_sockets, workloads: tree.tracked().len() })
+    let patterns = tree.reach_of_patterns(&patterns::configured(&config.protected), &config.candidates.services);
+    Ok(Scanned { reach: tree.reach(), needed, unheld_sockets, patterns, workloads: tree.tracked().len() })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::incidents::text::text_page::Page;
 use crate::node::other_killers::{OtherKillerFact, SetUpFact};
 use crate::units::{Bytes, format_go_duration};
+use crate::workloads::PatternReach;
 
 use super::Report;
 use super::decision_facts::{BudgetLeft, Decisions, WaitingThreshold};
@@ -134,6 +135,14 @@ fn found(page: &mut Page, facts: &Facts) {
     }
     if let Some(more) = facts.needed.len().checked_sub(MOST_NEEDED).filter(|more| *more > 0) {
         item(page, "", &format!("and {more} more (--output json)"));
+    }
+    for PatternReach { field, pattern, matches, examples, .. } in &facts.patterns {
+        let matching = match (*matches, examples.len()) {
+            (0, _) => "matches nothing".to_owned(),
+            (all, shown) if all > shown => format!("matches {}, and {} more", examples.join(", "), all - shown),
+            _ => format!("matches {}", examples.join(", ")),
+        };
+        item(page, "pattern", &format!("{field}: \"{pattern}\" {matching}"));
     }
     for OtherKillerFact { name, pid, thresholds, .. } in &facts.other_killers {
         let at = thresholds.as_ref().map_or_else(String::new, |at| format!(": {}", at.join(", ")));

@@ -44,8 +44,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     problems.extend(left_out.map(|reason| Problem::fatal(NESTED_ACCOUNTING, reason)));
     let scanned = hierarchy.as_ref().map(|hierarchy| candidate_facts::find(config, hierarchy)).transpose();
     let scanned = scanned.map_err(|error| problems.push(Problem::fatal("cgroup", error))).ok().flatten();
-    let (reach, needed, unheld_sockets, workloads) =
-        scanned.map_or((None, Vec::new(), None, 0), |it| (Some(it.reach), it.needed, it.unheld_sockets, it.workloads));
+    let workloads = scanned.as_ref().map_or(0, |it| it.workloads);
+    let reach = scanned.as_ref().map(|it| it.reach);
     let (decisions, kept) = decision_facts::find(config, workloads);
     let report = Kernel::check_probes(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
@@ -128,8 +128,9 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         kubelet,
         runtimes,
         candidates: reach.map_or(Candidates::Everything, Reach::candidates).as_str(),
-        needed,
-        unheld_sockets,
+        patterns: scanned.as_ref().map_or_else(Vec::new, |it| it.patterns.clone()),
+        unheld_sockets: scanned.as_ref().and_then(|it| it.unheld_sockets.clone()),
+        needed: scanned.map_or_else(Vec::new, |it| it.needed),
         other_instance: host_facts::lock_holder(proc_root, &config.lock_file),
         unread_configuration: unread.map(Path::to_owned),
         limits_unknown: config.policy.local_storage_isolation

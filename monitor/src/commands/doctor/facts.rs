@@ -8,6 +8,7 @@ use super::decision_facts::Decisions;
 use crate::eviction::decider::Unarmed;
 use crate::node::other_killers::{OtherKillerFact, SetUpFact};
 use crate::units::Signal;
+use crate::workloads::PatternReach;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,6 +42,8 @@ pub struct Facts {
     pub candidates: &'static str,
     /// The workloads outside pods that the node needs, and the protection of each.
     pub needed: Vec<Needed>,
+    /// What each pattern of `protected` and of `evictions.services` matches now.
+    pub patterns: Vec<PatternReach>,
     /// Sockets of daemons that no visible process holds: their workloads cannot be told from others. `None` if the sockets are not known.
     #[serde(skip)]
     pub unheld_sockets: Option<Vec<String>>,

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::config::Candidates;
-use crate::workloads::Protection;
+use crate::workloads::{PatternReach, Protection};
 
 use super::super::run::{SWAP_ON, namespaces_text};
 use super::facts::{Facts, Filesystem, NodeThreshold, PodsLimit, Problem};
@@ -72,6 +72,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     pods_limit(facts, &mut add);
     killing(facts, &mut add);
     candidates(facts, &mut add);
+    patterns(facts, &mut add);
     disks(facts, &mut add);
     if facts.swap_bytes > 0 {
         let mend = "switch swap off (swapoff -a, and its line in /etc/fstab), or add a pressureConditions entry that detects the stalls";
@@ -219,6 +220,17 @@ fn candidates(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option
             let sentence = "the sockets of this machine cannot be read (net/unix of process 1 in procRoot): daemons that the node needs are \
                             recognized by the names of root's processes alone";
             add(Severity::Unsafe, "candidates", sentence.to_owned(), mend);
+        }
+    }
+}
+
+/// Adds the patterns that match nothing. The workload may not run now; where the name is there and does not match, it is a mistake.
+fn patterns(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
+    for PatternReach { field, pattern, hint, .. } in facts.patterns.iter().filter(|it| it.matches == 0) {
+        let without = format!("{field}: \"{pattern}\" matches no workload of this machine now, and has no effect");
+        match hint {
+            Some(hint) => add(Severity::Degraded, field, format!("{without}: {hint}"), None),
+            None => add(Severity::Note, field, without, Some("compare it with the names that `rank` lists")),
         }
     }
 }

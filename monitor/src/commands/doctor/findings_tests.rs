@@ -50,6 +50,7 @@ pub(in super::super) fn capable() -> Facts {
         }],
         candidates: "pods",
         needed: Vec::new(),
+        patterns: Vec::new(),
         unheld_sockets: Some(Vec::new()),
         other_instance: None,
         other_killers: Vec::new(),
@@ -320,6 +321,27 @@ fn a_daemon_that_cannot_be_told_from_a_workload_is_unsafe() {
         assert_eq!(found("pods", unheld), None, "nothing outside pods is a candidate");
     }
     assert_eq!(found(everything, Some(Vec::new())), None);
+}
+
+#[test]
+fn a_pattern_without_effect_is_named_with_the_reason() {
+    let reach = |pattern: &str, matches: usize, hint: Option<&str>| PatternReach {
+        field: "protected",
+        pattern: pattern.to_owned(),
+        matches,
+        examples: Vec::new(),
+        hint: hint.map(str::to_owned),
+    };
+    let patterns =
+        vec![reach("db.service", 1, None), reach("typo.service", 0, None), reach("vm-*.scope", 0, Some("why"))];
+    let found = findings(&Facts { patterns, ..capable() });
+    let found: Vec<_> = found.iter().map(|it| (it.severity, it.sentence.as_str())).collect();
+    let without = "matches no workload of this machine now, and has no effect";
+    let expected = [
+        (Severity::Degraded, format!("protected: \"vm-*.scope\" {without}: why")),
+        (Severity::Note, format!("protected: \"typo.service\" {without}")),
+    ];
+    assert_eq!(found, expected.each_ref().map(|(severity, sentence)| (*severity, sentence.as_str())));
 }
 
 #[test]
