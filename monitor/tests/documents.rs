@@ -351,3 +351,25 @@ fn the_readme_is_short() {
     let lines = std::fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= 110, "README.md has {lines} lines; move what is detail beside what it describes");
 }
+
+/// `tests/FIELD.md` names a test for each public report.
+#[test]
+fn every_test_of_a_tried_report_exists() {
+    let text = std::fs::read_to_string(root().join("tests/FIELD.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| reference"));
+    let is_test = |name: &&str| {
+        name.matches('_').count() > 2
+            && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'_')
+    };
+    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let named: BTreeSet<&str> = quoted.filter_map(|name| name.rsplit("::").next()).filter(is_test).collect();
+    assert!(named.len() > 50, "{} tests", named.len());
+    let sources = Command::new("git")
+        .args(["grep", "-hE", "^ *fn [a-z0-9_]+\\(\\)", "--", "*.rs"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let sources = String::from_utf8(sources.stdout).unwrap();
+    let missing: Vec<&&str> = named.iter().filter(|name| !sources.contains(&format!("fn {name}()"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
