@@ -117,6 +117,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "others-victim" => enforcing::pending::others_victim,
         "undying" => enforcing::pending::undying,
         "reload-would-kill" => enforcing::arming::reload_would_kill,
+        "openrc-tree" => enforcing::identity::openrc_tree,
         "terminating" => enforcing::cluster::terminating,
         "swap-keeps-up" => enforcing::swap_rule::keeps_up,
         "swap-does-not" => enforcing::swap_rule::does_not,

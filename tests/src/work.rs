@@ -23,7 +23,7 @@ pub enum Work {
     Ramp(Ramp),
     /// Touch anonymous memory and sleep.
     Hold(Hold),
-    /// Listen on a Unix socket, answer nothing, and hold memory.
+    /// Listen on a Unix socket or a port, answer nothing, and hold memory.
     Listen(Listen),
     /// Answer calls on a Unix socket as a container runtime without containers does.
     Runtime(Runtime),
@@ -110,7 +110,10 @@ pub struct Listen {
     #[command(flatten)]
     common: Common,
     #[arg(long)]
-    socket: PathBuf,
+    socket: Option<PathBuf>,
+    /// A TCP port on every address.
+    #[arg(long)]
+    port: Option<u16>,
     #[arg(long)]
     mib: u64,
 }

@@ -7,6 +7,7 @@ pub mod chaos;
 pub mod cluster;
 pub mod crossing;
 pub mod effect;
+pub mod identity;
 pub mod pending;
 pub mod runtime_slice;
 pub mod swap_rule;

@@ -1,0 +1,92 @@
+//! What a node needs is known by what it holds and where it is, on hosts without pods (tests/FIELD.md, "Identity").
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::super::pressure::EVERYTHING_MIB;
+use super::{Crowd, LIMIT, config};
+use crate::agent::forget_decisions;
+use crate::stage::{Stage, Worker};
+
+/// MiB a second, from the start on: a service of the system goes only if it has half of the fall, which is averaged over ten seconds. After a
+/// fast beginning that average is larger than the leak.
+const RATE_MIB: u32 = 60;
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+const SESSION_RECORD: &str = "/run/systemd/sessions/2";
+/// The session's id, which is also the name of its cgroup.
+const SESSION: &str = "2";
+
+/// Returns the command line of a process that leaks until it ends.
+fn leak(name: &str) -> String {
+    format!("ramp --name {name} --rate {RATE_MIB} --to {EVERYTHING_MIB}")
+}
+
+/// A file that a scenario makes in `/run`, in a directory of its own. Dropping it removes both.
+#[derive(Debug)]
+struct RunFile {
+    path: &'static Path,
+}
+
+impl RunFile {
+    /// Makes the directory, without a file.
+    fn place(path: &'static str) -> Result<Self> {
+        let path = Path::new(path);
+        let directory = path.parent().with_context(|| format!("{} has no directory", path.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        Ok(Self { path })
+    }
+
+    fn remove(&self) {
+        // The file may not be there yet.
+        let _ = fs::remove_file(self.path);
+    }
+}
+
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        self.remove();
+        // A directory of session records decides for later scenarios which cgroups are sessions.
+        let _ = self.path.parent().map(fs::remove_dir);
+    }
+}
+
+/// OpenRC/openrc#681 and #910: services are cgroups `openrc.NAME` at the root. elogind/elogind#296: a session is a cgroup with its number. An
+/// agent that judges by the names of systemd takes all of them for ordinary victims.
+pub fn openrc_tree(stage: &mut Stage<'_>) -> Result<()> {
+    // In the second round sshd is the largest workload, as by a leak in a session of it.
+    for (sshd_mib, session_mib) in [(4, 420), (420, 40)] {
+        stage.note(format!("sshd has {sshd_mib} MiB, the session {session_mib} MiB"));
+        openrc_round(stage, sshd_mib, session_mib)?;
+    }
+    Ok(())
+}
+
+fn openrc_round(stage: &mut Stage<'_>, sshd_mib: u64, session_mib: u64) -> Result<()> {
+    forget_decisions()?;
+    let bus = RunFile::place(SYSTEM_BUS)?;
+    let record = RunFile::place(SESSION_RECORD)?;
+    let mut crowd = Crowd::default();
+    // The names of the processes tell nothing: only the port and the socket do.
+    let sshd = format!("listen --name first --port 22 --mib {sshd_mib}");
+    let sshd = crowd.host_service(stage, "openrc.sshd", (&sshd, 0))?;
+    bus.remove();
+    let dbus = format!("listen --name second --socket {SYSTEM_BUS} --mib 30");
+    let dbus = crowd.host_service(stage, "openrc.dbus", (&dbus, 0))?;
+    let session = crowd.host_service(stage, SESSION, (&format!("hold --name third --mib {session_mib}"), 0))?;
+    let text = format!("UID=0\nLEADER={}\n", session.pid);
+    fs::write(record.path, text).with_context(|| format!("write {SESSION_RECORD}"))?;
+    for (worker, mib) in [(&sshd, sshd_mib), (&dbus, 30), (&session, session_mib)] {
+        stage.wait_resident(worker, mib)?;
+    }
+    let agent = stage.agent(&config())?;
+    let app = crowd.host_service(stage, "openrc.app", (&leak("app"), 0))?;
+    crowd.only_these_die(stage, &agent, &[&app], LIMIT)?;
+    stage.check_killed(&app);
+    let needed: [&Worker; 3] = [&sshd, &dbus, &session];
+    stage.check_alive(&needed);
+    stage.stop(&agent);
+    crowd.end(stage);
+    Ok(())
+}
