@@ -233,6 +233,11 @@ impl<'a> Stage<'a> {
         Ok(worker)
     }
 
+    /// Has a cgroup removed at the end, with the cgroups below it.
+    pub fn remove_at_end(&mut self, cgroup: Cgroup) {
+        self.hosts.push(cgroup);
+    }
+
     /// Starts an agent and waits until it is ready.
     pub fn agent(&mut self, config: &AgentConfig) -> Result<Agent> {
         let agent = self.agent_unready(config)?;

@@ -5,10 +5,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::super::culprit::evicted;
 use super::super::pressure::EVERYTHING_MIB;
 use super::{Crowd, LIMIT, config};
 use crate::agent::forget_decisions;
+use crate::cgroups::Cgroup;
+use crate::config::AgentConfig;
 use crate::stage::{Stage, Worker};
+
+const QUADLET: &str = "system.slice/app.service";
+const PODMAN_ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// MiB a second, from the start on: a service of the system goes only if it has half of the fall, which is averaged over ten seconds. After a
 /// fast beginning that average is larger than the leak.
@@ -88,5 +94,44 @@ fn openrc_round(stage: &mut Stage<'_>, sshd_mib: u64, session_mib: u64) -> Resul
     stage.check_alive(&needed);
     stage.stop(&agent);
     crowd.end(stage);
+    Ok(())
+}
+
+/// containers/podman#16589 and #23664: Podman splits the cgroup of a quadlet's service into `runtime`, with conmon, and the container's. conmon has
+/// the name of a container monitor and an `oom_score_adj` of -1000, and each of the two would exempt the service.
+pub fn quadlet(stage: &mut Stage<'_>) -> Result<()> {
+    let service = Cgroup::create(stage.layout(), QUADLET)?;
+    stage.remove_at_end(service.clone());
+    let mut crowd = Crowd::default();
+    let ballast = crowd.host_service(stage, "ballast.service", ("hold --name ballast --mib 300", -1000))?;
+    stage.wait_resident(&ballast, 300)?;
+    // A service outside system.slice is a candidate like any other, also if it does not leak.
+    let innocent = crowd.host_service(stage, "app.slice/web.service", ("hold --name web --mib 120", 0))?;
+    stage.wait_resident(&innocent, 120)?;
+    let monitor = crowd.host_service(stage, &format!("{QUADLET}/runtime"), ("hold --name conmon --mib 1", -1000))?;
+    stage.wait_resident(&monitor, 1)?;
+    // The container runs when the agent starts, and leaks later.
+    let container = format!("{QUADLET}/libpod-payload-{PODMAN_ID}");
+    let first = crowd.host_service(stage, &container, ("hold --name first --mib 20", 0))?;
+    stage.wait_resident(&first, 20)?;
+    let extra = "evictions:\n  services: [\"app.service\"]\n".to_owned();
+    let agent = stage.agent(&AgentConfig { extra, ..config() })?;
+    let payload = crowd.host_service(stage, &container, (&leak("payload"), 0))?;
+    // One workload has one label, whichever of its processes the kernel ends first.
+    for (_, worker) in &mut crowd.members {
+        if worker.label.starts_with(QUADLET) {
+            QUADLET.clone_into(&mut worker.label);
+        }
+    }
+    let expected = Worker { label: QUADLET.to_owned(), ..payload.clone() };
+    crowd.only_these_die(stage, &agent, &[&expected], LIMIT)?;
+    for worker in [&payload, &first, &monitor] {
+        stage.check_killed(worker);
+    }
+    stage.check_equal("processes left in the service", &service.processes(), &Vec::new());
+    stage.check_alive(&[&innocent, &ballast]);
+    let evicted = evicted(&agent);
+    stage.check_equal("evicted", &evicted, &vec![QUADLET.to_owned()]);
+    stage.stop(&agent);
     Ok(())
 }
