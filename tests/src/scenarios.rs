@@ -119,6 +119,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "reload-would-kill" => enforcing::arming::reload_would_kill,
         "openrc-tree" => enforcing::identity::openrc_tree,
         "quadlet" => enforcing::identity::quadlet,
+        "fuse-mount" => enforcing::identity::fuse_mount,
         "terminating" => enforcing::cluster::terminating,
         "swap-keeps-up" => enforcing::swap_rule::keeps_up,
         "swap-does-not" => enforcing::swap_rule::does_not,

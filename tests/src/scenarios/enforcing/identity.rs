@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use rustix::mount::{UnmountFlags, unmount};
 
+use super::super::cache::mounted;
 use super::super::culprit::evicted;
 use super::super::pressure::EVERYTHING_MIB;
 use super::{Crowd, LIMIT, config};
@@ -12,6 +15,9 @@ use crate::agent::forget_decisions;
 use crate::cgroups::Cgroup;
 use crate::config::AgentConfig;
 use crate::stage::{Stage, Worker};
+
+/// The time in which a FUSE daemon that holds its memory has mounted.
+const MOUNTED_WITHIN: Duration = Duration::from_secs(20);
 
 const QUADLET: &str = "system.slice/app.service";
 const PODMAN_ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -132,6 +138,51 @@ pub fn quadlet(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_alive(&[&innocent, &ballast]);
     let evicted = evicted(&agent);
     stage.check_equal("evicted", &evicted, &vec![QUADLET.to_owned()]);
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// A place for a mount of a daemon that may have ended. Dropping it unmounts it.
+#[derive(Debug)]
+struct MountPoint(&'static str);
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        // Lazily: a request to a daemon that has ended would fail, and the daemon may not have mounted at all.
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+        let _ = fs::remove_dir(self.0);
+    }
+}
+
+/// rclone/rclone#7936 and #2982: after the end of a FUSE daemon every access to its mount fails. systemd puts the daemon of an entry in
+/// `/etc/fstab` into the `.mount` unit. One that a person has started is in a scope, where only its open device tells what it is.
+pub fn fuse_mount(stage: &mut Stage<'_>) -> Result<()> {
+    if !Path::new("/dev/fuse").exists() {
+        stage.skip("this guest has no /dev/fuse");
+        return Ok(());
+    }
+    let mut crowd = Crowd::default();
+    let mut daemons = Vec::new();
+    let places = ["/mnt/fuse-unit", "/mnt/fuse-scope"].map(MountPoint);
+    // Both are larger than the leak ever is.
+    let cgroups = ["system.slice/data.mount", "run-rclone.scope"];
+    for (MountPoint(place), cgroup) in places.iter().zip(cgroups) {
+        let work = format!("fuse --name daemon --mount {place} --mib 270");
+        let daemon = crowd.host_service(stage, cgroup, (&work, 0))?;
+        stage.wait_resident(&daemon, 270)?;
+        if !stage.until(MOUNTED_WITHIN, |_| mounted(place)) {
+            bail!("{place} is not mounted after {MOUNTED_WITHIN:?}");
+        }
+        daemons.push(daemon);
+    }
+    let agent = stage.agent(&config())?;
+    let leaker = crowd.host_service(stage, "system.slice/leaky.service", (&leak("leaky"), 0))?;
+    crowd.only_these_die(stage, &agent, &[&leaker], LIMIT)?;
+    stage.check_killed(&leaker);
+    stage.check_alive(&daemons.iter().collect::<Vec<_>>());
+    for MountPoint(place) in &places {
+        stage.check(mounted(place), || format!("{place} is not mounted any more"));
+    }
     stage.stop(&agent);
     Ok(())
 }
