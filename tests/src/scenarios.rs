@@ -120,6 +120,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "openrc-tree" => enforcing::identity::openrc_tree,
         "quadlet" => enforcing::identity::quadlet,
         "fuse-mount" => enforcing::identity::fuse_mount,
+        "own-limit" => enforcing::own_limit::own_limit,
         "terminating" => enforcing::cluster::terminating,
         "swap-keeps-up" => enforcing::swap_rule::keeps_up,
         "swap-does-not" => enforcing::swap_rule::does_not,

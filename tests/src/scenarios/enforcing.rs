@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod crossing;
 pub mod effect;
 pub mod identity;
+pub mod own_limit;
 pub mod pending;
 pub mod runtime_slice;
 pub mod swap_rule;
