@@ -230,6 +230,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("quadlet", V2, EachKernel, 60, "a service of Podman's that is one container and its conmon leaks: all of it goes, and another service stays"),
     entry("fuse-mount", V2, EachKernel, 60, "the daemons of FUSE mounts, in a .mount unit and in a scope, outlive a leaking service that is smaller"),
     entry("own-limit", V2, EachKernel, 60, "a pod thrashes at its own limit beside a threshold that was met at the start: nothing is armed, and no workload is evicted"),
+    entry("any-name", V2, EachKernel, 90, "workloads in cgroups whose names are not UTF-8 leak: each is evicted, and named in log, incident and metrics"),
     entry("pools", V2, Reference, 240, "labels of the node bring it into a pool that enforces, which an agent remembers while the API server is away"),
     viewed_by(Viewer::Prometheus, "dashboards", 300, "a Prometheus scrapes the agent through a ramp: every query of the dashboards and rules returns what it should"),
     viewed_by(Viewer::Browser, "status-page", 300, "the status page in a browser before and after a ramp: the traffic light, the victim's name, and its incident, which opens"),

@@ -121,6 +121,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "quadlet" => enforcing::identity::quadlet,
         "fuse-mount" => enforcing::identity::fuse_mount,
         "own-limit" => enforcing::own_limit::own_limit,
+        "any-name" => enforcing::any_name::any_name,
         "terminating" => enforcing::cluster::terminating,
         "swap-keeps-up" => enforcing::swap_rule::keeps_up,
         "swap-does-not" => enforcing::swap_rule::does_not,

@@ -1,5 +1,6 @@
 //! The rules of a kill: which workloads may die for a shortage, and in which order.
 
+pub mod any_name;
 pub mod arming;
 pub mod benefit;
 pub mod budgets;
