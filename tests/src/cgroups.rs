@@ -151,14 +151,17 @@ impl Cgroup {
 
     /// Removes this cgroup and all cgroups below, after their processes have exited.
     pub fn remove(&self) -> Result<()> {
-        for directory in self.directories() {
-            remove_tree(&directory, Instant::now() + Duration::from_secs(10))?;
-        }
-        Ok(())
+        self.directories().try_for_each(|directory| remove_directory(&directory))
     }
 }
 
-fn enable_controllers(directory: &Path) -> Result<()> {
+/// Removes the cgroup with this directory and all cgroups below, after their processes have exited.
+pub fn remove_directory(directory: &Path) -> Result<()> {
+    remove_tree(directory, Instant::now() + Duration::from_secs(10))
+}
+
+/// Enables the v2 controllers for the children of the cgroup with this directory.
+pub fn enable_controllers(directory: &Path) -> Result<()> {
     let wanted: Vec<String> = CONTROLLERS.iter().map(|name| format!("+{name}")).collect();
     let path = directory.join("cgroup.subtree_control");
     fs::write(&path, wanted.join(" ")).with_context(|| format!("write {}", path.display()))

@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -64,6 +65,8 @@ impl Reaper {
 pub struct Start<'a> {
     /// The cgroup that the child enters between fork and exec, so that no page is charged to another cgroup.
     pub cgroup: Option<&'a Cgroup>,
+    /// The same for a cgroup on v2 by its directory, whose name may be any bytes.
+    pub directory: Option<&'a Path>,
     pub oom_score_adj: i32,
     pub stdout: Stdio,
     pub stderr: Stdio,
@@ -76,6 +79,7 @@ impl<'a> Start<'a> {
     pub fn quiet(cgroup: &'a Cgroup) -> Self {
         Self {
             cgroup: Some(cgroup),
+            directory: None,
             oom_score_adj: 0,
             stdout: Stdio::null(),
             stderr: Stdio::null(),
@@ -99,16 +103,13 @@ pub fn threads(pid: i32) -> Vec<String> {
 
 /// Starts a program and returns its pid.
 pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>, start: Start<'_>) -> Result<i32> {
-    let doors: Vec<File> = match start.cgroup {
-        None => Vec::new(),
-        Some(cgroup) => cgroup
-            .directories()
-            .map(|directory| {
-                let path = directory.join("cgroup.procs");
-                OpenOptions::new().write(true).open(&path).with_context(|| format!("open {}", path.display()))
-            })
-            .collect::<Result<_>>()?,
-    };
+    let directories = start.cgroup.into_iter().flat_map(Cgroup::directories).chain(start.directory.map(Path::to_owned));
+    let doors: Vec<File> = directories
+        .map(|directory| {
+            let path = directory.join("cgroup.procs");
+            OpenOptions::new().write(true).open(&path).with_context(|| format!("open {}", path.display()))
+        })
+        .collect::<Result<_>>()?;
     let score = start.oom_score_adj.to_string();
     let capabilities = start.without_capabilities;
     let mut command = Command::new(program);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::agent::{Agent, forget_decisions};
 use crate::catalogue::Guest;
-use crate::cgroups::{Cgroup, Layout, Pod, PodSpec, pod_uid};
+use crate::cgroups::{Cgroup, Layout, Pod, PodSpec, pod_uid, remove_directory};
 use crate::cluster::Cluster;
 use crate::config::AgentConfig;
 use crate::console;
@@ -88,6 +88,8 @@ pub struct Stage<'a> {
     others: Vec<i32>,
     /// The cgroups of services that the scenario has made.
     hosts: Vec<Cgroup>,
+    /// The directories of such cgroups whose names are not UTF-8.
+    unnameable: Vec<PathBuf>,
     checked: u32,
     failures: Vec<String>,
     skipped: Option<String>,
@@ -120,6 +122,7 @@ impl<'a> Stage<'a> {
             agents: Vec::new(),
             others: Vec::new(),
             hosts: Vec::new(),
+            unnameable: Vec::new(),
             checked: 0,
             failures: Vec::new(),
             skipped: None,
@@ -231,6 +234,24 @@ impl<'a> Stage<'a> {
         self.others.push(worker.pid);
         self.hosts.push(cgroup);
         Ok(worker)
+    }
+
+    /// Starts a workload in a cgroup of v2 whose name may be any bytes, and makes the cgroup if it does not exist. The one above it exists.
+    pub fn work_in_directory(&mut self, directory: &Path, label: &str, work: &str) -> Result<Worker> {
+        if !directory.exists() {
+            fs::create_dir(directory).with_context(|| format!("create cgroup {}", directory.display()))?;
+            self.unnameable.push(directory.to_owned());
+        }
+        let arguments = ["work"].into_iter().chain(work.split_whitespace());
+        let start = Start { cgroup: None, directory: Some(directory), ..Start::quiet(&self.boot.service) };
+        let pid = processes::spawn("/proc/self/exe", arguments, start)?;
+        self.others.push(pid);
+        Ok(Worker { label: label.to_owned(), pid })
+    }
+
+    /// Has a cgroup removed at the end, with the cgroups below it.
+    pub fn remove_at_end(&mut self, cgroup: Cgroup) {
+        self.hosts.push(cgroup);
     }
 
     /// Starts an agent and waits until it is ready.
@@ -385,6 +406,7 @@ impl<'a> Stage<'a> {
             sleep(Duration::from_millis(10));
         }
         self.hosts.iter().try_for_each(Cgroup::remove)?;
+        self.unnameable.iter().try_for_each(|directory| remove_directory(directory))?;
         self.thaw(&pods);
         match self.boot.guest {
             Guest::Plain => pods.remove()?,

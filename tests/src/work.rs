@@ -3,6 +3,7 @@
 mod cache;
 pub mod doom;
 mod files;
+mod fuse;
 mod memory;
 mod stall;
 
@@ -23,10 +24,12 @@ pub enum Work {
     Ramp(Ramp),
     /// Touch anonymous memory and sleep.
     Hold(Hold),
-    /// Listen on a Unix socket, answer nothing, and hold memory.
+    /// Listen on a Unix socket or a port, answer nothing, and hold memory.
     Listen(Listen),
     /// Answer calls on a Unix socket as a container runtime without containers does.
     Runtime(Runtime),
+    /// Hold memory, and serve an empty FUSE mount.
+    Fuse(Fuse),
     /// Touch anonymous memory in threads that are not the first, and sleep.
     Threads(Threads),
     /// Fork many processes that each touch a little.
@@ -110,7 +113,10 @@ pub struct Listen {
     #[command(flatten)]
     common: Common,
     #[arg(long)]
-    socket: PathBuf,
+    socket: Option<PathBuf>,
+    /// A TCP port on every address.
+    #[arg(long)]
+    port: Option<u16>,
     #[arg(long)]
     mib: u64,
 }
@@ -121,6 +127,17 @@ pub struct Runtime {
     common: Common,
     #[arg(long)]
     socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Fuse {
+    #[command(flatten)]
+    common: Common,
+    /// Where; made if it does not exist.
+    #[arg(long)]
+    mount: PathBuf,
+    #[arg(long)]
+    mib: u64,
 }
 
 #[derive(Debug, Args)]
@@ -300,6 +317,7 @@ impl Work {
             | Self::Hold(Hold { common, .. })
             | Self::Listen(Listen { common, .. })
             | Self::Runtime(Runtime { common, .. })
+            | Self::Fuse(Fuse { common, .. })
             | Self::Threads(Threads { common, .. })
             | Self::Swarm(Swarm { common, .. })
             | Self::Cache(Cache { common, .. })
@@ -316,6 +334,7 @@ impl Work {
             Self::Hold(hold) => memory::hold(&hold),
             Self::Listen(listen) => memory::listen(&listen),
             Self::Runtime(runtime) => stand_in::serve(&runtime.socket),
+            Self::Fuse(fuse) => fuse::fuse(&fuse),
             Self::Threads(threads) => memory::threads(&threads),
             Self::Swarm(swarm) => memory::swarm(&swarm),
             Self::Cache(cache) => cache::cache(&cache),

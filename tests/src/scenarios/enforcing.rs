@@ -1,5 +1,6 @@
 //! The rules of a kill: which workloads may die for a shortage, and in which order.
 
+pub mod any_name;
 pub mod arming;
 pub mod benefit;
 pub mod budgets;
@@ -7,6 +8,8 @@ pub mod chaos;
 pub mod cluster;
 pub mod crossing;
 pub mod effect;
+pub mod identity;
+pub mod own_limit;
 pub mod pending;
 pub mod runtime_slice;
 pub mod swap_rule;

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -152,11 +153,14 @@ fn write_for_ever(path: &Path) {
 }
 
 pub fn listen(listen: &Listen) -> Result<()> {
-    let socket = UnixListener::bind(&listen.socket).with_context(|| format!("bind {}", listen.socket.display()))?;
+    let bind = |path: &PathBuf| UnixListener::bind(path).with_context(|| format!("bind {}", path.display()));
+    let socket = listen.socket.as_ref().map(bind).transpose()?;
+    let bind = |port: u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).with_context(|| format!("bind {port}"));
+    let port = listen.port.map(bind).transpose()?;
     let memory = Memory::reserve(listen.mib * MIB)?;
     memory.touch_all();
-    // The socket stays open until the process ends.
-    std::mem::forget(socket);
+    // The sockets stay open until the process ends.
+    std::mem::forget((socket, port));
     sleep_for_ever()
 }
 
