@@ -51,6 +51,8 @@ struct LastTimes {
     published: Option<Monotonic>,
     /// When the decision was last rehearsed.
     rehearsed: Option<Monotonic>,
+    /// Whether the memory of the first connections and reports was given back.
+    is_settled: bool,
     /// Until this time a sample may come without a whole turn.
     alone_until: Option<Monotonic>,
 }

@@ -18,8 +18,9 @@ const ARC_AGE: Duration = Duration::from_millis(100);
 const NO_ARC_AGE: Duration = Duration::from_secs(10);
 /// Protections change when pods come and go, and the cache below them changes slowly.
 const CACHE_AGE: Duration = Duration::from_secs(1);
-/// The next reading of the protections comes after so many times the length of the last one.
+/// The next reading of the protections comes after so many times the length of the last one, but within this time.
 const CACHE_REST: u32 = 50;
+const OLDEST_CACHE: Duration = Duration::from_secs(2);
 
 /// The figures of the last readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,7 +100,12 @@ impl MiscountedReader {
         }
         self.last.protected = Some(reader.read());
         let took = Monotonic::now().since(now);
-        self.cache_read = Some((now, CACHE_AGE.max(took * CACHE_REST)));
+        self.cache_read = Some((now, CACHE_AGE.max(took * CACHE_REST).min(OLDEST_CACHE)));
+    }
+
+    /// Makes the next reading of the protections due: a workload was evicted, and its protected cache goes with it.
+    pub fn expire(&mut self) {
+        self.cache_read = self.cache_read.map(|(at, _)| (at, Duration::ZERO));
     }
 
     pub fn last(&self) -> &Miscounted {

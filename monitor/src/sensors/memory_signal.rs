@@ -205,8 +205,13 @@ impl Memory {
     }
 
     /// Reads the figures behind the corrections that take too long for a sample.
-    pub(super) fn renew_corrections(&mut self) {
+    pub fn renew_corrections(&mut self) {
         self.miscounted.renew_after_decision();
+    }
+
+    /// Makes the next reading of these figures due.
+    pub(super) fn expire_corrections(&mut self) {
+        self.miscounted.expire();
     }
 
     pub fn assume_rate(&mut self, fastest: Bytes) {

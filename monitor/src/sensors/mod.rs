@@ -235,7 +235,6 @@ impl Sensors {
     /// Reads the kernel's own counts, and updates what depends on them: the correction of available memory, and the source of
     /// reclaim events.
     pub fn read_counts(&mut self) -> Option<VmStat> {
-        self.memory.renew_corrections();
         let Some(stat) = self.counts.read() else {
             self.memory.clear_correction();
             return None;
@@ -259,6 +258,7 @@ impl Sensors {
         self.counts.forget_refaults();
         self.refaulters.clear();
         self.memory.clear_correction();
+        self.memory.expire_corrections();
     }
 
     /// Completes the OOM kills from the programs with the kernel's log. The tree is scanned at most once for all kills.

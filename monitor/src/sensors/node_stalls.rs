@@ -11,6 +11,11 @@ use super::Sensors;
 
 /// The least time between two readings.
 const EVERY: Duration = Duration::from_millis(100);
+/// A workload that has just started must not count as the node until the next list.
+const LISTED_WITHIN: Duration = Duration::from_millis(250);
+/// A workload counts as at its limit for so long after it has hit it. One hit frees dozens of pages, and above `memory.high` a task sleeps for up
+/// to 2 s (mm/memcontrol.c, `MEMCG_MAX_HIGH_DELAY_JIFFIES`).
+const AT_LIMIT_FOR: Duration = Duration::from_millis(2_500);
 
 /// What is known at one time.
 #[derive(Debug, Default)]
@@ -29,31 +34,44 @@ pub(super) struct NodeStalls {
     total: Duration,
     at: Option<Monotonic>,
     before: Reading,
+    /// When each workload or group was last seen to have hit its limit.
+    hit: HashMap<CgroupId, Monotonic>,
 }
 
 impl NodeStalls {
     /// Takes in a reading. Returns the node's part of the stalls since the first reading.
     fn observe(&mut self, now: Monotonic, reading: Reading) -> Duration {
+        self.note_hits(now, &reading);
         if self.at.replace(now).is_some() {
-            self.total = self.total.saturating_add(of_node(&self.before, &reading));
+            let of_node = of_node(&self.before, &reading, |id| self.hit.contains_key(&id));
+            self.total = self.total.saturating_add(of_node);
         }
         self.before = reading;
         self.total
+    }
+
+    fn note_hits(&mut self, now: Monotonic, reading: &Reading) {
+        self.hit.retain(|_, at| now.since(*at) <= AT_LIMIT_FOR);
+        let pairs = [(&self.before.workloads, &reading.workloads), (&self.before.groups, &reading.groups)];
+        for (before, all) in pairs {
+            let hit = all.iter().filter(|(id, at)| before.get(id).is_some_and(|before| at.since(*before)));
+            self.hit.extend(hit.map(|(id, _)| (*id, now)));
+        }
     }
 }
 
 /// Returns for how long of the system's stalls between two readings the node was the reason. What workloads at their own limit waited is
 /// theirs. If tasks reclaimed for the node meanwhile, what another workload waited is the node's in any case.
-fn of_node(before: &Reading, now: &Reading) -> Duration {
+fn of_node(before: &Reading, now: &Reading, is_at_limit: impl Fn(CgroupId) -> bool) -> Duration {
     let system = now.system.saturating_sub(before.system);
     let reclaims = now.direct_reclaims.zip(before.direct_reclaims).is_some_and(|(now, before)| now > before);
     let (mut own, mut others) = (Duration::ZERO, Duration::ZERO);
-    let of_workloads = now.workloads.iter().filter_map(|(id, at)| Some((at, before.workloads.get(id)?, reclaims)));
+    let of_workloads = now.workloads.iter().filter_map(|(id, at)| Some((*id, at, before.workloads.get(id)?, reclaims)));
     // The stalls of a group include those of workloads at their limit, so a group never speaks for the node.
-    let of_groups = now.groups.iter().filter_map(|(id, at)| Some((at, before.groups.get(id)?, false)));
-    for (at, known, is_witness) in of_workloads.chain(of_groups) {
+    let of_groups = now.groups.iter().filter_map(|(id, at)| Some((*id, at, before.groups.get(id)?, false)));
+    for (id, at, known, is_witness) in of_workloads.chain(of_groups) {
         let stalled = at.stalled.zip(known.stalled).map(|(now, before)| now.saturating_sub(before));
-        match (at.since(*known), stalled) {
+        match (is_at_limit(id), stalled) {
             (true, Some(stalled)) => own = own.saturating_add(stalled),
             // Without PSI for cgroups all is taken for its own, unless the node reclaims too.
             (true, None) if !reclaims => return Duration::ZERO,
@@ -78,8 +96,10 @@ impl Sensors {
             return Some((self.stalls.total, now));
         }
         if self.counts.is_old(now) {
-            self.read_counts();
+            self.counts.read();
         }
+        // What is not in the list explains no stalls.
+        self.workloads.list_if_older(LISTED_WITHIN, now);
         let direct_reclaims = self.counts.direct_reclaims();
         let tree = self.workloads.tree();
         let (workloads, groups) = (tree.at_limits().collect(), tree.groups_at_limits().into_iter().collect());

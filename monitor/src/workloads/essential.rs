@@ -242,6 +242,8 @@ impl Essentials {
         let is_in_container = matches!(kind, Kind::Container(_)) || is_in_namespace;
         let is_genuine = |sign: &&Sign| match &sign.path {
             _ if trust < sign.least => false,
+            // Root of a user namespace of one's own mounts over any path, and binds there.
+            Some(_) if trust < Trust::Root && !self.shares_users(&directory) => false,
             Some(path) => is_same_file(&below(&self.root, path), &below(&directory.join("root"), path)),
             None => !is_in_container,
         };
@@ -260,8 +262,10 @@ impl Essentials {
             Held::LoginRecord if trust == Trust::Root && !is_in_container => {
                 Some(essential(Protection::System, "holds the record of a login session"))
             }
-            Held::Fuse if held_files::shares_fuse_mount(&self.proc_root, pid) => {
-                Some(essential(Protection::Mount, "serves a FUSE mount"))
+            // Any user may open the device, so that of a user's process protects it among his own only.
+            Held::Fuse if !is_in_container && held_files::shares_fuse_mount(&self.proc_root, pid) => {
+                let protection = if trust == Trust::Root { Protection::Mount } else { Protection::ServesUser };
+                Some(essential(protection, "serves a FUSE mount"))
             }
             Held::Input | Held::LoginRecord | Held::Fuse => None,
         };
@@ -270,6 +274,12 @@ impl Essentials {
         budget.of_users -= if trust == Trust::User { given - left } else { 0 };
         let by_name = || self.by_name(pid, trust).filter(|_| !is_in_container);
         found.strong.or_else(by_name).or(found.weak)
+    }
+
+    /// Returns whether the process is in the user namespace of the machine's init.
+    fn shares_users(&self, directory: &Path) -> bool {
+        let namespace = |process: &Path| std::fs::read_link(process.join("ns/user")).ok();
+        namespace(directory) == namespace(&self.proc_root.join("1"))
     }
 
     fn by_name(&self, pid: Pid, trust: Trust) -> Option<Essential> {

@@ -13,7 +13,8 @@ use crate::units::Pid;
 pub(super) enum Held {
     /// A socket, by its inode.
     Socket(u64),
-    /// `/dev/input/event*`. A user has no right to open it: logind, elogind or seatd hands it to the program in control of a seat.
+    /// `/dev/input/event*` that no user may open himself: logind, elogind or seatd hands it to the program in control of a seat. Of a gamepad
+    /// udev gives the user of the seat an access list (`70-uaccess.rules`), and any program of his may hold it.
     Input,
     /// `/dev/fuse`. Any user may open it.
     Fuse,
@@ -68,7 +69,15 @@ fn held(entry: &DirEntry) -> Option<Held> {
     }
     let may_be_device = target.contains("/event") || target.ends_with("/fuse");
     let found = std::fs::metadata(entry.path()).ok().filter(|_| may_be_device)?;
-    device(found.file_type(), &found)
+    device(found.file_type(), &found).filter(|held| *held != Held::Input || !is_open_to_users(&entry.path(), &found))
+}
+
+/// Returns whether others than root and the group of the file may open it.
+fn is_open_to_users(path: &Path, found: &Metadata) -> bool {
+    const OF_OTHERS: u32 = 0o006;
+    let has_access_list =
+        rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0; 4096]).is_ok_and(|size| size > 0);
+    found.mode() & OF_OTHERS != 0 || has_access_list
 }
 
 fn device(kind: FileType, found: &Metadata) -> Option<Held> {

@@ -408,6 +408,7 @@ fn a_fuse_daemon_goes_only_if_it_is_listed_and_leaks() {
     node.add("system.slice/glusterfs.service", fuse("glusterfs"));
     node.add("system.slice/s3.service", fuse("s3fs"));
     node.add(&format!("docker/{ID}"), fuse("rclone"));
+    node.add("system.slice/of-a-user.service", Process { uid: 33, ..fuse("sshfs") });
     // A builder of images mounts for itself. Another has only opened the device.
     let builder = node.add("system.slice/docker-builder.scope", fuse("fuse-overlayfs"));
     node.mounts(builder, &["0:91"]);
@@ -422,7 +423,9 @@ fn a_fuse_daemon_goes_only_if_it_is_listed_and_leaks() {
             ("system.slice/mnt-data.mount", mount),
             ("system.slice/glusterfs.service", mount),
             ("system.slice/s3.service", "leaker"),
-            (&format!("docker/{ID}"), mount),
+            // A container of LXC sees the mounts of lxcfs, and serves none.
+            (&format!("docker/{ID}"), "candidate"),
+            ("system.slice/of-a-user.service", "leaker"),
             ("system.slice/docker-builder.scope", "candidate"),
             ("run.scope", "candidate"),
             ("system.slice/nginx.service", "leaker"),

@@ -57,17 +57,21 @@ pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> 
 /// number of cgroups.
 ///
 /// # Errors
-/// When the processes cannot be listed, or one of them cannot be assigned.
+/// When the processes cannot be listed, or none is found and one of them cannot be assigned. Else a single process in a path that is too long
+/// would keep every other workload alive.
 pub fn members(proc_root: &Path, version: CgroupVersion, name: &str) -> io::Result<Vec<Pid>> {
     let mut members = Vec::new();
+    let mut unassigned = None;
     for entry in std::fs::read_dir(proc_root)? {
         // Names that are no number are not processes.
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid) else { continue };
-        if is_in(proc_root, pid, version, name)? {
-            members.push(pid);
+        match is_in(proc_root, pid, version, name) {
+            Ok(true) => members.push(pid),
+            Ok(false) => {}
+            Err(error) => unassigned = unassigned.or(Some(error)),
         }
     }
-    Ok(members)
+    unassigned.filter(|_| members.is_empty()).map_or(Ok(members), Err)
 }
 
 pub fn is_within(path: &str, name: &str) -> bool {
@@ -108,6 +112,13 @@ mod tests {
         let mut found = members(root.path(), CgroupVersion::V2, "pod").unwrap();
         found.sort_unstable();
         assert_eq!(found, [Pid(7), Pid(8)]);
+        // One that cannot be read hides no other.
+        std::fs::create_dir_all(root.path().join("6/cgroup")).unwrap();
+        let mut found = members(root.path(), CgroupVersion::V2, "pod").unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [Pid(7), Pid(8)]);
+        let error = members(root.path(), CgroupVersion::V2, "other").unwrap_err().to_string();
+        assert!(error.contains("/6/cgroup"), "{error}");
     }
 
     #[test]

@@ -18,12 +18,12 @@ named_enum! {
         Kubelet = "runs the kubelet",
         /// The system bus, the device manager, the login manager, the SSH daemon, the network, an init system.
         System = "the system needs it",
-        /// Found by the input devices, which only the login manager hands out, and only to the one program in control of the seat.
+        /// Found by input devices that no user may open: the login manager hands them out, to the one program in control of the seat.
         Seat = "holds the seat of a session",
-        /// A `.mount` unit, or a process with `/dev/fuse`. The end of a FUSE daemon makes every access to its mount fail.
+        /// A `.mount` unit, or a process of root's with `/dev/fuse`. The end of a FUSE daemon makes every access to its mount fail.
         Mount = "serves a mount",
-        /// It serves a user's session. That protects it only among the workloads of that user.
-        SessionBus = "serves the session bus",
+        /// It serves a user's session, or a mount of a user's. That protects it only among the workloads of that user.
+        ServesUser = "serves the session or a mount of a user",
         /// A process of it has an `oom_score_adj` of -998 or below.
         KillExempt = "has a process with oom_score_adj -998 or below",
         /// `evictions.candidates: pods`.
@@ -58,7 +58,7 @@ named_enum! {
 impl Protection {
     /// Returns whether it may give way: to the configuration, or to the rule that a user's workloads protect one another only.
     pub const fn is_weak(self) -> bool {
-        matches!(self, Self::Mount | Self::SessionBus)
+        matches!(self, Self::Mount | Self::ServesUser)
     }
 }
 

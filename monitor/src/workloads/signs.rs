@@ -153,7 +153,7 @@ fn unix_sign(line: &str, configured: Option<&Path>) -> Option<(u64, Sign)> {
         SYSTEM_BUS => (Protection::System, Trust::System),
         _ if SYSTEM_SOCKETS.contains(&known) => (Protection::System, Trust::Root),
         _ if known.strip_prefix('@').unwrap_or(known).starts_with(X_SOCKETS) => (Protection::System, Trust::Root),
-        _ if is_session_bus(known) => (Protection::SessionBus, Trust::User),
+        _ if is_session_bus(known) => (Protection::ServesUser, Trust::User),
         _ => return None,
     };
     // An abstract socket has no file. A link such as /var/run would lead out of the root directory of the machine's init.
@@ -218,7 +218,7 @@ mod tests {
             let line = format!("0000000000000000: 00000002 00000000 00010000 0005 01 7 {path}");
             unix_sign(&line, None).map(|(_, sign)| (sign.protection, sign.least))
         };
-        use Protection::{SessionBus, System};
+        use Protection::{ServesUser, System};
         for (path, expected) in [
             ("/run/dbus/system_bus_socket", Some((System, Trust::System))),
             ("/var/run/dbus/system_bus_socket", Some((System, Trust::System))),
@@ -227,7 +227,7 @@ mod tests {
             ("/run/seatd.sock", Some((System, Trust::Root))),
             ("/run/dinitctl", Some((System, Trust::Root))),
             ("@/tmp/.X11-unix/X0", Some((System, Trust::Root))),
-            ("/run/user/1000/bus", Some((SessionBus, Trust::User))),
+            ("/run/user/1000/bus", Some((ServesUser, Trust::User))),
             ("/run/user/1000/app/bus", None),
             ("/home/u/run/dbus/system_bus_socket", None),
             ("/run/user/1000/systemd/private", None),

@@ -228,7 +228,7 @@ impl WorkloadTree {
     fn exempts(&self, Tracked { workload, owner_uid, .. }: &Tracked, protection: Protection) -> bool {
         let place = self.managers.place(&workload.name);
         match protection {
-            Protection::SessionBus => false,
+            Protection::ServesUser => false,
             Protection::Mount => {
                 among_own::user(place, *owner_uid).is_none() && !self.candidacy.is_listed(&workload.name, place)
             }
