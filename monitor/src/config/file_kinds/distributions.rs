@@ -149,19 +149,46 @@ fn of_eks(document: &Node) -> Found {
 }
 
 fn of_karpenter(document: &Node, path: &'static str) -> Found {
-    let reason = "on Amazon Linux 2023 these fields are merged key by key over those of nodeadm (memory.available<100Mi, \
-                  nodefs.available<10%, nodefs.inodesFree<5%), as here; on Amazon Linux 2 they become flags, which replace them; userData \
-                  and kubeReserved are not known here";
+    let fields = at(document, path).cloned();
+    let has_hard = fields.as_ref().is_some_and(|fields| at(fields, "evictionHard").is_some());
+    let family = ami_family(document);
+    // On Amazon Linux 2 a flag replaces the whole map of its file, which has the thresholds of nodeadm, too.
+    let (has_own, reason) = match family.as_deref() {
+        None | Some("al2023") => (
+            true,
+            "on Amazon Linux 2023 these fields are merged key by key over those of nodeadm (memory.available<100Mi, \
+             nodefs.available<10%, nodefs.inodesFree<5%), as here; on Amazon Linux 2 they become flags, which replace them; userData \
+             and kubeReserved are not known here",
+        ),
+        Some("al2") => (
+            !has_hard,
+            "on Amazon Linux 2 these fields become flags, which replace the maps of the kubelet's file, as here; userData and kubeReserved are \
+             not known here",
+        ),
+        Some(_) => (
+            false,
+            "the settings of this family of images are not known here: where these fields say nothing, the image decides",
+        ),
+    };
     Found {
         what: "resource of Karpenter",
         names: &KARPENTER,
         path,
-        own: own("nodeadm's own settings", NODEADM),
-        own_is_file: true,
-        fields: at(document, path).cloned(),
+        own: if has_own { own("nodeadm's own settings", NODEADM) } else { None },
+        own_is_file: has_own,
+        fields,
         flags: None,
         notice: (reason.to_owned(), "for all of it, name what the node's kubelet answers to /configz"),
     }
+}
+
+/// Returns the family of images in lower case: `amiFamily`, or what stands before the version in the alias of an image.
+fn ami_family(document: &Node) -> Option<String> {
+    let terms = at(document, "spec.amiSelectorTerms").map(|terms| &terms.value);
+    let terms = if let Some(Value::Sequence(terms)) = terms { &terms[..] } else { &[] };
+    let alias = terms.iter().find_map(|term| term.field("alias").and_then(Node::text)?.split('@').next());
+    let family = at(document, "spec.amiFamily").and_then(Node::text).or(alias);
+    family.map(str::to_ascii_lowercase)
 }
 
 /// Talos' first document states a version and no kind. A patch of it may have `machine` alone.

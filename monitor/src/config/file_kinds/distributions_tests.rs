@@ -86,6 +86,22 @@ fn the_kubelet_of_karpenters_resources_is_read() {
             "memory.available<300Mi nodefs.available<10% nodefs.inodesFree<5%",
             "memory.available<500Mi",
         ),
+        // On Amazon Linux 2 a flag replaces the whole map.
+        (
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec:\n  amiFamily: AL2\n  kubelet: {evictionHard: {memory.available: 5%}}\n",
+            "memory.available<5%",
+            "",
+        ),
+        (
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec:\n  amiSelectorTerms: [{alias: al2@v20240807}]\n  kubelet: {maxPods: 50}\n",
+            "memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5%",
+            "",
+        ),
+        (
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec:\n  amiSelectorTerms: [{alias: bottlerocket@latest}]\n  kubelet: {evictionHard: {memory.available: 5%}}\n",
+            "memory.available<5%",
+            "",
+        ),
         (
             "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nspec:\n  kubeletConfiguration:\n    evictionSoft: {memory.available: \"50%\"}\n    evictionSoftGracePeriod: {memory.available: 180s}\n",
             "memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5%",
