@@ -210,12 +210,14 @@ impl Target {
     /// Kills the processes one by one, then freezes the cgroup and kills those that were forked meanwhile. The first
     /// round runs unfrozen: a task that waits for memory or a disk does not freeze, and a frozen task does not die.
     fn kill_one_by_one(&self) -> Result<Vec<Pid>, ActionError> {
+        // v1 shows an exiting task in the root, so that later the freezer might not be known for the workload's own.
+        let was_frozen = if self.is_frozen() { self.own_freezer() } else { None };
         let mut frozen = None;
         let mut signalled: Vec<Pid> = Vec::new();
         for round in 0..ROUNDS {
             let mut left = self.not_among(&signalled)?;
             if left.is_empty() {
-                self.thaw()?;
+                self.thaw(was_frozen)?;
                 return Ok(signalled);
             }
             if round > 0 && frozen.is_none() {
@@ -224,7 +226,7 @@ impl Target {
             }
             signalled.extend(self.signal_all(&left, Signal::KILL)?);
         }
-        self.thaw()?;
+        self.thaw(was_frozen)?;
         Err(ActionError::StillAlive { rounds: ROUNDS, cgroup: self.cgroup.clone() })
     }
 
@@ -243,8 +245,8 @@ impl Target {
     }
 
     /// Thaws a workload that was frozen before it was killed, and the cgroups in it: on v1 a frozen task dies only then. v2 kills frozen tasks.
-    fn thaw(&self) -> Result<(), ActionError> {
-        let Some((cgroup, directory)) = self.own_freezer() else { return Ok(()) };
+    fn thaw(&self, known: Option<(PathBuf, OwnedFd)>) -> Result<(), ActionError> {
+        let Some((cgroup, directory)) = known.or_else(|| self.own_freezer()) else { return Ok(()) };
         let thaw = |cgroup: BorrowedFd<'_>| {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
             let state = rustix::fs::openat(cgroup, "freezer.state", flags, Mode::empty());
