@@ -1,6 +1,7 @@
 //! The system calls of one thread, as the kernel records them (`raw_syscalls:sys_enter`).
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use anyhow::Result;
 
@@ -12,12 +13,15 @@ use super::tracefs::Instance;
 pub struct Call {
     pub at_ns: u64,
     number: i64,
+    /// The first argument, often a file descriptor.
+    first: u64,
 }
 
 /// A running record, which ends with the scenario. It holds the last few thousand calls.
 #[derive(Debug)]
 pub struct Calls {
     instance: Instance,
+    thread: i32,
 }
 
 impl Calls {
@@ -28,12 +32,22 @@ impl Calls {
         instance.write("events/raw_syscalls/sys_enter/filter", &format!("common_pid == {thread}"))?;
         instance.write("events/raw_syscalls/sys_enter/enable", "1")?;
         instance.write("tracing_on", "1")?;
-        Ok(Self { instance })
+        Ok(Self { instance, thread })
     }
 
     /// Keeps what is recorded, and records no more.
     pub fn stop(&self) -> Result<()> {
         self.instance.write("tracing_on", "0")
+    }
+
+    /// Returns which files the calls have read at a position, with how often: "meminfo 2, memory.stat 2". The thread must live.
+    pub fn files_read(&self, calls: &[Call]) -> String {
+        let read = calls.iter().filter(|call| call.number == libc::SYS_pread64);
+        counted(read.map(|call| {
+            let target = fs::read_link(format!("/proc/{}/fd/{}", self.thread, call.first)).unwrap_or_default();
+            let of_cgroup = target.strip_prefix("/sys/fs/cgroup").unwrap_or(&target);
+            of_cgroup.to_string_lossy().into_owned()
+        }))
     }
 
     /// Returns the recorded calls, in order of time.
@@ -56,14 +70,20 @@ impl Drop for Calls {
 fn parse(line: &str) -> Option<Call> {
     let (head, tail) = line.split_once(": sys_enter: NR ")?;
     let (_, at) = parse_thread(head)?;
-    Some(Call { at_ns: parse_seconds(at)?, number: tail.split(' ').next()?.parse().ok()? })
+    let (number, arguments) = tail.split_once(" (")?;
+    let first = u64::from_str_radix(arguments.split([',', ')']).next()?, 16).ok()?;
+    Some(Call { at_ns: parse_seconds(at)?, number: number.parse().ok()?, first })
 }
 
 /// Returns how often each call was made, with its name: "openat 2, pread64 5".
 pub fn names(calls: &[Call]) -> String {
+    counted(calls.iter().map(|call| name(call.number)))
+}
+
+fn counted(all: impl Iterator<Item = String>) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for call in calls {
-        *counts.entry(name(call.number)).or_default() += 1;
+    for one in all {
+        *counts.entry(one).or_default() += 1;
     }
     counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
@@ -106,7 +126,7 @@ mod tests {
     fn a_call_and_its_name() {
         let line = format!("  node-pressure-m-40 [001] ..... 12.345678: sys_enter: NR {} (3, 7f)", libc::SYS_pread64);
         let call = parse(&line).unwrap();
-        assert_eq!(call, Call { at_ns: 12_345_678_000, number: libc::SYS_pread64 });
+        assert_eq!(call, Call { at_ns: 12_345_678_000, number: libc::SYS_pread64, first: 3 });
         let other = Call { number: 9_999, ..call };
         assert_eq!(names(&[call, other, call]), "call 9999 1, pread64 2");
         assert_eq!(parse("# tracer: nop"), None);

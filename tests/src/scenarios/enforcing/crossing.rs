@@ -106,7 +106,8 @@ fn of_crossing(stage: &mut Stage<'_>, victim: &Victim) -> Result<(Vec<Call>, f64
     let record = kill_record();
     let sampled = record.and_then(|record| record.number("sampled_mono_ns")).context("no time of the sample")?;
     let recorded = calls.recorded()?.into_iter();
-    let between = recorded.filter(|call| (sampled..=kill.at_ns).contains(&call.at_ns)).collect();
+    let between: Vec<Call> = recorded.filter(|call| (sampled..=kill.at_ns).contains(&call.at_ns)).collect();
+    stage.note(format!("{}: read {}", victim.name, calls.files_read(&between)));
     note_lateness(stage, &agent, victim.name)?;
     stage.stop(&agent);
     crowd.end(stage);
