@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use node_pressure_monitor::eviction::decider::{
-    AgentRules, Answer, DyingMemory, Next, OwnedRules, Pace, RecordedCandidate, RecordedLine, RecordedRules,
-    RecordedStep,
+    AgentRules, Answer, DyingMemory, EvictionStage, Next, OwnedRules, Pace, RecordedCandidate, RecordedLine,
+    RecordedRules, RecordedStep,
 };
 use node_pressure_monitor::eviction::evicted::Cause;
 use node_pressure_monitor::eviction::memory_benefit::Worth;
@@ -101,6 +101,9 @@ impl Episode {
         if !chosen.is_hard {
             return Err("for a soft threshold");
         }
+        if last.snapshot.under_way.iter().any(|under_way| under_way.stage == EvictionStage::Leaving) {
+            return Err("beside an eviction with a grace period");
+        }
         let memory = serde_json::to_value(&line.turn.memory).map_err(|_| "the memory of the decider cannot be read")?;
         let recent = Recent::of(last, &memory).ok_or("no samples")?;
         let mut plan = recent.plan();
@@ -118,7 +121,9 @@ impl Episode {
         Ok(Self { plan, at: recent.at, acts_from })
     }
 
-    fn first_victim(&self, rules: &OwnedRules, agent: AgentRules) -> Option<Decision> {
+    fn first_victim(&self, rules: &OwnedRules, mut agent: AgentRules) -> Option<Decision> {
+        // The threshold was armed, which may have been long before.
+        agent.limits.act_on_present_pressure = true;
         let options = Options { until_first: true, acts_from: self.acts_from, ..Options::default() };
         let (history, _) = run_as(&self.plan, options, AgentOptions { policy: rules.policy.clone(), rules: agent });
         history.decisions.into_iter().next()
