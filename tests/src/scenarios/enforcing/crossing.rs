@@ -21,7 +21,8 @@ const RAMP: &str = "ramp --name leaker --rate 40 --to 960 --fast-until 200";
 /// For so long after a kill each sample below a threshold reads the lists of the CPUs (`/proc/zoneinfo`) as well, which takes two calls.
 const KILLED_LATELY: Duration = Duration::from_secs(11);
 const RECORDED_WITHIN: Duration = Duration::from_secs(5);
-const SETTLES: Duration = Duration::from_secs(6);
+/// An agent that has just started takes what it finds dying for killed now.
+const SETTLES: Duration = KILLED_LATELY;
 
 /// A victim: its work, and whether it is a pod.
 struct Victim {
