@@ -156,6 +156,7 @@ impl Agent {
         if self.until_housekeeping(Monotonic::now()).is_zero() {
             self.do_housekeeping();
         }
+        self.settle(now);
         self.reporter.report_capabilities(&mut self.sensors, now);
         self.note_whole_turn();
     }

@@ -12,7 +12,7 @@ use super::Agent;
 /// Interval of full reports that no client requested.
 const FULL_REPORT_EVERY: Duration = Duration::from_secs(60);
 /// After this time the start is over.
-const SETTLED_AFTER: Duration = Duration::from_secs(15);
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
@@ -59,12 +59,11 @@ impl Agent {
         }
         // Runs after the report, which finds the filesystems: a source found for the first time is not a change.
         self.sensors.update_sources();
-        self.settle(started);
     }
 
     /// Gives back once more what only the start needed: the first connections, requests and reports came after the first time. Not near a
     /// threshold, where the agent would have to read its code again.
-    fn settle(&mut self, now: Monotonic) {
+    pub(super) fn settle(&mut self, now: Monotonic) {
         let is_due = self.last.first_sample.is_some_and(|first| now.since(first) >= SETTLED_AFTER);
         if self.last.is_settled || !is_due || self.is_near() {
             return;
