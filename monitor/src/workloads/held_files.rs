@@ -67,8 +67,10 @@ fn held(entry: &DirEntry) -> Option<Held> {
     if target.contains("systemd/sessions/") {
         return Some(Held::LoginRecord);
     }
-    let may_be_device = target.contains("/event") || target.ends_with("/fuse");
-    let found = std::fs::metadata(entry.path()).ok().filter(|_| may_be_device)?;
+    if !target.contains("/event") && !target.ends_with("/fuse") {
+        return None;
+    }
+    let found = std::fs::metadata(entry.path()).ok()?;
     device(found.file_type(), &found).filter(|held| *held != Held::Input || !is_open_to_users(&entry.path(), &found))
 }
 
