@@ -113,7 +113,7 @@ impl<'l> Mount<'l> {
     }
 }
 
-pub(super) fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+pub fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
 }
 

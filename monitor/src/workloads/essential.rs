@@ -218,11 +218,11 @@ impl Essentials {
 
     /// `pids` are the processes of the workload. A monitor whose container is among them does not protect it.
     fn exempt(&self, pid: Pid, pids: &[Pid]) -> Option<Essential> {
-        let score = cgroup_processes::oom_score(&self.proc_root, pid).filter(|score| *score <= EXEMPT_SCORE)?;
+        cgroup_processes::oom_score(&self.proc_root, pid).filter(|score| *score <= EXEMPT_SCORE)?;
         let is_monitor = self.name(pid).is_some_and(|name| daemon_names::is_monitor(&name));
         let by = format!("has oom_score_adj {EXEMPT_SCORE} or below");
         let found = Essential { protection: Protection::KillExempt, pid, by, is_monitor };
-        (score <= EXEMPT_SCORE && self.is_needed(&found, pids)).then_some(found)
+        self.is_needed(&found, pids).then_some(found)
     }
 
     fn is_needed(&self, found: &Essential, pids: &[Pid]) -> bool {

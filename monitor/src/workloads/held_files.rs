@@ -5,8 +5,8 @@ use std::fs::{DirEntry, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use crate::node::mountinfo::Mount;
-use crate::units::Pid;
+use crate::node::mountinfo;
+use crate::units::{Pid, kernel_text};
 
 /// An open file that tells something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,9 @@ pub(super) fn sockets(proc_root: &Path, pid: Pid, most: usize) -> Vec<u64> {
 /// do with fuse-overlayfs, serves nobody else.
 pub(super) fn shares_fuse_mount(proc_root: &Path, pid: Pid) -> bool {
     let of = |process: String| {
-        let text = std::fs::read(proc_root.join(process).join("mountinfo")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let text = kernel_text::read(proc_root.join(process).join("mountinfo")).unwrap_or_default();
         let is_fuse = |kind: &str| matches!(kind, "fuse" | "fuseblk") || kind.starts_with("fuse.");
-        let fuse = text.lines().filter_map(Mount::parse).filter(|mount| is_fuse(mount.kind));
+        let fuse = mountinfo::mounts(&text).filter(|mount| is_fuse(mount.kind));
         fuse.map(|mount| mount.device.to_owned()).collect::<HashSet<String>>()
     };
     !of(pid.0.to_string()).is_disjoint(&of("1".to_owned()))

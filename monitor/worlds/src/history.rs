@@ -15,8 +15,8 @@ pub struct History {
     pub turns: usize,
     /// The most measurements that the decider asked for in one turn.
     pub most_measured: usize,
-    /// When the agent was to choose, and chose nobody.
-    pub nobody: Vec<f64>,
+    /// Whether the agent was to choose once, and chose nobody.
+    pub chose_nobody: bool,
     /// The pods that were named as the largest that stays, with the reason.
     pub stayed: Vec<(usize, PassedOver)>,
     /// The turn that decided first, if it was to be recorded.

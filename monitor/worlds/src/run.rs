@@ -255,9 +255,7 @@ impl<'p> Run<'p> {
         }
         self.history.most_measured = self.history.most_measured.max(measured);
         let notes: Vec<Note> = self.decider.notes().collect();
-        self.history
-            .nobody
-            .extend(notes.iter().filter(|note| matches!(note, Note::Exhausted { .. })).map(|_| self.now));
+        self.history.chose_nobody |= notes.iter().any(|note| matches!(note, Note::Exhausted { .. }));
         self.history.stayed.extend(notes.into_iter().filter_map(|note| match note {
             Note::Exhausted { largest: Some(stays), .. } => Some((pod_of(stays.id), stays.why)),
             _ => None,

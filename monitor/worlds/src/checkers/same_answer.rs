@@ -14,7 +14,7 @@ pub fn check(world: &World<'_>) -> Verdict {
     let named = history.decisions.first().map(|decision| decision.victim);
     // After a choice of nobody the two look again at other times.
     let is_later = history.decisions.first().is_some_and(|other| (other.at - first.at).abs() > 0.05);
-    if is_later || !history.nobody.is_empty() {
+    if is_later || history.chose_nobody {
         return verdict;
     }
     let name = |pod: Option<usize>| pod.map_or("nobody", |pod| world.plan.pods[pod].name.as_str());
