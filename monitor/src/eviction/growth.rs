@@ -152,21 +152,19 @@ impl Growth {
         is_wanted
     }
 
-    /// Returns whether a reading is due while a threshold is near. `appeared` is how many workloads have appeared since the agent started: one
-    /// that is new is read at once.
-    pub fn is_due(&self, is_urgent: bool, appeared: u64, now: Monotonic) -> bool {
+    /// Returns whether a reading is due. `appeared` is how many workloads have appeared since the agent started: one that is new is read at
+    /// once. That a decision may be due in a moment delays no reading: a workload that grew a second ago may have stopped since.
+    pub fn is_due(&self, appeared: u64, now: Monotonic) -> bool {
         if appeared != self.appeared || self.left > 0 {
             return true;
         }
         let is_lasting = self.since.is_some_and(|since| now.since(since) >= LASTING);
         let is_in_turn = self.gain.len() > EXACT;
         let is_blind = self.gain.values().any(|reading| reading.growth.is_none());
-        let interval = match (is_blind, is_lasting, is_urgent) {
-            (false, true, _) if is_in_turn => SELDOM_IN_TURN,
-            _ if is_in_turn => EVERY,
-            (true, ..) | (false, false, false) => EVERY,
-            (false, true, _) => SELDOM,
-            (false, false, true) => SPAN,
+        let interval = match (is_blind, is_lasting) {
+            (false, true) if is_in_turn => SELDOM_IN_TURN,
+            (false, true) => SELDOM,
+            _ => EVERY,
         };
         self.read.is_none_or(|read| now.since(read) >= interval)
     }
@@ -330,20 +328,17 @@ mod tests {
     }
 
     #[test]
-    fn the_second_reading_follows_soon_even_in_an_urgent_moment() {
-        for (growth, appeared, milliseconds, is_urgent, is_due) in [
-            (None, 0, 200, true, true),
-            (Some(0), 0, 200, true, false),
-            (Some(0), 1, 200, true, true),
-            (Some(0), 0, 1_000, true, true),
-            (Some(0), 0, 200, false, true),
-            (None, 0, 199, false, false),
-            (Some(0), 1, 10, true, true),
+    fn a_reading_is_due_soon_and_at_once_where_one_has_appeared() {
+        for (growth, appeared, milliseconds, is_due) in [
+            (None, 0, 200, true),
+            (Some(0), 0, 200, true),
+            (None, 0, 199, false),
+            (Some(0), 0, 199, false),
+            (Some(0), 1, 10, true),
         ] {
             let gain = (1..).map(CgroupId).zip([Some(0), growth].map(|growth| reading(1, growth))).collect();
             let read = Growth { gain, since: Some(at(0)), read: Some(at(0)), ..Growth::default() };
-            let name = format!("{growth:?} {appeared} {milliseconds} {is_urgent}");
-            assert_eq!(read.is_due(is_urgent, appeared, at(milliseconds)), is_due, "{name}");
+            assert_eq!(read.is_due(appeared, at(milliseconds)), is_due, "{growth:?} {appeared} {milliseconds}");
         }
     }
 
@@ -428,7 +423,7 @@ mod tests {
         // Four fit between two samples.
         for slice in 0..3 {
             let now = at(slice);
-            assert!(growth.is_due(true, 0, now), "the round goes on");
+            assert!(growth.is_due(0, now), "the round goes on");
             if growth.begin(0, now) {
                 growth.choose(all(), now);
             }
@@ -444,8 +439,8 @@ mod tests {
         }
         read.sort_unstable();
         assert_eq!(read, (0..10).map(CgroupId).collect::<Vec<_>>(), "each once");
-        assert!(!growth.is_due(true, 0, at(3)), "the next round has time");
-        assert!(growth.is_due(true, 1, at(3)), "unless a workload has appeared");
+        assert!(!growth.is_due(0, at(3)), "the next round has time");
+        assert!(growth.is_due(1, at(3)), "unless a workload has appeared");
     }
 
     #[test]

@@ -29,15 +29,14 @@ pub struct Near {
 }
 
 impl Sensors {
-    /// Reads the growth of workloads if a threshold on memory may be met soon, until the next sample is due. Otherwise forgets it. While a
-    /// decision is urgent, a reading of the last second is enough, unless a workload has appeared since.
+    /// Reads the growth of workloads if a threshold on memory may be met soon, until the next sample is due. Otherwise forgets it.
     pub fn watch_growth(&mut self, near: Near, proc_root: &Path, now: Monotonic) {
         if !self.growth.is_wanted(near.is_near, now) {
             return;
         }
         self.workloads.list_if_older(LISTED_EVERY, now);
         let appeared = self.workloads.appeared_ever();
-        if self.growth.is_due(near.is_urgent, appeared, now) {
+        if self.growth.is_due(appeared, now) {
             if growth::read(&mut self.growth, self.workloads.tree_mut(), appeared, now, near.due) {
                 self.note_others_victims_if_older(NOTED_AHEAD, proc_root);
                 self.prepare_standing(proc_root, near.due);

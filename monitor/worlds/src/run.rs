@@ -34,7 +34,7 @@ const KILL_TAKES: f64 = 0.001;
 const POLL: f64 = 0.005;
 /// A victim that has not ended after this time counts as failed.
 const KILL_TIMEOUT: f64 = 3.0;
-/// A decision is near: the list and the readings wait for it.
+/// A decision is near: the list is made for it.
 const URGENT: f64 = 0.02;
 /// The decider ends a turn after fewer steps than this.
 const MOST_STEPS: usize = 10_000;
@@ -373,10 +373,9 @@ impl<'p> Run<'p> {
         if !self.growth.is_wanted(is_near, now) {
             return;
         }
-        let is_urgent = self.next_wakeup() - self.now <= URGENT;
         self.listing.make_if_due(Due::GrowthIsRead, &self.truth, self.now);
         let appeared = self.listing.appeared();
-        if !self.growth.is_due(is_urgent, appeared, now) {
+        if !self.growth.is_due(appeared, now) {
             return;
         }
         let (truth, at) = (&self.truth, self.now);
