@@ -175,6 +175,11 @@ impl Window {
         self.samples.push((now, value));
     }
 
+    /// Returns by how much the value fell per second since the last sample.
+    pub fn since_last(&self, value: i64, now: Monotonic) -> Option<f64> {
+        since_sample(self.samples.last()?, value, now).map(|fall| fall.per_second)
+    }
+
     /// Returns by how much the value fell per second over this stretch of time. It is negative for a rise.
     pub fn fall(&self, value: i64, now: Monotonic) -> Option<f64> {
         fall(&self.samples, self.span, value, now).map(|fall| fall.per_second)

@@ -101,11 +101,20 @@ struct Gain {
     read: Option<Monotonic>,
     /// Bytes per second, once there are two readings.
     growth: Option<i64>,
+    /// The same between the last two readings.
+    lately: Option<i64>,
 }
 
 impl Gain {
     fn unknown() -> Self {
-        Self { window: Window::of(SPAN, EVERY), bytes: Bytes::ZERO, first: None, read: None, growth: None }
+        Self {
+            window: Window::of(SPAN, EVERY),
+            bytes: Bytes::ZERO,
+            first: None,
+            read: None,
+            growth: None,
+            lately: None,
+        }
     }
 
     /// One that was not there a moment ago held nothing then: the first reading tells how fast it grows.
@@ -121,6 +130,7 @@ impl Gain {
     fn take(&mut self, bytes: Bytes, at: Monotonic) {
         let grown = || self.growth_since_last(bytes, at);
         self.growth = self.window.fall(bytes.signed(), at).map(|fall| rounded(-fall)).or_else(grown);
+        self.lately = self.window.since_last(bytes.signed(), at).map(|fall| rounded(-fall));
         (self.bytes, self.read) = (bytes, Some(at));
         self.first.get_or_insert(at);
         self.window.observe(bytes.signed(), at);
@@ -282,6 +292,12 @@ impl Growth {
         rule!(GrowthIsGuessed: measured.or_else(|| Some(self.usage.get(&id)?.bytes)), measured)
     }
 
+    /// Returns the same without what has just stopped to grow.
+    pub fn going_on(&self, id: CgroupId) -> Option<i64> {
+        let growth = self.of(id)?;
+        Some(self.gain.get(&id).and_then(|reading| reading.lately).map_or(growth, |lately| growth.min(lately)))
+    }
+
     /// Returns the workloads that grow at least a quarter as fast as the fastest one.
     pub fn growing(&self) -> impl Iterator<Item = CgroupId> {
         let fresh = || self.gain.iter().filter(|(_, reading)| self.is_fresh(reading));
@@ -290,9 +306,9 @@ impl Growth {
         growth().filter(move |(_, growth)| *growth >= LEAST_GROWTH && *growth >= fastest / 4).map(|(id, _)| id)
     }
 
-    /// Returns the one of these workloads that grows fastest, with its growth.
+    /// Returns the one of these workloads that grows fastest, with its growth that goes on.
     pub fn fastest(&self, among: impl Iterator<Item = CgroupId>) -> Option<(CgroupId, i64)> {
-        fastest(among.filter_map(|id| Some((id, self.of(id)?))))
+        fastest(among.filter_map(|id| Some((id, self.going_on(id)?))))
     }
 }
 

@@ -312,9 +312,14 @@ fn growth(row: &Row) -> Option<f64> {
     row.outlook.is_growth_measured.then(|| signed_float(row.outlook.growth))
 }
 
+/// Returns the part of a growth that goes on: what has just stopped to grow takes no more.
+fn going_on(row: &Row, growth: f64) -> f64 {
+    row.outlook.growth_lately.map_or(growth, |lately| growth.min(signed_float(lately).max(0.0)))
+}
+
 /// Returns by how much the workloads that grow do so together.
 fn growth_together(rows: &[Row]) -> f64 {
-    rows.iter().filter_map(growth).filter(|growth| *growth > 0.0).sum()
+    rows.iter().filter_map(|row| Some(going_on(row, growth(row)?))).filter(|growth| *growth > 0.0).sum()
 }
 
 /// Growth up to the request is what the request promises.
@@ -323,18 +328,43 @@ fn excess_growth(row: &Row) -> f64 {
 }
 
 /// Returns the excess growth of the slowest culprit. The culprits are the smallest set of workloads, in the order of their excess growth, that
-/// together cause at least half of the fall, without those that only fill up the set beside a much faster one. Returns infinity if all together
-/// cause less: then something else uses up the memory.
+/// together cause at least half of the fall, without those that only fill up the set beside a much faster one. What has just stopped to grow
+/// causes no part of the fall that goes on, so it hides nobody. Returns infinity if all together cause less: then something else uses up the
+/// memory.
 fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
-    let of_protected = std::iter::once(need.protected_growth);
+    let Some(fall) = fall_to_explain(rows, need) else { return f64::INFINITY };
+    let growing = growing(rows, need.protected_growth);
+    let fastest = growing.first().map_or(0.0, |(growth, _)| *growth);
+    let last_of = |part: fn(&(f64, f64)) -> f64| {
+        let mut sum = 0.0;
+        let together = |growth: &&(f64, f64)| {
+            sum += part(growth);
+            sum >= fall / 2.0
+        };
+        growing.iter().find(together).map(|(growth, _)| *growth)
+    };
+    // One whose burst has just ended may have caused what is still measured as the fall.
+    let last = last_of(|(_, going_on)| *going_on).or_else(|| last_of(|(growth, _)| *growth));
+    let last = rule!(NoCulprits: None, last);
+    let found = last.map_or(f64::INFINITY, |slowest| slowest.max(fastest / PART));
+    rule!(EveryGrowerIsACulprit: growing.last().map_or(found, |(growth, _)| *growth), found)
+}
+
+/// Returns the fall that the culprits cause; `None` if nothing falls.
+fn fall_to_explain(rows: &[Row], need: Need) -> Option<f64> {
     // Memory of victims that came back hides the fall. What grows is all that is known of it then.
     let is_hidden = need.culprits != Culprits::AsRanked;
-    let fall = match need.fall_that_goes_on {
-        Some(fall) if fall > 0.0 => fall,
-        Some(_) if is_hidden => growth_together(rows) + need.protected_growth.max(0.0),
-        _ => return f64::INFINITY,
+    let fall = match need.fall_that_goes_on? {
+        fall if fall <= 0.0 && is_hidden => growth_together(rows) + need.protected_growth.max(0.0),
+        fall => fall,
     };
-    let found = rows.iter().map(excess_growth).chain(of_protected).filter(|growth| *growth > 0.0);
+    (fall > 0.0).then_some(fall)
+}
+
+/// Returns the excess growths and the parts that go on, the fastest growth first.
+fn growing(rows: &[Row], protected: f64) -> Vec<(f64, f64)> {
+    let of_candidates = rows.iter().map(|row| (excess_growth(row), going_on(row, excess_growth(row))));
+    let found = of_candidates.chain(std::iter::once((protected, protected))).filter(|(growth, _)| *growth > 0.0);
     let mut growing = Vec::new();
     for growth in found {
         if growing.is_empty() {
@@ -342,17 +372,8 @@ fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
         }
         growing.push(growth);
     }
-    growing.sort_unstable_by(|a, b| b.total_cmp(a));
-    #[cfg(feature = "mutants")]
-    let slowest = growing.last().copied();
-    let (mut sum, fastest) = (0.0, growing.first().copied().unwrap_or(0.0));
-    let last = growing.into_iter().find(|growth| {
-        sum += growth;
-        sum >= fall / 2.0
-    });
-    let last = rule!(NoCulprits: None, last);
-    let found = last.map_or(f64::INFINITY, |slowest| slowest.max(fastest / PART));
-    rule!(EveryGrowerIsACulprit: slowest.unwrap_or(found), found)
+    growing.sort_unstable_by(|(one, _), (other, _)| other.total_cmp(one));
+    growing
 }
 
 #[cfg(test)]

@@ -122,6 +122,21 @@ fn culprits_go_first_or_alone_later_in_a_shortage() {
 }
 
 #[test]
+fn what_has_just_stopped_to_grow_hides_no_leaker() {
+    let chosen = |fall, started_lately: Option<i64>| {
+        let pods = [("bystander", 60, 0), ("leaker", 170, 120), ("started", 400, 350)];
+        let need = Need { culprits: Culprits::First, is_cliff: true, ..need(4, Some(fall)) };
+        let stopped = |name: &str, outlook: &mut Outlook| {
+            outlook.growth_lately = started_lately.filter(|_| name == "started");
+        };
+        benefit(need, &pods, stopped).pick().map(|place| pods[place].0)
+    };
+    assert_eq!(chosen(150, Some(0)), Some("leaker"));
+    assert_eq!(chosen(150, None), Some("started"), "it goes on");
+    assert_eq!(chosen(600, Some(0)), Some("started"), "it has caused the fall, and nothing else has");
+}
+
+#[test]
 fn some_are_evicted_only_as_leakers() {
     let service = |name: &str, outlook: &mut Outlook| outlook.only_as_leaker = name == "service";
     let pods = [("service", 900, 0), ("pod", 300, 20)];

@@ -37,6 +37,7 @@ pub(super) fn complete(growth: &Growth, usage: &mut WorkloadUsage) {
     let measured = growth.of(workload.id);
     usage.outlook = Outlook {
         growth: measured.unwrap_or(0),
+        growth_lately: growth.going_on(workload.id).filter(|lately| Some(*lately) != measured),
         is_growth_measured: measured.is_some(),
         only_as_leaker: is_daemon || workload.only_as_leaker,
         is_daemon,

@@ -15,6 +15,9 @@ pub struct Outlook {
     pub gain: Option<Bytes>,
     /// The bytes per second by which the gain grows.
     pub growth: i64,
+    /// The same since the reading before the last one: less if it has just stopped to grow. `None` counts as `growth`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth_lately: Option<i64>,
     /// Whether the growth was measured. Otherwise it is unknown, and `growth` is zero.
     pub is_growth_measured: bool,
     /// The candidate may be evicted only if it leaks.

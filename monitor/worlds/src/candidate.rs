@@ -25,6 +25,7 @@ pub struct Measured {
     pub gain: f64,
     pub cache: f64,
     pub growth: Option<i64>,
+    pub growth_lately: Option<i64>,
     pub is_exact: bool,
 }
 
@@ -47,6 +48,7 @@ impl Seen {
         let outlook = Outlook {
             gain: measured.is_exact.then(|| bytes(measured.gain)),
             growth: measured.growth.unwrap_or(0),
+            growth_lately: measured.growth_lately,
             is_growth_measured: measured.growth.is_some(),
             only_as_leaker: matches!(plan.role, Role::DaemonSet | Role::Service),
             is_terminating: false,

@@ -362,9 +362,9 @@ impl<'p> Run<'p> {
 
     fn seen(&self, pod: usize, is_exact: bool) -> Seen {
         let plan = self.truth.pod(pod);
-        let growth = self.growth.of(cgroup(pod));
+        let (growth, growth_lately) = (self.growth.of(cgroup(pod)), self.growth.going_on(cgroup(pod)));
         let (gain, cache) = (self.truth.holds(pod, self.now), plan.cache_at(self.now));
-        Seen::of(pod, plan, &self.names[pod], Measured { gain, cache, growth, is_exact })
+        Seen::of(pod, plan, &self.names[pod], Measured { gain, cache, growth, growth_lately, is_exact })
     }
 
     fn watch_growth(&mut self) {

@@ -109,6 +109,7 @@ fn outlook(
     Outlook {
         gain: candidate.stats.filter(|_| is_memory).and_then(|stats| gain(pod, stats)),
         growth: growth.unwrap_or(0),
+        growth_lately: None,
         is_growth_measured: growth.is_some(),
         only_as_leaker: is_daemon,
         is_terminating: pod.metadata.deletion.is_some(),
