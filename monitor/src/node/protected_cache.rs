@@ -9,7 +9,8 @@ use super::hierarchy::{CgroupVersion, Hierarchy};
 use super::mountinfo;
 use super::pinned_file::{keyed_value, number_or_max};
 
-/// No more cgroups are looked at in one reading. The cache of others counts as unprotected.
+/// No more cgroups are looked at in one reading. Each one that is protected gets an equal share of them for those in it, so that nobody's many
+/// hide the others.
 const MOST: usize = 512;
 const MOST_DEEP: usize = 16;
 /// With this mount option a cgroup's protection holds for the cgroups in it too (Linux 5.7). systemd sets it since version 246.
@@ -45,10 +46,11 @@ struct Parent {
     effective: [u64; 2],
 }
 
-struct Walk {
-    is_recursive: bool,
-    left: usize,
-    found: ProtectedCache,
+/// The cgroups that may be looked at below one.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    cgroups: usize,
+    levels: usize,
 }
 
 impl ProtectedCacheReader {
@@ -66,59 +68,63 @@ impl ProtectedCacheReader {
     /// Reads the protections from the root down, and the cache of the protected cgroups that hold no others. Reads three files of each
     /// cgroup at the top, and nothing below one without protection.
     pub fn read(&self) -> ProtectedCache {
-        let mut walk = Walk { is_recursive: self.is_recursive, left: MOST, found: ProtectedCache::default() };
-        walk.visit(&self.root, None, MOST_DEEP);
-        walk.found
+        let top = groups(&self.root, MOST);
+        self.of_groups(&top, None, Room { cgroups: MOST.saturating_sub(top.len()), levels: MOST_DEEP })
     }
-}
 
-impl Walk {
-    /// Visits the cgroups in `directory`. Returns whether there are any with figures for memory.
-    fn visit(&mut self, directory: &Path, parent: Option<Parent>, depth: usize) -> bool {
-        let Some(depth) = depth.checked_sub(1) else { return false };
-        let groups = self.groups(directory);
+    fn of_groups(&self, groups: &[Group], parent: Option<Parent>, room: Room) -> ProtectedCache {
         let claimed =
             [0, 1].map(|kind| groups.iter().map(|it| it.settings[kind].min(it.usage)).fold(0, u64::saturating_add));
-        for group in &groups {
-            let effective = [0, 1].map(|kind| match parent {
+        let effective = |group: &Group| {
+            [0, 1].map(|kind| match parent {
                 None => group.settings[kind].min(group.usage),
                 Some(parent) => {
                     let of = Share { usage: group.usage, setting: group.settings[kind], claimed: claimed[kind] };
                     of.effective(parent.usage, parent.effective[kind], self.is_recursive)
                 }
-            });
-            if effective == [0, 0] {
-                continue;
-            }
-            let holds_others = self.visit(&group.path, Some(Parent { usage: group.usage, effective }), depth);
-            if !holds_others {
-                self.count(group, effective);
-            }
-        }
-        !groups.is_empty()
+            })
+        };
+        let protected = groups.iter().map(|group| (group, effective(group))).filter(|(_, it)| *it != [0, 0]);
+        let protected: Vec<_> = protected.collect();
+        let room = Room { cgroups: room.cgroups / protected.len().max(1), ..room };
+        let found = protected.into_iter().map(|(group, effective)| self.of_group(group, effective, room));
+        found.fold(ProtectedCache::default(), ProtectedCache::plus)
     }
 
-    fn groups(&mut self, directory: &Path) -> Vec<Group> {
-        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let groups: Vec<Group> = directories.take(self.left).filter_map(|entry| Group::read(entry.path())).collect();
-        self.left -= groups.len();
-        groups
-    }
-
-    /// Adds the cache of a cgroup that reclaim leaves. Reclaim ends when the usage has fallen to the protected amount.
-    fn count(&mut self, group: &Group, [min, low]: [u64; 2]) {
-        let Ok(stat) = kernel_text::read(group.path.join("memory.stat")) else { return };
-        let value = |key| keyed_value(&stat, key).unwrap_or(0);
-        let cache = value("inactive_file").saturating_add(value("active_file")).min(group.usage);
-        let left = |protected: u64| protected.saturating_sub(group.usage - cache).min(cache);
-        let by_min = left(min);
-        self.found.min = self.found.min.saturating_add(Bytes(by_min));
-        self.found.low = self.found.low.saturating_add(Bytes(left(low).saturating_sub(by_min)));
+    /// Returns the protected cache of a cgroup: the sum of those in it, unless there are none, or too many.
+    fn of_group(&self, group: &Group, effective: [u64; 2], room: Room) -> ProtectedCache {
+        let inner = groups(&group.path, room.cgroups + 1);
+        let below = room.levels.checked_sub(1).filter(|_| !inner.is_empty());
+        let below = below.zip(room.cgroups.checked_sub(inner.len()));
+        let Some((levels, cgroups)) = below else { return group.protected_cache(effective) };
+        self.of_groups(&inner, Some(Parent { usage: group.usage, effective }), Room { cgroups, levels })
     }
 }
 
+impl ProtectedCache {
+    const fn plus(self, other: Self) -> Self {
+        Self { min: self.min.saturating_add(other.min), low: self.low.saturating_add(other.low) }
+    }
+}
+
+/// Returns the cgroups in `directory` that have figures for memory, at most `most`.
+fn groups(directory: &Path, most: usize) -> Vec<Group> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.take(most).filter_map(|entry| Group::read(entry.path())).collect()
+}
+
 impl Group {
+    /// Returns the cache of a cgroup that reclaim leaves. Reclaim ends when the usage has fallen to the protected amount.
+    fn protected_cache(&self, [min, low]: [u64; 2]) -> ProtectedCache {
+        let Ok(stat) = kernel_text::read(self.path.join("memory.stat")) else { return ProtectedCache::default() };
+        let value = |key| keyed_value(&stat, key).unwrap_or(0);
+        let cache = value("inactive_file").saturating_add(value("active_file")).min(self.usage);
+        let left = |protected: u64| protected.saturating_sub(self.usage - cache).min(cache);
+        let by_min = left(min);
+        ProtectedCache { min: Bytes(by_min), low: Bytes(left(low).saturating_sub(by_min)) }
+    }
+
     /// Returns `None` for a cgroup that is gone, or without the memory controller.
     fn read(path: PathBuf) -> Option<Self> {
         let number = |name: &str| number_or_max(&kernel_text::read(path.join(name)).ok()?).ok();
@@ -224,6 +230,20 @@ mod tests {
         let claimed = [("a", 1000, 1000, 500, 0), ("a/b", 600, 600, 300, 0), ("a/c", 400, 400, 0, 0)];
         assert_eq!(read(&claimed, false), (300, 0));
         assert_eq!(read(&claimed, true), (499, 0), "300, and a share of 200 of each; rounded down");
+    }
+
+    /// Desktops protect the sessions of users, who may make as many cgroups as they like.
+    #[test]
+    fn the_many_cgroups_of_one_hide_no_other() {
+        let many: Vec<String> = (0..MOST).map(|number| format!("user/{number:04}")).collect();
+        let mut groups: Vec<Given<'_>> = vec![("database", 300, 300, 200, 0), ("database/a", 300, 300, 200, 0)];
+        groups.push(("user", 100, 80, 60, 0));
+        groups.extend(many.iter().map(|path| (path.as_str(), 0, 0, 0, 0)));
+        assert_eq!(
+            read(&groups, true),
+            (240, 0),
+            "200 of the database, and 40 of the user by the figures of his own cgroup"
+        );
     }
 
     #[test]
