@@ -216,6 +216,14 @@ impl Essentials {
         Examined { essential, seen: Vec::new(), signs: Arc::clone(signs), is_whole: false }
     }
 
+    /// Returns whether what an examination has found may still hold: the process is there, and its container has not started in its workload.
+    /// A process that has begun to serve is found by the next examination.
+    pub(super) fn stands(&self, tracked: &Tracked, examined: &Examined) -> bool {
+        let Some(found) = &examined.essential else { return true };
+        let is_there = self.proc_root.join(found.pid.0.to_string()).exists();
+        is_there && (!found.is_monitor || self.is_needed(found, &processes_to_look_at(tracked)))
+    }
+
     /// `pids` are the processes of the workload. A monitor whose container is among them does not protect it.
     fn exempt(&self, pid: Pid, pids: &[Pid]) -> Option<Essential> {
         cgroup_processes::oom_score(&self.proc_root, pid).filter(|score| *score <= EXEMPT_SCORE)?;

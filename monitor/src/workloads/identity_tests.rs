@@ -466,6 +466,29 @@ fn a_monitor_protects_the_containers_that_it_has_elsewhere() {
     );
 }
 
+/// Near a threshold the workloads are only listed, and what was examined is not examined again.
+#[test]
+fn what_was_found_ends_with_its_process_or_with_the_start_of_its_container() {
+    let mut node = Node::new("init.scope");
+    let monitor = Process { score: -1000, ..called("conmon") };
+    let parent = node.add("system.slice/app.service", monitor);
+    node.add("system.slice/deployer.service", Process { comm: "node", uid: 1001, ..ROOTS });
+    let its_monitor = node.add("system.slice/deployer.service", monitor);
+    node.add("system.slice/pod.service", monitor);
+    let mut tree = node.tree(&["app.service", "deployer.service", "pod.service"]);
+    let mut protections = || {
+        tree.scan_workloads().unwrap();
+        ["app", "deployer", "pod"].map(|name| {
+            let found = tree.workloads().find(|it| it.name == format!("system.slice/{name}.service")).unwrap();
+            found.protection.map(Protection::as_str)
+        })
+    };
+    assert_eq!(protections(), [Some(RUNTIME); 3]);
+    node.add("system.slice/app.service", Process { comm: "java", uid: 1001, parent: Some(parent), ..ROOTS });
+    fs::remove_dir_all(node.path(&format!("proc/{its_monitor}"))).unwrap();
+    assert_eq!(protections(), [None, None, Some(RUNTIME)]);
+}
+
 /// A host with Docker: the runtimes, their shims with containers elsewhere, and the containers.
 #[test]
 fn a_host_with_docker_and_containerd() {

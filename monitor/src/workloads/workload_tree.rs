@@ -502,14 +502,18 @@ impl WorkloadTree {
         self.tracked = tracked;
     }
 
-    /// Looks at the workloads outside pods that have appeared in the list of a decision, which must not wait for all their processes.
+    /// Looks at the workloads outside pods that have appeared in the list of a decision, which must not wait for all their processes, and at
+    /// those that the node no longer needs for what was found.
     fn look_at_new(&mut self, is_wanted: &impl Fn(CgroupId) -> bool) {
         if self.candidacy.is_pods_only() {
             return;
         }
         let mut signs: Option<Arc<Signs>> = None;
-        let is_new = |it: &&mut Tracked| is_outside_pods(&it.workload) && it.examined.is_none();
-        for tracked in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)).filter(is_new) {
+        let is_looked_at = |it: &Tracked| {
+            is_outside_pods(&it.workload)
+                && !it.examined.as_ref().is_some_and(|examined| self.essentials.stands(it, examined))
+        };
+        for tracked in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)).filter(|it| is_looked_at(it)) {
             let signs = signs.get_or_insert_with(|| Arc::new(self.essentials.signs()));
             tracked.examined = Some(self.essentials.look_at_new(tracked, signs));
         }
