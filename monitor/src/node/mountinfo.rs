@@ -1,5 +1,6 @@
 //! The local filesystems, from `mountinfo`: where each device is mounted, and its inodes.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
@@ -54,7 +55,7 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     let mut found: Vec<(Mounted, bool)> = Vec::new();
     let is_slow = |mount: &Mount<'_>| !LOCAL.contains(&mount.kind) && !QUICK.contains(&mount.kind);
     // A slow root is not counted: every path would be below it.
-    let slow: Vec<PathBuf> = mounts(mountinfo)
+    let slow: Vec<PathBuf> = uncovered(mountinfo)
         .filter(|mount| is_slow(mount) && mount.mount_point != "/")
         .map(|mount| unescaped(mount.mount_point))
         .collect();
@@ -79,6 +80,8 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
 pub struct Mount<'l> {
     /// The mount's id, as in `fdinfo`.
     pub id: u64,
+    /// The id of the mount on which it is mounted.
+    pub parent: u64,
     /// `major:minor`.
     pub device: &'l str,
     /// The directory of the filesystem that the mount shows.
@@ -94,11 +97,11 @@ impl<'l> Mount<'l> {
         // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
         let (mount, filesystem) = line.split_once(" - ")?;
         let mut fields = mount.split(' ');
-        let (id, _parent) = (fields.next()?.parse().ok()?, fields.next()?);
+        let (id, parent) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
         let mut fields = filesystem.split(' ');
         let (kind, _source) = (fields.next()?, fields.next());
-        Some(Self { id, device, root, mount_point, kind, options: fields.next().unwrap_or_default() })
+        Some(Self { id, parent, device, root, mount_point, kind, options: fields.next().unwrap_or_default() })
     }
 
     pub(super) fn is_read_only(&self) -> bool {
@@ -115,6 +118,13 @@ impl<'l> Mount<'l> {
 
 pub fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
+}
+
+/// As [`mounts`], without those that another one covers whole, such as the autofs of a systemd automount whose filesystem is mounted.
+fn uncovered(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+    let over = mounts(mountinfo).filter(|mount| mount.parent != mount.id);
+    let covered: HashSet<(u64, &str)> = over.map(|mount| (mount.parent, mount.mount_point)).collect();
+    mounts(mountinfo).filter(move |mount| !covered.contains(&(mount.id, mount.mount_point)))
 }
 
 /// Returns the mount of an open file, from the text of its `fdinfo` (Linux 3.15).
@@ -166,7 +176,7 @@ impl NodeMounts {
             return Vec::new();
         }
         let all: Vec<(PathBuf, &str)> =
-            mounts(&self.text).map(|mount| (unescaped(mount.mount_point), mount.kind)).collect();
+            uncovered(&self.text).map(|mount| (unescaped(mount.mount_point), mount.kind)).collect();
         let holder =
             all.iter().rev().filter(|(point, _)| path.starts_with(point)).max_by_key(|(point, _)| depth(point));
         let below = all
@@ -310,6 +320,17 @@ a line that is none
             33 32 0:60 / /over rw - fuse.sshfs host:/ rw\n";
         let devices: Vec<_> = parse(text).into_iter().map(|mounted| mounted.device).collect();
         assert_eq!(devices, ["8:1", "8:3"]);
+    }
+
+    /// systemd.automount(5), `x-systemd.automount` of fstab: the autofs stays below the filesystem.
+    #[test]
+    fn a_filesystem_over_its_automount_is_there() {
+        let text = "27 1 8:1 / / rw - ext4 /dev/a rw\n28 27 0:30 / /data rw - autofs systemd-1 rw\n\
+            29 28 8:2 / /data rw - xfs /dev/b rw\n30 27 0:31 / /idle rw - autofs systemd-1 rw\n\
+            31 29 8:3 / /data/inner rw - ext4 /dev/c rw\n32 27 0:32 / /net rw - autofs systemd-1 rw\n\
+            33 32 0:60 / /net rw - nfs4 server:/ rw\n34 33 8:4 / /net/disk rw - ext4 /dev/d rw\n";
+        let devices: Vec<_> = parse(text).into_iter().map(|mounted| mounted.device).collect();
+        assert_eq!(devices, ["8:1", "8:2", "8:3"]);
     }
 
     #[test]
