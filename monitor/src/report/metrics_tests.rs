@@ -38,6 +38,7 @@ fn report() -> NodeReport {
             met: true,
             unarmed: None,
             reported_only: None,
+            evicts: None,
         }],
         conditions: vec![("MemoryPressure".into(), true)],
         classes: vec![ClassReport {

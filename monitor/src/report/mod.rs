@@ -139,6 +139,8 @@ pub struct ThresholdReport {
     pub unarmed: Option<Unarmed>,
     /// Why it can evict nothing on this host, if it cannot.
     pub reported_only: Option<&'static str>,
+    /// The workloads that it may evict, in words: `12 pods`.
+    pub evicts: Option<String>,
 }
 
 /// The workloads of one QoS class.

@@ -155,6 +155,7 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
             met: crossed.get(index).copied().unwrap_or(false),
             unarmed: unarmed.iter().find(|(place, ..)| *place == index).map(|(.., why)| *why),
             reported_only: reach.reported_only(threshold.signal, runtime.state.is_there()),
+            evicts: reach.evicts(threshold.signal),
         })
         .collect()
 }

@@ -104,6 +104,7 @@ mod tests {
                     met: false,
                     unarmed: None,
                     reported_only: None,
+                    evicts: None,
                 })
                 .into(),
             figures: FiguresReport {

@@ -32,6 +32,7 @@ fn node() -> NodeReport {
                 met: false,
                 unarmed: None,
                 reported_only: None,
+                evicts: None,
             },
             ThresholdReport {
                 threshold: Threshold {
@@ -44,6 +45,7 @@ fn node() -> NodeReport {
                 met: true,
                 unarmed: None,
                 reported_only: None,
+                evicts: None,
             },
             ThresholdReport {
                 threshold: Threshold {
@@ -56,6 +58,7 @@ fn node() -> NodeReport {
                 met: false,
                 unarmed: None,
                 reported_only: None,
+                evicts: None,
             },
         ],
         classes: vec![
@@ -319,6 +322,7 @@ fn disks_and_process_ids_in_their_own_units() {
         met,
         unarmed: None,
         reported_only: None,
+        evicts: None,
     };
     let signal = |signal, available| SignalValue { signal, available, capacity: 4096, at: None };
     let role = |role, device: &str| RoleReport {

@@ -41,6 +41,8 @@ impl Candidacy {
 pub struct Reach {
     pub is_pods_only: bool,
     pub has_pods: bool,
+    /// The numbers of pods and of other workloads that are not exempt.
+    pub evictable: (usize, usize),
 }
 
 impl Reach {
@@ -51,9 +53,36 @@ impl Reach {
     /// Returns why a threshold on the signal can evict nothing here. Where a container runtime removes garbage, a threshold on a disk frees
     /// space without an eviction.
     pub fn reported_only(self, signal: Signal, removes_garbage: bool) -> Option<&'static str> {
-        let is_of_pods = self.is_pods_only || signal.is_of_pods();
-        let frees = removes_garbage && signal.resource().is_on_disk();
-        (is_of_pods && !self.has_pods && !frees).then_some("no pods on this host")
+        if removes_garbage && signal.resource().is_on_disk() {
+            return None;
+        }
+        match self.evictable_for(signal) {
+            (0, 0) if self.is_of_pods(signal) && !self.has_pods => Some("no pods on this host"),
+            (0, 0) => Some("each workload on this host is exempt"),
+            _ => None,
+        }
+    }
+
+    /// Returns the workloads that a threshold on the signal may evict, in words: `12 pods`.
+    pub fn evicts(self, signal: Signal) -> Option<String> {
+        let counted = |number: usize, one: &str| {
+            (number > 0).then(|| format!("{number} {one}{}", if number == 1 { "" } else { "s" }))
+        };
+        let (pods, others) = self.evictable_for(signal);
+        match (counted(pods, "pod"), counted(others, "other workload")) {
+            (Some(pods), Some(others)) => Some(format!("{pods} and {others}")),
+            (None, Some(_)) => counted(others, "workload"),
+            (pods, None) => pods,
+        }
+    }
+
+    fn is_of_pods(self, signal: Signal) -> bool {
+        self.is_pods_only || signal.is_of_pods()
+    }
+
+    fn evictable_for(self, signal: Signal) -> (usize, usize) {
+        let (pods, others) = self.evictable;
+        (pods, if self.is_of_pods(signal) { 0 } else { others })
     }
 }
 
@@ -185,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_threshold_for_pods_alone_is_reported_only_without_pods() {
-        let reach = |is_pods_only, has_pods| Reach { is_pods_only, has_pods };
+        let reach = |is_pods_only, has_pods| Reach { is_pods_only, has_pods, evictable: (usize::from(has_pods), 5) };
         let is_reported_only = |reach: Reach, signal, removes| reach.reported_only(signal, removes).is_some();
         for (signal, plain_host, with_runtime) in [
             (Signal::MemoryAvailable, false, false),
@@ -199,6 +228,24 @@ mod tests {
             assert!(!is_reported_only(reach(true, true), signal, false), "{signal}");
         }
         assert!(is_reported_only(reach(true, false), Signal::MemoryAvailable, true));
+    }
+
+    #[test]
+    fn a_threshold_says_on_whom_it_acts() {
+        for (is_pods_only, evictable, of_memory, of_disk) in [
+            (false, (2, 5), Some("2 pods and 5 other workloads"), Some("2 pods")),
+            (false, (0, 1), Some("1 workload"), None),
+            (true, (1, 5), Some("1 pod"), Some("1 pod")),
+            (true, (0, 5), None, None),
+        ] {
+            let reach = Reach { is_pods_only, has_pods: true, evictable };
+            for (signal, expected) in [(Signal::MemoryAvailable, of_memory), (Signal::NodeFsAvailable, of_disk)] {
+                assert_eq!(reach.evicts(signal).as_deref(), expected, "{evictable:?} {signal}");
+                let why = expected.is_none().then_some("each workload on this host is exempt");
+                assert_eq!(reach.reported_only(signal, false), why, "{evictable:?} {signal}");
+                assert_eq!(reach.reported_only(signal, true), why.filter(|_| signal == Signal::MemoryAvailable));
+            }
+        }
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub struct ThresholdState {
     pub unarmed: Option<String>,
     /// Why the threshold can evict nothing on this host, so that it is only reported. Absent for a threshold that can.
     pub reported_only: Option<String>,
+    /// The workloads that the threshold may evict, in words: `12 pods`. Absent where there are none.
+    pub evicts: Option<String>,
 }
 
 /// The last minute of a signal.

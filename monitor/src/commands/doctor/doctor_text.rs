@@ -104,14 +104,19 @@ fn found(page: &mut Page, facts: &Facts) {
     item(page, "namespaces", &namespaces);
     facts.filesystems.iter().for_each(|filesystem| item(page, filesystem.role, &describe(filesystem)));
     item(page, "layout", layout(facts));
-    for NodeThreshold { threshold, kind, is_bytes, available, capacity, reported_only, .. } in &facts.thresholds {
+    for NodeThreshold { threshold, kind, is_bytes, available, capacity, reported_only, evicts, .. } in &facts.thresholds
+    {
         let amount = |units: i64| match (*is_bytes, u64::try_from(units)) {
             (true, Ok(bytes)) => Bytes(bytes).to_string(),
             _ => units.to_string(),
         };
         let left = format!("{} of {} left", amount(*available), amount(*capacity));
-        let only = reported_only.map_or_else(String::new, |why| format!("; reported only: {why}"));
-        item(page, "threshold", &format!("{kind} {threshold}: {left}{only}"));
+        let whom = match (reported_only, evicts) {
+            (Some(why), _) => format!("; reported only: {why}"),
+            (None, Some(evicts)) => format!("; may evict {evicts}"),
+            (None, None) => String::new(),
+        };
+        item(page, "threshold", &format!("{kind} {threshold}: {left}{whom}"));
     }
     if let Some(decisions) = facts.decisions.as_ref().filter(|decisions| decisions.unused.is_none()) {
         add_decisions(page, decisions);

@@ -92,7 +92,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let removes_garbage = runtimes.iter().any(|runtime| runtime.trouble.is_none());
     let pods = pods_memory.and_then(Result::ok);
     let thresholds = threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods, &kept, |signal| {
-        reach?.reported_only(signal, removes_garbage)
+        reach.map_or((None, None), |reach| (reach.reported_only(signal, removes_garbage), reach.evicts(signal)))
     });
     let capacities = |signal| match signal {
         Signal::MemoryAvailable => memory.map(|memory| signed(memory.0)),

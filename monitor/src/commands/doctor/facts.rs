@@ -96,6 +96,8 @@ pub struct NodeThreshold {
     pub is_waived: bool,
     /// Why it can evict nothing on this machine, if it cannot.
     pub reported_only: Option<&'static str>,
+    /// The workloads that it may evict, in words.
+    pub evicts: Option<String>,
     /// Why an agent that starts now would not evict for it, if it would not.
     #[serde(skip)]
     pub unarmed: Option<Unarmed>,

@@ -78,6 +78,7 @@ pub fn threshold(unarmed: Option<Unarmed>, is_waived: bool) -> NodeThreshold {
         met: true,
         is_plausible: false,
         reported_only: None,
+        evicts: None,
         is_waived,
         unarmed,
     }

@@ -19,7 +19,7 @@ pub fn thresholds(
     filesystems: &[Filesystem],
     pods: Option<PodsMemorySample>,
     kept: &Kept,
-    reported_only: impl Fn(Signal) -> Option<&'static str>,
+    of_reach: impl Fn(Signal) -> (Option<&'static str>, Option<String>),
 ) -> Vec<NodeThreshold> {
     let memory = hierarchy.and_then(|hierarchy| memory(config, hierarchy));
     let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
@@ -38,6 +38,7 @@ pub fn thresholds(
         let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
         // A threshold that an agent of this boot has armed stays armed.
         let is_armed = kept.is_armed(threshold, capacity, policy.quirks);
+        let (reported_only, evicts) = of_reach(threshold.signal);
         let unarmed = at_arrival(policy, threshold, &observation);
         let unarmed = unarmed.filter(|why| !is_armed || matches!(why, Unarmed::Implausible { .. }));
         Some(NodeThreshold {
@@ -51,7 +52,8 @@ pub fn thresholds(
             met: is_below(policy, threshold, &observation, false),
             is_plausible: !matches!(unarmed, Some(Unarmed::Implausible { .. })),
             is_waived: config.evictions.act_on_present_pressure,
-            reported_only: reported_only(threshold.signal),
+            reported_only,
+            evicts,
             unarmed,
         })
     };

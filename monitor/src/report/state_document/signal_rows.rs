@@ -100,5 +100,6 @@ fn threshold(report: &ThresholdReport, available: Option<i64>, rate: Option<f64>
         grace_period_seconds: (!threshold.is_hard()).then_some(threshold.grace_period.as_secs_f64()),
         unarmed: report.unarmed.map(|why| why.reason().to_owned()),
         reported_only: report.reported_only.map(str::to_owned),
+        evicts: report.evicts.clone(),
     }
 }
