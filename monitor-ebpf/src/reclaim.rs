@@ -213,7 +213,7 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     } else {
         let _removed = OVERFLOW.remove(tid);
     }
-    if duration_ns >= STALL_THRESHOLD_NS.load() {
+    if duration_ns >= STALL_THRESHOLD_NS.load() && stream::may_send_stall(now_ns) {
         let (_, pid) = task::ids();
         stream::send(
             EventKind::Stall,
