@@ -15,7 +15,7 @@ pub use records::{
 /// Length of a task's `comm` with the terminating zero (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
 
-/// The kind of a record in the ring; also the index of its counters in `COUNTS`.
+/// The kind of a record in a ring; also the index of its counters in `COUNTS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum EventKind {
@@ -23,7 +23,7 @@ pub enum EventKind {
     KswapdWake = 0,
     /// A task entered direct reclaim. Wakes the agent; rate-limited in the kernel.
     DirectReclaim = 1,
-    /// A task's stall in reclaim ended and was longer than the threshold.
+    /// A task's stall in reclaim ended and was longer than the threshold. Rate-limited in the kernel.
     Stall = 2,
     /// The OOM killer marked a victim; the running task is the allocator.
     OomMark = 3,
@@ -77,7 +77,7 @@ pub struct EventCounts {
     pub generated: u64,
     /// Events that were dropped because the ring buffer was full.
     pub lost: u64,
-    /// Events that the rate limit of wake-ups suppressed. They are not counted as generated.
+    /// Events that a rate limit suppressed. They are not counted as generated.
     pub suppressed: u64,
 }
 

@@ -23,23 +23,21 @@ use crate::{
     layout::Layout,
     path,
     reclaim::add,
-    stream::{self, Wake},
+    stream,
     task::{self, offset},
 };
 
 const SIGKILL: u32 = 9;
-/// The code of `kill` and `tgkill`; signals of the OOM killer have the kernel's own.
+/// Codes of signals from processes are not above this (`SI_FROMUSER`). The OOM killer's have the kernel's own code.
 const SI_USER: i32 = 0;
 
-/// A SIGKILL under way, keyed by the thread that it was sent to.
+/// A SIGKILL of the kernel under way, keyed by the thread that it was sent to.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Sigkill {
     sender_tid: u32,
-    by_user: u32,
     /// `RUNS`, `EXITED` or `REPORTED`.
     state: u32,
-    reserved: u32,
     /// Valid once the thread has exited.
     exit_facts: ExitFacts,
 }
@@ -89,6 +87,7 @@ struct Scratch {
 #[map]
 static VICTIMS: HashMap<u32, OomKill> = HashMap::with_max_entries(1024, 0);
 
+/// Signals from processes are left out: a process that sends many would displace the victim's entry before its mark.
 #[map]
 static SIGKILLED: LruHashMap<u32, Sigkill> = LruHashMap::with_max_entries(1024, 0);
 
@@ -154,17 +153,18 @@ pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
 
 #[tracepoint]
 pub fn signal_generate(ctx: TracePointContext) -> u32 {
-    if SIGNAL_GENERATE.read_u32(&ctx, signal::SIG) != Some(SIGKILL) {
+    if SIGNAL_GENERATE.read_u32(&ctx, signal::SIG) != Some(SIGKILL)
+        || SIGNAL_GENERATE.read::<i32>(&ctx, signal::CODE).is_some_and(|code| code <= SI_USER)
+    {
         return 0;
     }
     if let Some(victim_tid) = SIGNAL_GENERATE.read::<u32>(&ctx, signal::PID) {
         let (sender_tid, _) = task::ids();
-        let by_user = u32::from(SIGNAL_GENERATE.read(&ctx, signal::CODE) == Some(SI_USER));
         let is_reported = |sigkill: Sigkill| sigkill.state == REPORTED && sigkill.sender_tid == sender_tid;
         if sigkill(victim_tid).is_some_and(is_reported) {
             return 0;
         }
-        let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, exit_facts: ExitFacts::NOTHING };
+        let sigkill = Sigkill { sender_tid, state: RUNS, exit_facts: ExitFacts::NOTHING };
         let _inserted = SIGKILLED.insert(victim_tid, sigkill, 0);
         awaited_exits::note(victim_tid, stream::now_ns());
     }
@@ -200,9 +200,8 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
         kill.constraint = invocation.constraint;
         kill.order = invocation.order;
     }
-    stream::send(
+    stream::send_oom(
         EventKind::OomMark,
-        Wake::Now,
         &OomMark {
             header: stream::header(now_ns, EventKind::OomMark, if killed { 0 } else { OomMark::ALREADY_DYING }),
             invoked_at_ns: kill.invoked_at_ns,
@@ -269,10 +268,8 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     // SAFETY: this CPU's own element.
     unsafe { path::read_own(&raw mut scratch.workspace) };
     if let Some(sigkill) = sigkill(tid) {
-        if sigkill.by_user == 0 {
-            let path: &CgroupPath = &scratch.workspace.path;
-            let _inserted = EXITED_PATHS.insert(tid, path, 0);
-        }
+        let path: &CgroupPath = &scratch.workspace.path;
+        let _inserted = EXITED_PATHS.insert(tid, path, 0);
         let _updated = SIGKILLED.insert(tid, Sigkill { state: EXITED, exit_facts, ..sigkill }, 0);
     }
     // SAFETY: the element of an exiting thread is only removed, by the program that completes it; it is copied at once.
@@ -369,7 +366,7 @@ fn complete(scratch: &mut Scratch, exit_facts: &ExitFacts) {
 fn send(scratch: &Scratch) {
     // SAFETY: both begin with the kill and its path.
     let record = unsafe { &*core::ptr::from_ref(scratch).cast::<OomKillRecord>() };
-    stream::send(EventKind::OomKill, Wake::Now, record);
+    stream::send_oom(EventKind::OomKill, record);
 }
 
 /// Returns this CPU's scratch element. No program of this object interrupts another (`bpf_prog_active`).

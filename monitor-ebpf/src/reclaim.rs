@@ -213,7 +213,9 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     } else {
         let _removed = OVERFLOW.remove(tid);
     }
-    if duration_ns >= STALL_THRESHOLD_NS.load() {
+    let threshold_ns = STALL_THRESHOLD_NS.load();
+    // With the threshold 0 the user wants every stall.
+    if duration_ns >= threshold_ns && (threshold_ns == 0 || stream::may_send_stall(now_ns)) {
         let (_, pid) = task::ids();
         stream::send(
             EventKind::Stall,

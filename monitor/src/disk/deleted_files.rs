@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, readlink, statx};
+use rustix::io::Errno;
 
 use super::directory_walk::{device, held};
 use super::measured_usage::{Held, Part};
@@ -15,6 +16,8 @@ use crate::units::kernel_text;
 const MARK: &[u8] = b" (deleted)";
 /// Limit of files scanned per process.
 const MAX_FILES: usize = 16 * 1024;
+/// How often the open files of a process are read at most. A busy process closes files all the time.
+const MAX_LOOKS: u32 = 3;
 /// Limit of deleted files remembered per workload, so that each is counted once.
 const MAX_DELETED: usize = 16 * 1024;
 
@@ -36,7 +39,8 @@ impl DeletedFiles {
         self.entries
     }
 
-    /// Returns false if files were skipped because there were too many, or because access was denied.
+    /// Returns false if files were skipped because there were too many, because the process closed and opened files meanwhile, or
+    /// because access was denied.
     pub const fn is_complete(&self) -> bool {
         !self.is_cut_off && !self.is_refused
     }
@@ -48,51 +52,79 @@ impl DeletedFiles {
     /// Scans the open files of the process with this directory in procfs. A process that has exited has none. A file on a mount
     /// that is no longer visible is attributed by its device, unless the process has the mounts of the machine's init.
     pub fn scan(&mut self, process: &Path, shown: &VisibleMounts, is_of_init: bool) {
-        let files = match std::fs::read_dir(process.join("fd")) {
-            Ok(files) => files,
-            Err(error) => {
-                self.is_refused |= error.kind() == std::io::ErrorKind::PermissionDenied;
-                return;
+        for _ in 0..MAX_LOOKS {
+            match self.look(process, shown, is_of_init) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    self.is_refused |= error.kind() == std::io::ErrorKind::PermissionDenied;
+                    return;
+                }
             }
-        };
-        for (number, file) in files.flatten().enumerate() {
-            if number >= MAX_FILES {
-                self.is_cut_off = true;
-                return;
-            }
-            self.entries += 1;
-            let details = process.join("fdinfo").join(file.file_name());
-            self.count_file(&file.path(), &details, shown, is_of_init);
         }
+        self.is_cut_off = true;
     }
 
-    fn count_file(&mut self, file: &Path, details: &Path, shown: &VisibleMounts, is_of_init: bool) {
+    /// Counts the open files that are not counted yet. Returns whether all open files were read: the process may move a file to
+    /// another number meanwhile.
+    fn look(&mut self, process: &Path, shown: &VisibleMounts, is_of_init: bool) -> std::io::Result<bool> {
+        let directory = process.join("fd");
+        let files = std::fs::read_dir(&directory)?;
+        // The size is the number of open files since Linux 6.2, and 0 before.
+        let open = std::fs::metadata(&directory)?.len();
+        let (mut read, mut is_whole) = (0, true);
+        for file in files {
+            if read >= MAX_FILES {
+                self.is_cut_off = true;
+                return Ok(true);
+            }
+            let Ok(file) = file else {
+                is_whole = false;
+                break;
+            };
+            read += 1;
+            self.entries += 1;
+            let details = process.join("fdinfo").join(file.file_name());
+            is_whole &= self.count_file(&file.path(), &details, shown, is_of_init) != Err(Errno::NOENT);
+        }
+        let is_exited = || !directory.join(".").exists();
+        Ok(is_whole && read as u64 >= open || is_exited())
+    }
+
+    fn count_file(
+        &mut self,
+        file: &Path,
+        details: &Path,
+        shown: &VisibleMounts,
+        is_of_init: bool,
+    ) -> Result<(), Errno> {
         // The name alone rules out most files. The part before the mark is not reliable: a process may have moved its mounts.
-        if !readlink(file, Vec::new()).is_ok_and(|link| is_deleted(link.as_bytes())) {
-            return;
+        if !is_deleted(readlink(file, Vec::new())?.as_bytes()) {
+            return Ok(());
         }
         let mount = kernel_text::read(details).ok().and_then(|text| mount_id(&text));
         // The file on another filesystem is not opened, because that filesystem may hang.
         if mount.is_some_and(|mount| shown.others.contains(&mount)) {
-            return;
+            return Ok(());
         }
         let mask = StatxFlags::TYPE | StatxFlags::NLINK | StatxFlags::INO | StatxFlags::BLOCKS;
-        let Ok(status) = statx(CWD, file, AtFlags::STATX_DONT_SYNC, mask) else { return };
+        let status = statx(CWD, file, AtFlags::STATX_DONT_SYNC, mask)?;
         let is_file = FileType::from_raw_mode(status.stx_mode.into()) == FileType::RegularFile;
         if !is_file || status.stx_nlink != 0 {
-            return;
+            return Ok(());
         }
         let device = device(&status);
         let is_there = |(on, _): &&(String, Part)| *on == device.to_string();
         let of_volume = mount.and_then(|mount| shown.mounts.get(&mount));
         let guessed = || shown.volumes.iter().find(is_there).filter(|_| !is_of_init).map(|(_, part)| part);
         let of_layer = shown.layer.as_ref().filter(is_there).map(|(_, part)| part);
-        let Some(part) = of_volume.or(of_layer).or_else(guessed) else { return };
+        let Some(part) = of_volume.or(of_layer).or_else(guessed) else { return Ok(()) };
         if self.seen.len() >= MAX_DELETED {
             self.is_cut_off = true;
         } else if self.seen.insert((device.0, status.stx_ino)) {
             *self.by_part.entry(part.clone()).or_default() += held(&status);
         }
+        Ok(())
     }
 }
 
@@ -131,7 +163,7 @@ mod tests {
         let mut deleted = DeletedFiles::default();
         deleted.scan(Path::new("/proc/self"), shown, is_of_init);
         deleted.scan(Path::new("/proc/self"), shown, is_of_init);
-        assert!(deleted.is_complete() && deleted.entries() > 4);
+        assert!(deleted.entries() > 4 && !deleted.is_refused());
         deleted
     }
 
@@ -153,9 +185,49 @@ mod tests {
         let file = format!("/proc/self/fd/{}", big.as_raw_fd());
         let details = format!("/proc/self/fdinfo/{}", big.as_raw_fd());
         for _ in 0..2 {
-            twice.count_file(Path::new(&file), Path::new(&details), &shown, true);
+            twice.count_file(Path::new(&file), Path::new(&details), &shown, true).unwrap();
         }
         assert_eq!(twice.of(&volume("cache")), Held { bytes: Bytes(metadata.blocks() * 512), inodes: 1 });
+    }
+
+    #[test]
+    fn a_file_that_moves_between_numbers_is_found_or_missed_knowingly() {
+        const MOVES: &str = r#"exec 3<>"$0"; rm "$0"; while :; do exec 4<&3 3<&-; exec 3<&4 4<&-; done"#;
+        let directory = tempfile::tempdir().unwrap();
+        let (big, mount, _) = deleted_file(directory.path());
+        drop(big);
+        let path = directory.path().join("moved");
+        std::fs::write(&path, vec![1; 300_000]).unwrap();
+        let mut process = std::process::Command::new("sh").args(["-c", MOVES]).arg(&path).spawn().unwrap();
+        while path.exists() {
+            std::thread::yield_now();
+        }
+        let shown = VisibleMounts { mounts: [(mount, volume("cache"))].into(), ..VisibleMounts::default() };
+        let of_process = std::path::PathBuf::from(format!("/proc/{}", process.id()));
+        let scans: Vec<(bool, bool)> = (0..300)
+            .map(|_| {
+                let mut deleted = DeletedFiles::default();
+                deleted.scan(&of_process, &shown, true);
+                (deleted.of(&volume("cache")).bytes >= Bytes(300_000), deleted.is_complete())
+            })
+            .collect();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(scans.iter().any(|(is_found, _)| *is_found));
+        assert!(scans.iter().all(|(is_found, is_complete)| *is_found || !is_complete), "{scans:?}");
+    }
+
+    #[test]
+    fn the_files_of_a_calm_process_are_read_completely() {
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut deleted = DeletedFiles::default();
+        let directory = std::path::PathBuf::from(format!("/proc/{}", process.id()));
+        deleted.scan(&directory, &VisibleMounts::default(), true);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(deleted.is_complete() && deleted.entries() >= 3, "{deleted:?}");
+        deleted.scan(&directory, &VisibleMounts::default(), true);
+        assert!(deleted.is_complete(), "the process has exited: {deleted:?}");
     }
 
     #[test]

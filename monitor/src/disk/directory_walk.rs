@@ -1,7 +1,7 @@
 //! Walks a directory tree in small steps, and sums the space and inodes of its files.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,10 +15,17 @@ use crate::kernel::DeviceId;
 use crate::node::mountinfo::Inodes;
 use crate::units::Bytes;
 
-/// Limit of open directories. There is one per level, and one for all deeper levels.
+/// Limit of open levels. The deeper levels share one open directory.
 const MAX_OPEN: usize = 32;
-/// Limit of deeper levels. Only a position is kept for each: half a MiB in total.
+/// Limit of subdirectories that are open before they are read, over all levels.
+const MAX_WAITING: usize = 32;
+/// Limit of deeper levels. Only a position is kept for each: less than one MiB in total.
 const MAX_DEEP: usize = 32 * 1024;
+/// How often a directory is read again for entries that were renamed between the read of their name and their own. An owner who
+/// renames without pause wins each look with even odds.
+const MAX_LOOKS: u8 = 8;
+/// Limit of entries to look for again, over all levels.
+const MAX_VANISHED: usize = 1024;
 /// Limits the walk of a tree that grows faster than it is walked. A tree has at most as many names as its filesystem has inodes,
 /// or somewhat more if files have several names or inodes are not counted.
 const MAX_NAMES_OF_INODE: u64 = 4;
@@ -37,42 +44,58 @@ pub enum Progress {
     Done,
 }
 
-/// A walk that can be suspended and resumed. It keeps about thirty open files and a few MiB, whatever the size or depth of the
+/// A walk that can be suspended and resumed. It keeps about sixty open files and a few MiB, whatever the size or depth of the
 /// tree. A part that cannot be read makes the result incomplete, never wrong.
 #[derive(Debug)]
 pub struct TreeWalk {
-    device: DeviceId,
     open: Vec<Level>,
     /// The levels below the last open one.
-    deep: Vec<DeepLevel>,
+    deep: Vec<Listing>,
     /// The directory of the last deep level.
     bottom: Option<OwnedFd>,
     tally: Tally,
     most: u64,
-    is_complete: bool,
     omission: Option<&'static str>,
 }
 
 #[derive(Debug)]
 struct Level {
     directory: OwnedFd,
-    /// The subdirectories among the names that were read last.
-    directories: Vec<CString>,
-    is_read: bool,
+    listing: Listing,
+    /// The subdirectories that were read last and are not walked yet.
+    waiting: Vec<Subdirectory>,
 }
 
 impl Level {
-    const fn new(directory: OwnedFd) -> Self {
-        Self { directory, directories: Vec::new(), is_read: false }
+    fn new(Subdirectory { directory, inode }: Subdirectory) -> Self {
+        Self { directory, listing: Listing::of(inode), waiting: Vec::new() }
     }
 }
 
-/// A level whose directory is not kept open. The walk returns to it by `..` from the level below, and checks its inode.
+/// How far a directory is read. The walk returns to a deep one by `..` from the level below, and checks its inode.
 #[derive(Debug, Clone, Copy)]
-struct DeepLevel {
+struct Listing {
     inode: u64,
     /// The position of the next name to read.
     next: u64,
+    is_read: bool,
+    /// How often the directory is being read again.
+    looks: u8,
+    /// Whether this look found an entry that the look before missed.
+    is_worth_a_look: bool,
+}
+
+impl Listing {
+    const fn of(inode: u64) -> Self {
+        Self { inode, next: 0, is_read: false, looks: 0, is_worth_a_look: true }
+    }
+}
+
+/// A counted subdirectory. It is open, so its owner cannot hide it by a new name.
+#[derive(Debug)]
+struct Subdirectory {
+    directory: OwnedFd,
+    inode: u64,
 }
 
 impl TreeWalk {
@@ -82,25 +105,23 @@ impl TreeWalk {
         let used = fstatvfs(top).ok().and_then(|answer| Inodes::of(&answer)).map(Inodes::used);
         let most = used.map(|used| used.saturating_mul(MAX_NAMES_OF_INODE).saturating_add(MAX_NAMES));
         let mut walk = Self {
-            device: device(&status),
             open: Vec::new(),
             deep: Vec::new(),
             bottom: None,
-            tally: Tally::default(),
+            tally: Tally::on(device(&status)),
             most: most.unwrap_or(MAX_NAMES_UNCOUNTED),
-            is_complete: true,
             omission: None,
         };
         walk.tally.count(&status);
         if kind(&status) == FileType::Directory {
-            walk.open.push(Level::new(readable(top)?));
+            walk.open.push(Level::new(Subdirectory { directory: readable(top)?, inode: status.stx_ino }));
         }
         Ok(walk)
     }
 
     /// Returns the filesystem of the walk. The walk never enters another one.
     pub const fn device(&self) -> DeviceId {
-        self.device
+        self.tally.device
     }
 
     pub fn held(&self) -> Held {
@@ -112,7 +133,7 @@ impl TreeWalk {
     }
 
     pub const fn is_complete(&self) -> bool {
-        self.is_complete
+        self.tally.is_complete
     }
 
     /// Returns the reason why a readable part of the tree was omitted.
@@ -121,7 +142,7 @@ impl TreeWalk {
     }
 
     fn omit(&mut self, reason: &'static str) {
-        self.is_complete = false;
+        self.tally.is_complete = false;
         self.omission = Some(reason);
     }
 
@@ -137,70 +158,35 @@ impl TreeWalk {
             self.step_deep(buffer);
             return Progress::More;
         }
+        let waiting: usize = self.open.iter().map(|level| level.waiting.len()).sum();
         let Some(level) = self.open.last_mut() else { return Progress::Done };
-        if let Some(name) = level.directories.pop() {
-            self.descend(&name);
-        } else if level.is_read {
+        if let Some(below) = level.waiting.pop() {
+            self.descend(below);
+        } else if level.listing.is_read {
             self.open.pop();
         } else {
-            self.read(buffer);
+            let room = MAX_WAITING.saturating_sub(waiting).max(1);
+            level.waiting = self.tally.read(&level.directory, &mut level.listing, buffer, room);
         }
         Progress::More
     }
 
-    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) {
-        let Some(Level { directory, directories, is_read }) = self.open.last_mut() else { return };
-        let end = for_each_name(directory, buffer, |entry| {
-            match self.tally.file(directory, entry.file_name(), entry.file_type()) {
-                Ok(true) => {}
-                Ok(false) => directories.push(entry.file_name().to_owned()),
-                Err(_) => self.is_complete = false,
-            }
-            ControlFlow::Continue(())
-        });
-        *is_read = end != Ok(false);
-        self.is_complete &= end.is_ok();
-    }
-
-    fn descend(&mut self, name: &CStr) {
-        let Some(level) = self.open.last() else { return };
-        match self.tally.directory(&level.directory, name, self.device) {
-            Ok(Some((directory, _))) if self.open.len() < MAX_OPEN => self.open.push(Level::new(directory)),
-            Ok(Some((directory, inode))) => {
-                self.deep.push(DeepLevel { inode, next: 0 });
-                self.bottom = Some(directory);
-            }
-            Ok(None) => {}
-            Err(_) => self.is_complete = false,
+    fn descend(&mut self, below: Subdirectory) {
+        if self.open.len() < MAX_OPEN {
+            self.open.push(Level::new(below));
+        } else {
+            self.deep.push(Listing::of(below.inode));
+            self.bottom = Some(below.directory);
         }
     }
 
-    /// Reads the deepest directory up to its next subdirectory or its end. Keeps no names, because a user may create very many.
+    /// Reads the deepest directory up to its next subdirectory or its end.
     fn step_deep(&mut self, buffer: &mut [MaybeUninit<u8>]) {
-        let (Some(bottom), Some(place)) = (self.bottom.take(), self.deep.last().copied()) else { return };
-        let (mut next, mut below) = (place.next, None);
-        let visit = |entry: &RawDirEntry<'_>| {
-            next = entry.next_entry_cookie();
-            let found = match self.tally.file(&bottom, entry.file_name(), entry.file_type()) {
-                Ok(false) => self.tally.directory(&bottom, entry.file_name(), self.device),
-                Ok(true) => Ok(None),
-                Err(errno) => Err(errno),
-            };
-            self.is_complete &= found.is_ok();
-            below = found.ok().flatten();
-            if below.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let end = seek(&bottom, SeekFrom::Start(place.next)).and_then(|_| for_each_name(&bottom, buffer, visit));
-        self.is_complete &= end.is_ok();
-        let is_read = end != Ok(false);
-        if let Some(place) = self.deep.last_mut() {
-            place.next = next;
-        }
+        let (Some(bottom), Some(listing)) = (self.bottom.take(), self.deep.last_mut()) else { return };
+        let below = self.tally.read(&bottom, listing, buffer, 1).pop();
+        let is_read = listing.is_read;
         match below {
-            Some((directory, inode)) if self.deep.len() < MAX_DEEP => {
-                self.deep.push(DeepLevel { inode, next: 0 });
-                self.bottom = Some(directory);
-            }
+            Some(below) if self.deep.len() < MAX_DEEP => self.descend(below),
             Some(_) => {
                 self.omit(
                     "directories are nested more than 32,000 levels deep: files in the deepest ones are not counted",
@@ -216,7 +202,7 @@ impl TreeWalk {
         self.deep.pop();
         // The level above the deep levels is still open.
         let Some(above) = self.deep.last() else { return };
-        let is_it = |status: &Statx| status.stx_ino == above.inode && device(status) == self.device;
+        let is_it = |status: &Statx| status.stx_ino == above.inode && device(status) == self.tally.device;
         let opened = open_directory(bottom, c"..").and_then(|directory| Ok((status(&directory)?, directory)));
         match opened {
             Ok((status, directory)) if is_it(&status) => self.bottom = Some(directory),
@@ -272,43 +258,142 @@ pub fn held(status: &Statx) -> Held {
     Held { bytes: Bytes(status.stx_blocks.saturating_mul(BLOCK)), inodes: 1 }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tally {
+    device: DeviceId,
     held: Held,
     entries: u64,
     /// Inodes with several names that are already counted.
     linked: HashSet<u64>,
     /// The sum of the shares of inodes beyond the limit, in billionths. Each name counts for its share of the inode.
     shares: u64,
+    /// The entries to look for again: the inodes of the directory and of the entry.
+    vanished: HashSet<(u64, u64)>,
+    is_complete: bool,
 }
 
 impl Tally {
-    /// Counts a directory entry. Returns false for a directory, which is counted when it is opened.
-    fn file(&mut self, directory: &OwnedFd, name: &CStr, told: FileType) -> Result<bool, Errno> {
-        if name == c"." || name == c".." {
-            return Ok(true);
+    fn on(device: DeviceId) -> Self {
+        Self {
+            device,
+            held: Held::default(),
+            entries: 0,
+            linked: HashSet::new(),
+            shares: 0,
+            vanished: HashSet::new(),
+            is_complete: true,
         }
-        if told == FileType::Directory {
-            return Ok(false);
-        }
-        match status_of(directory, name) {
-            // Some filesystems do not report the type in the entry.
-            Ok(status) if kind(&status) == FileType::Directory => return Ok(false),
-            Ok(status) if is_mounted_over(&status) => {}
-            Ok(status) => self.count(&status),
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-        Ok(true)
     }
 
-    /// Opens and counts a subdirectory; returns it with its inode number. Returns `None` for another filesystem, another mount, or an entry
-    /// that was replaced or removed.
-    fn directory(&mut self, above: &OwnedFd, name: &CStr, on: DeviceId) -> Result<Option<(OwnedFd, u64)>, Errno> {
+    /// Counts the entries whose names fit in `buffer`, up to the last subdirectory for which there is room. Returns the
+    /// subdirectories.
+    fn read(
+        &mut self,
+        directory: &OwnedFd,
+        listing: &mut Listing,
+        buffer: &mut [MaybeUninit<u8>],
+        room: usize,
+    ) -> Vec<Subdirectory> {
+        let (mut below, begin) = (Vec::new(), SeekFrom::Start(listing.next));
+        let visit = |entry: &RawDirEntry<'_>| {
+            listing.next = entry.next_entry_cookie();
+            below.extend(self.visit(directory, listing, entry));
+            if below.len() < room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let end = seek(directory, begin).and_then(|_| for_each_name(directory, buffer, visit));
+        match end {
+            Ok(false) => {}
+            Ok(true) => self.end(listing),
+            Err(_) => {
+                self.is_complete = false;
+                listing.is_read = true;
+            }
+        }
+        below
+    }
+
+    /// Counts an entry. A later look at a directory counts only what the looks before have missed.
+    fn visit(&mut self, directory: &OwnedFd, listing: &mut Listing, entry: &RawDirEntry<'_>) -> Option<Subdirectory> {
+        let name = entry.file_name();
+        let vanished = (listing.inode, entry.ino());
+        let mut is_missed = || self.vanished.remove(&vanished) && !self.linked.contains(&entry.ino());
+        if name == c"." || name == c".." || listing.looks > 0 && !is_missed() {
+            return None;
+        }
+        let is_last = listing.looks >= MAX_LOOKS || self.vanished.len() >= MAX_VANISHED;
+        match self.entry(directory, entry, is_last) {
+            Ok(below) => return below,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !is_last => {
+                listing.is_worth_a_look = true;
+                self.vanished.insert(vanished);
+            }
+            Err(_) => self.is_complete = false,
+        }
+        None
+    }
+
+    /// Ends a look at a directory. Entries that this look has not found have another directory now, or are removed: no look would
+    /// find them.
+    fn end(&mut self, listing: &mut Listing) {
+        let is_missing = self.vanished.iter().any(|(directory, _)| *directory == listing.inode);
+        if is_missing && listing.is_worth_a_look {
+            *listing = Listing { looks: listing.looks + 1, is_worth_a_look: false, ..Listing::of(listing.inode) };
+            return;
+        }
+        listing.is_read = true;
+        if is_missing {
+            self.vanished.retain(|(directory, _)| *directory != listing.inode);
+            self.is_complete = false;
+        }
+    }
+
+    /// Opens and counts a subdirectory, or counts a file. Fails if the entry was renamed, removed or replaced meanwhile. Returns
+    /// `None` for a file, and for another filesystem or mount, which is not counted.
+    fn entry(
+        &mut self,
+        directory: &OwnedFd,
+        entry: &RawDirEntry<'_>,
+        is_last: bool,
+    ) -> Result<Option<Subdirectory>, Errno> {
+        let name = entry.file_name();
+        // Some filesystems do not report the type in the entry.
+        if entry.file_type() != FileType::Directory {
+            let status = status_of(directory, name)?;
+            if is_mounted_over(&status) {
+                return Ok(None);
+            }
+            if kind(&status) != FileType::Directory {
+                self.require_inode(&status, entry, is_last)?;
+                self.count(&status);
+                return Ok(None);
+            }
+        }
+        let Some(below) = self.open_below(directory, name)? else { return Ok(None) };
+        let status = status(&below)?;
+        if device(&status) != self.device {
+            return Ok(None);
+        }
+        self.require_inode(&status, entry, is_last)?;
+        self.count(&status);
+        Ok(Some(Subdirectory { directory: below, inode: status.stx_ino }))
+    }
+
+    /// Fails if an entry was exchanged for another one. The last look counts what it finds, because some filesystems report other
+    /// inodes in a directory than in a status.
+    fn require_inode(&mut self, status: &Statx, entry: &RawDirEntry<'_>, is_last: bool) -> Result<(), Errno> {
+        if status.stx_ino == entry.ino() {
+            return Ok(());
+        }
+        self.is_complete &= !is_last;
+        if is_last { Ok(()) } else { Err(Errno::NOENT) }
+    }
+
+    /// Opens a subdirectory; `None` for a mount.
+    fn open_below(&mut self, above: &OwnedFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
         let opened = match open_unmounted(above, name) {
             Err(Errno::NOSYS) => {
-                let status = status_of(above, name);
-                if status.is_ok_and(|status| device(&status) != on || is_mounted_over(&status)) {
+                let status = status_of(above, name)?;
+                if device(&status) != self.device || is_mounted_over(&status) {
                     return Ok(None);
                 }
                 open_directory(above, name)
@@ -316,15 +401,9 @@ impl Tally {
             opened => opened,
         };
         match opened {
-            Ok(directory) => {
-                let status = status(&directory)?;
-                if device(&status) != on {
-                    return Ok(None);
-                }
-                self.count(&status);
-                Ok(Some((directory, status.stx_ino)))
-            }
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Ok(directory) => Ok(Some(directory)),
+            Err(Errno::XDEV) => Ok(None),
+            Err(errno @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => Err(errno),
             Err(errno) => {
                 // The directory exists, but cannot be read.
                 if let Ok(status) = status_of(above, name) {

@@ -1,8 +1,14 @@
+use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::fs::CWD;
 
 use super::*;
 use crate::disk::host_files::Host;
@@ -170,6 +176,128 @@ fn changes_during_the_walk_are_tolerated() {
     assert!(walk.held().inodes <= 51, "{walk:?}");
 }
 
+/// Renames without pause until it is dropped.
+struct Renamer {
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Renamer {
+    fn start(mut turn: impl FnMut() + Send + 'static) -> Self {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&is_stopping);
+        let thread = std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                turn();
+            }
+        });
+        Self { is_stopping, thread: Some(thread) }
+    }
+}
+
+impl Drop for Renamer {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// Walks until enough walks have been complete. Asserts that no complete walk has missed anything.
+fn expect_nothing_hidden(top: &Path, inodes: u64) {
+    let complete = (0..2000).map(|_| walk(top)).filter(TreeWalk::is_complete);
+    let seen: Vec<u64> = complete.map(|walk| walk.held().inodes).take(100).collect();
+    assert!(!seen.is_empty(), "no walk was complete");
+    assert!(seen.iter().all(|seen| *seen >= inodes), "{seen:?}");
+}
+
+fn hidden_files(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    for number in 0..50 {
+        fs::write(directory.join(number.to_string()), "").unwrap();
+    }
+}
+
+#[test]
+fn directories_renamed_after_their_names_are_read_are_counted() {
+    let top = tempfile::tempdir().unwrap();
+    let path = |name: &str, number: usize| top.path().join(format!("{name}{number}"));
+    for number in 0..MAX_WAITING {
+        fs::create_dir(path("a", number)).unwrap();
+        fs::write(path("a", number).join("hidden"), vec![1; 10_000]).unwrap();
+    }
+    let expected = walk(top.path()).held();
+    let mut walk = begin(top.path());
+    let mut buffer = [MaybeUninit::uninit(); NAMES];
+    assert_eq!(walk.step(&mut buffer), Progress::More);
+    (0..MAX_WAITING).for_each(|number| fs::rename(path("a", number), path("b", number)).unwrap());
+    while walk.step(&mut buffer) == Progress::More {}
+    assert_eq!((walk.held(), walk.is_complete()), (expected, true));
+}
+
+#[test]
+fn no_complete_walk_misses_a_directory_that_is_being_renamed() {
+    let top = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| top.path().join(name));
+    hidden_files(&a);
+    let _renamer = Renamer::start(move || {
+        fs::rename(&a, &b).unwrap();
+        fs::rename(&b, &a).unwrap();
+    });
+    expect_nothing_hidden(top.path(), 52);
+}
+
+#[test]
+fn no_complete_walk_misses_a_file_that_is_being_renamed() {
+    let top = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| top.path().join(name));
+    fs::write(&a, "").unwrap();
+    let _renamer = Renamer::start(move || {
+        fs::rename(&a, &b).unwrap();
+        fs::rename(&b, &a).unwrap();
+    });
+    expect_nothing_hidden(top.path(), 2);
+}
+
+#[test]
+fn no_complete_walk_misses_a_directory_that_is_being_exchanged() {
+    let top = tempfile::tempdir().unwrap();
+    let names = ["a", "b"].map(|name| top.path().join(name));
+    hidden_files(&names[0]);
+    fs::write(&names[1], "").unwrap();
+    let _renamer = Renamer::start(move || {
+        let [a, b] = &names;
+        rustix::fs::renameat_with(CWD, a, CWD, b, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+    });
+    expect_nothing_hidden(top.path(), 53);
+}
+
+#[test]
+fn no_complete_walk_misses_a_directory_renamed_deep_down() {
+    let top = tempfile::tempdir().unwrap();
+    let bottom = deep(top.path(), MAX_OPEN + 3);
+    rustix::fs::mkdirat(&bottom, c"a", 0o700.into()).unwrap();
+    let hidden = open_directory(&bottom, c"a").unwrap();
+    (0..50).for_each(|number| fill(&hidden, &CString::new(format!("{number}")).unwrap(), 1));
+    let _renamer = Renamer::start(move || {
+        rustix::fs::renameat(&bottom, c"a", &bottom, c"b").unwrap();
+        rustix::fs::renameat(&bottom, c"b", &bottom, c"a").unwrap();
+    });
+    expect_nothing_hidden(top.path(), MAX_OPEN as u64 + 3 + 52);
+}
+
+#[test]
+fn a_removed_directory_makes_the_walk_incomplete_and_ends_it() {
+    let top = tempfile::tempdir().unwrap();
+    let entry = top.path().join("entry");
+    let removals = entry.clone();
+    let _renamer = Renamer::start(move || {
+        fs::create_dir(&removals).unwrap();
+        fs::remove_dir(&removals).unwrap();
+    });
+    let is_missed = (0..20_000).map(|_| walk(top.path())).any(|walk| !walk.is_complete());
+    assert!(is_missed, "every walk was faster than the removals");
+}
+
 #[test]
 fn other_filesystems_are_not_entered() {
     // The tree of cgroups is mounted in /sys.
@@ -192,7 +320,8 @@ fn names_beyond_the_limit_count_for_their_share() {
         fs::hard_link(top.path().join("0"), top.path().join(name.to_string())).unwrap();
     }
     let status = status(fs::File::open(top.path().join("0")).unwrap()).unwrap();
-    let mut tally = Tally { linked: (0..MAX_LINKED as u64).map(|ino| u64::MAX - ino).collect(), ..Tally::default() };
+    let mut tally =
+        Tally { linked: (0..MAX_LINKED as u64).map(|ino| u64::MAX - ino).collect(), ..Tally::on(DeviceId(0)) };
     for _ in 0..10 {
         tally.count(&status);
     }

@@ -17,6 +17,13 @@ pub struct Held {
     pub inodes: u64,
 }
 
+impl Held {
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), inodes: self.inodes.max(other.inodes) }
+    }
+}
+
 impl AddAssign for Held {
     fn add_assign(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -81,6 +88,9 @@ pub struct PartUsage {
     pub device: DeviceId,
     /// The usage, including deleted files that are still open.
     pub held: Held,
+    /// The usage that counts in a ranking: at least that of the last complete measurement. A limit applies to `held`, which the
+    /// workload has for certain.
+    pub ranked: Held,
     /// When the measurement began. Later writes may not be included.
     pub at: Monotonic,
     pub source: Source,
@@ -188,7 +198,7 @@ mod tests {
 
     fn part(part: Part, device: DeviceId, bytes: u64, inodes: u64, at: u64, source: Source) -> PartUsage {
         let held = Held { bytes: Bytes(bytes), inodes };
-        PartUsage { part, device, held, at: Monotonic(at), source, is_complete: true }
+        PartUsage { part, device, held, ranked: held, at: Monotonic(at), source, is_complete: true }
     }
 
     fn usage() -> Usage {

@@ -1,6 +1,6 @@
 //! Measures one workload in small steps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use super::container_mounts::{Container, InitNamespaces, MAX_PROCESSES, has_moun
 use super::deleted_files::DeletedFiles;
 use super::directory_walk::{Progress, TreeWalk, device};
 use super::host_files::{readable, status};
+use super::last_complete::{Kind, LastComplete, Look};
 use super::measured_usage::{Held, Part, PartUsage, Source, Usage};
 use super::place_finder::Finder;
 use super::project_quota::{Claims, charged, project_of};
@@ -62,10 +63,12 @@ struct Walking {
 
 impl Walking {
     fn so_far(&self) -> PartUsage {
+        let held = self.walk.held();
         PartUsage {
             part: self.part.clone(),
             device: self.walk.device(),
-            held: self.walk.held(),
+            held,
+            ranked: held,
             at: self.at,
             source: Source::Walk,
             is_complete: self.walk.is_complete(),
@@ -158,7 +161,8 @@ impl Measurement {
         };
         match quota_places {
             Some((held, source)) => {
-                self.parts.push(PartUsage { part: place.part, device, held, at, source, is_complete: true });
+                let part = place.part;
+                self.parts.push(PartUsage { part, device, held, ranked: held, at, source, is_complete: true });
             }
             None => {
                 self.walking = Some(Walking { part: place.part, path: place.path, at, walk: TreeWalk::begin(&top)? });
@@ -194,7 +198,7 @@ impl Measurement {
         }
     }
 
-    pub fn outcome(mut self) -> Outcome {
+    pub fn outcome(mut self, last: &mut LastComplete) -> Outcome {
         if self.deleted.is_refused() {
             self.missing.insert(
                 "disk usage: the open files of some processes cannot be read: deleted files among them are not counted \
@@ -202,16 +206,26 @@ impl Measurement {
                     .to_owned(),
             );
         }
-        let walked = self.parts.iter_mut().filter(|part| part.source == Source::Walk);
-        let mut added: BTreeSet<Part> = BTreeSet::new();
-        for part in walked {
-            if added.insert(part.part.clone()) {
-                part.held += self.deleted.of(&part.part);
-            }
-        }
+        self.add_deleted_files(last);
         let is_complete = self.is_complete && self.deleted.is_complete();
         let usage = Usage::new(self.wanted.id, self.parts, self.begun, is_complete);
         Outcome { usage, quota_places: self.quota_places, missing: self.missing }
+    }
+
+    fn add_deleted_files(&mut self, last: &mut LastComplete) {
+        let mut numbers: HashMap<Part, usize> = HashMap::new();
+        for part in self.parts.iter_mut().filter(|part| part.source == Source::Walk) {
+            let number = numbers.entry(part.part.clone()).or_default();
+            let deleted = if *number == 0 { self.deleted.of(&part.part) } else { Held::default() };
+            let mut at_least = |kind, found, is_complete| {
+                let (workload, part) = (&self.wanted.workload, (part.part.clone(), *number));
+                last.at_least(workload, self.wanted.id, part, kind, Look { found, is_complete })
+            };
+            part.ranked = at_least(Kind::Walk, part.held, part.is_complete);
+            part.ranked += at_least(Kind::DeletedFiles, deleted, self.deleted.is_complete());
+            part.held += deleted;
+            *number += 1;
+        }
     }
 
     /// Returns a partial result if it exceeds the previous one, so that a workload that fills the disk is detected before the
@@ -222,8 +236,8 @@ impl Measurement {
         if let Some(walking) = &self.walking {
             let mut part = PartUsage { is_complete: false, ..walking.so_far() };
             if let Some(known) = of_before().find(|known| known.part == part.part) {
-                part.held.bytes = part.held.bytes.max(known.held.bytes);
-                part.held.inodes = part.held.inodes.max(known.held.inodes);
+                part.held = part.held.max(known.held);
+                part.ranked = part.held.max(known.ranked);
             }
             parts.push(part);
         }

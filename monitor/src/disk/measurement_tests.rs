@@ -1,6 +1,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::disk::directory_walk::NAMES;
@@ -15,6 +16,7 @@ struct Node {
     root: tempfile::TempDir,
     finder: Finder,
     claims: Claims,
+    last: LastComplete,
 }
 
 impl Node {
@@ -24,7 +26,7 @@ impl Node {
             fs::create_dir_all(root.path().join(directory)).unwrap();
         }
         let finder = Finder::on(Host::at(root.path().to_owned()), Roots::new(root.path().join("proc")));
-        Self { root, finder, claims: Claims::default() }
+        Self { root, finder, claims: Claims::default(), last: LastComplete::default() }
     }
 
     /// Creates `count` files of the pod with `bytes` bytes each.
@@ -57,7 +59,7 @@ impl Node {
     fn measure(&mut self) -> (Usage, BTreeSet<String>) {
         let mut measurement = self.begin();
         while self.step(&mut measurement) == Progress::More {}
-        let Outcome { usage, missing, .. } = measurement.outcome();
+        let Outcome { usage, missing, .. } = measurement.outcome(&mut self.last);
         (usage, missing)
     }
 }
@@ -111,7 +113,7 @@ fn a_place_removed_meanwhile_counts_nothing() {
     let mut measurement = node.begin();
     fs::remove_dir_all(node.root.path().join(CACHE.replace("UID", UID))).unwrap();
     while node.step(&mut measurement) == Progress::More {}
-    let usage = measurement.outcome().usage;
+    let usage = measurement.outcome(&mut node.last).usage;
     assert_eq!((usage.inodes, usage.is_complete), (3, true), "{usage:?}");
 }
 
@@ -129,13 +131,46 @@ fn a_larger_partial_result_is_published() {
     let told: Usage = told.unwrap();
     assert!(told.inodes < 2000 && !told.is_complete, "{told:?}");
     assert_eq!(told.of(|part| matches!(part, Part::Logs { .. })), before.of(|_| true), "the other parts are unchanged");
-    let usage = measurement.outcome().usage;
+    let usage = measurement.outcome(&mut node.last).usage;
     assert_eq!(usage.inodes, 2003);
     // A smaller partial result is not published, because the walk may not have reached the rest yet.
     let mut again = node.begin();
     node.step(&mut again);
     node.step(&mut again);
     assert_eq!(again.partial_usage(Some(&usage)), None);
+}
+
+#[test]
+fn an_incomplete_measurement_ranks_as_the_last_complete_one() {
+    let mut node = Node::new();
+    node.files(CACHE, 10, 40_960);
+    let (complete, _) = node.measure();
+    let before = complete.parts[0].held;
+    assert_eq!((complete.parts[0].ranked, complete.is_complete), (before, true));
+    let cache = node.root.path().join(CACHE.replace("UID", UID));
+    fs::remove_dir_all(&cache).unwrap();
+    fs::create_dir(&cache).unwrap();
+    let is_over = AtomicBool::new(false);
+    let incomplete = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                fs::create_dir(cache.join("entry")).unwrap();
+                fs::remove_dir(cache.join("entry")).unwrap();
+            }
+        });
+        let incomplete = (0..20_000).find_map(|_| {
+            // A complete measurement would be the predecessor of the next one.
+            let (part, look) = ((complete.parts[0].part.clone(), 0), Look { found: before, is_complete: true });
+            node.last.at_least("pod", CgroupId(1), part, Kind::Walk, look);
+            let (usage, _) = node.measure();
+            (!usage.is_complete).then_some(usage)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        incomplete
+    });
+    let part = &incomplete.unwrap().parts[0];
+    assert!(part.held.bytes < before.bytes, "a limit applies to what was found: {part:?}");
+    assert_eq!(part.ranked, before);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::cpu_throttle::{Throttle, lower_priority, thread_cpu};
 use super::directory_walk::{NAMES, Progress};
 use super::host_files::Roots;
+use super::last_complete::LastComplete;
 use super::measured_usage::{Usage, Usages};
 use super::measurement::{Measurement, Outcome};
 use super::measuring_orders::Shared;
@@ -37,7 +38,7 @@ const TIME_SLICE: Duration = Duration::from_secs(2);
 const REMEASURE_CREDIT: Duration = Duration::from_secs(4);
 /// The credit is granted only this often, so that suspended measurements finish as well.
 const REMEASURE_CREDIT_INTERVAL: Duration = Duration::from_secs(10);
-/// Limit of suspended measurements. Each has about thirty open files, and at most one MiB.
+/// Limit of suspended measurements. Each has about sixty open files, and at most two MiB.
 const MAX_SUSPENDED: usize = 7;
 /// Orders that arrive within this time are read together.
 const MIN_WAIT: Duration = Duration::from_millis(50);
@@ -57,6 +58,7 @@ pub(super) struct Thread {
     schedule: Schedule,
     claims: Claims,
     recount: Recount,
+    last_complete: LastComplete,
     throttle: Throttle,
     buffer: Box<[MaybeUninit<u8>]>,
     /// Interrupted measurements, resumed in turn. Each is completed, because a partial result can only rise.
@@ -89,6 +91,7 @@ impl Thread {
             schedule: Schedule::default(),
             claims: Claims::default(),
             recount: Recount::default(),
+            last_complete: LastComplete::default(),
             throttle,
             buffer: vec![MaybeUninit::uninit(); NAMES].into_boxed_slice(),
             suspended: VecDeque::new(),
@@ -155,6 +158,7 @@ impl Thread {
         self.usages.by_workload.retain(|name, usage| is_known(name, usage.id));
         self.claims.keep(|name| workloads.iter().any(|places| places.workload == name));
         self.recount.keep(is_known);
+        self.last_complete.keep(is_known);
         self.schedule.set_workloads(workloads);
         let schedule = &self.schedule;
         self.suspended.retain(|suspended| schedule.contains(&suspended.wanted));
@@ -275,7 +279,7 @@ impl Thread {
         let (began, cpu) = (measurement.begun, measurement.cpu);
         let timing = Timing { began, at: now, took: now.since(began), cpu };
         let places = measurement.wanted.clone();
-        let Outcome { usage, quota_places, missing } = measurement.outcome();
+        let Outcome { usage, quota_places, missing } = measurement.outcome(&mut self.last_complete);
         self.usages.effort.measured += 1;
         self.report(missing);
         if self.schedule.contains(&places) {

@@ -10,6 +10,7 @@ mod deleted_files;
 mod directory_walk;
 mod disk_walker;
 mod host_files;
+mod last_complete;
 mod measured_usage;
 mod measurement;
 mod measuring_orders;

@@ -100,7 +100,7 @@ impl Recount {
         for (part, place) in of_quota.iter_mut().zip(quota_places) {
             now = Monotonic::now();
             let Some(held) = place.held(host, claims, workload) else { return Refreshed::Changed };
-            (part.held, part.at) = (held, now);
+            (part.held, part.ranked, part.at) = (held, held, now);
         }
         let usage = Usage::new(known.id, parts, now, known.is_complete);
         Refreshed::Known(Usage { is_under_way: known.is_under_way, ..usage })
@@ -154,6 +154,7 @@ mod tests {
             part: Part::Volume { name: "cache".to_owned() },
             device: DeviceId(1),
             held: Held::default(),
+            ranked: Held::default(),
             at: Monotonic(0),
             source: Source::Quota,
             is_complete: true,

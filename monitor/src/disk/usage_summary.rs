@@ -72,6 +72,7 @@ mod tests {
             part,
             device: DeviceId(1),
             held: Held { bytes: Bytes::from_mib(mib), inodes },
+            ranked: Held { bytes: Bytes::from_mib(mib), inodes },
             at: Monotonic(0),
             source: Source::Walk,
             is_complete: true,

@@ -16,7 +16,7 @@ use super::{
     probe_report::{CgroupSource, Degradation, ProbeReport, ProbeState, VERIFIER_REJECTS},
     probe_table::{PROBES, Probe, Target},
     program_statistics::Programs,
-    shared_map::{Shared, ring},
+    shared_map::{Shared, take},
     tracepoint_format::TracepointFormat,
 };
 use crate::config::KernelOptions;
@@ -193,6 +193,7 @@ fn load_object(
     let mut loader = host_support::without_vmlinux_btf(EbpfLoader::new);
     loader
         .map_max_entries("EVENTS", ring_bytes)
+        .map_max_entries("OOM_EVENTS", ring_bytes)
         .override_global("RING_BYTES", &wide_ring_bytes, true)
         .override_global("STALL_THRESHOLD_NS", &stall_threshold_ns, true)
         .override_global("WAKE_INTERVAL_NS", &wake_interval_ns, true)
@@ -205,7 +206,7 @@ fn load_object(
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| error_chain(&error))?;
     let maps = Maps::take(&mut ebpf)?;
-    let stream = Stream::new(ring(&mut ebpf)?);
+    let stream = Stream::new(take(&mut ebpf, "OOM_EVENTS")?, take(&mut ebpf, "EVENTS")?);
     Ok((ebpf, maps, stream))
 }
 

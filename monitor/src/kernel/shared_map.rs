@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use aya::{
     Ebpf, Pod,
-    maps::{Map, MapData, MapError, RingBuf},
+    maps::{Map, MapError},
 };
 use monitor_ebpf::{
     DirectReclaim, EventCounts, FieldOffsets, Header, InodeCounters, InodeKey, KernelOffsets, KswapdCounters,
@@ -43,8 +43,4 @@ where
 pub(super) fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
     let map = ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
     T::try_from(map).map_err(|error| format!("map {name}: {error}"))
-}
-
-pub(super) fn ring(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>, String> {
-    take(ebpf, "EVENTS")
 }

@@ -85,7 +85,7 @@ metrics! {
         lost: IntCounterVec = "events_lost_total"{event},
         /// Events that reached the agent and were not understood.
         malformed: IntCounterVec = "events_malformed_total"{event},
-        /// Wake-ups that the kernel side held back because the last one was too recent.
+        /// Events that the kernel side held back because too many came in a short time.
         suppressed: IntCounterVec = "events_suppressed_total"{event},
         /// Whether the kernel probe is attached (1) or not (0).
         probe_attached: IntGaugeVec = "probe_attached"{probe},

@@ -83,6 +83,7 @@ fn known(root: &Path) -> Known {
         part,
         device: DeviceId(1),
         held: Held { bytes: Bytes(bytes), inodes },
+        ranked: Held { bytes: Bytes(bytes), inodes },
         at: Monotonic::now(),
         source: Source::Walk,
         is_complete: true,

@@ -74,7 +74,7 @@ impl Sensors {
             let id = tracked.map(|it| it.workload().id);
             self.disk.missing().is_none() && !id.is_some_and(|id| self.disk.was_evicted_since(id, usage.at))
         };
-        let usage = self.disk.usage(name).filter(is_of_now);
+        let usage = self.disk.ranked_usage(name).filter(is_of_now);
         let used = usage.map(|usage| usage.on(signal, self.signals.filesystems.layout()));
         // Without a known request every workload on the disk counts as above its request. Inodes cannot be requested.
         let pod = tracked.and_then(|it| it.workload().pod.as_ref());

@@ -7,11 +7,12 @@ use std::time::Duration;
 use crate::config::ProjectQuotas;
 use crate::disk::{Usages, Walker, WorkloadPlaces};
 use crate::eviction::DiskUsage;
+use crate::kernel::DeviceId;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::kubelet_summary::PodStats;
 use crate::workloads::{PodSpecs, PodUid, Tracked, Workload, WorkloadTree};
 
-use super::disk_usage_by_role::{Roles, disk_usage, is_limited, report, trusts_quotas};
+use super::disk_usage_by_role::{Roles, at_least_made, disk_usage, is_limited, report, trusts_quotas};
 use super::figure_report::DiskUsageReport;
 
 /// How often the agent looks for new or removed storage limits of pods.
@@ -44,7 +45,11 @@ pub struct DiskMeasurement {
     missing: Option<String>,
     /// The time of each workload's last eviction. A restarted workload has the same name and cgroup, but not the earlier usage.
     evicted: HashMap<CgroupId, Monotonic>,
+    made: Made,
 }
+
+/// Inodes by workload and filesystem.
+pub(super) type Made = HashMap<Arc<str>, HashMap<DeviceId, u64>>;
 
 impl DiskMeasurement {
     pub fn new(walker: Arc<Walker>) -> Self {
@@ -59,6 +64,7 @@ impl DiskMeasurement {
             is_urgent: false,
             missing: None,
             evicted: HashMap::new(),
+            made: Made::new(),
         }
     }
 
@@ -70,7 +76,23 @@ impl DiskMeasurement {
     /// Returns the disk usage of a workload by role of the filesystem; nothing while it is unknown.
     pub fn usage(&self, workload: &str) -> Option<DiskUsage> {
         let usages = self.walker.usages();
-        usages.by_workload.get(workload).map(|usage| disk_usage(usage, self.roles))
+        usages.by_workload.get(workload).map(|usage| disk_usage(usage, self.roles, |part| part.held))
+    }
+
+    /// Returns the disk usage that counts in a ranking, as [`Self::usage`]. A workload that hides files from a measurement has at least
+    /// what it had at the last complete one, and at least the inodes that it has made.
+    pub fn ranked_usage(&self, workload: &str) -> Option<DiskUsage> {
+        let usages = self.walker.usages();
+        let usage = usages.by_workload.get(workload)?;
+        let ranked = disk_usage(usage, self.roles, |part| part.ranked);
+        let misses_files = !usage.is_under_way && usage.parts.iter().any(|part| !part.is_complete);
+        let made = |device| self.made.get(workload).and_then(|made| made.get(&device)).copied().unwrap_or(0);
+        Some(if misses_files { at_least_made(ranked, self.roles, made) } else { ranked })
+    }
+
+    /// Sets how many inodes each workload has made and not removed, by filesystem.
+    pub(super) fn set_made(&mut self, made: Made) {
+        self.made = made;
     }
 
     /// Returns the disk usage of a pod in the format of the Summary API, and when its oldest part was measured. `name_of` maps

@@ -58,6 +58,7 @@ impl Sensors {
         makers.sort_unstable();
         makers.dedup();
         makers.iter().for_each(|workload| self.disk.hurry(workload));
+        self.disk.set_made(self.inodes.made(|id| tree.owner(id)));
     }
 
     /// Passes the workloads to measure, and the urgency, to the thread that measures disk usage.

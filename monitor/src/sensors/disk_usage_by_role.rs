@@ -49,11 +49,11 @@ pub(super) fn device(place: &Place) -> Option<DeviceId> {
 const MANY_DEVICES: [&str; 3] = ["btrfs", "bcachefs", "overlay"];
 
 /// Sums the disk usage of a workload on the filesystems of the roles. Parts on another disk (`/var/log` may be one) are omitted,
-/// because evicting the workload does not free space on these filesystems.
-pub(super) fn disk_usage(usage: &Usage, roles: Roles) -> DiskUsage {
+/// because evicting the workload does not free space on these filesystems. `figure` is the figure of a part that counts.
+pub(super) fn disk_usage(usage: &Usage, roles: Roles, figure: impl Fn(&PartUsage) -> Held) -> DiskUsage {
     let sum = |is_wanted: &dyn Fn(&Part) -> bool| {
         let parts = usage.parts.iter().filter(|part| is_wanted(&part.part) && roles.holds(part));
-        let Held { bytes, inodes } = parts.map(|part| part.held).sum();
+        let Held { bytes, inodes } = parts.map(&figure).sum();
         Taken { bytes, inodes }
     };
     let is_logs = |part: &Part| matches!(part, Part::Logs { .. });
@@ -64,6 +64,22 @@ pub(super) fn disk_usage(usage: &Usage, roles: Roles) -> DiskUsage {
         volumes: sum(&|part| part.is_on_disk() && !is_logs(part) && !is_layer(part)),
         at: usage.at,
     }
+}
+
+/// Raises the inodes of an incompletely measured workload to those that it has created and not removed, as the eBPF programs count. `made`
+/// returns their number on a filesystem. What was missed most likely lies where the workload writes: in its volumes, or in its layers if
+/// they are on a filesystem of their own.
+pub(super) fn at_least_made(mut usage: DiskUsage, roles: Roles, made: impl Fn(DeviceId) -> u64) -> DiskUsage {
+    let made = |device: Option<DeviceId>| device.map_or(0, &made);
+    let mut seen = usage.logs.inodes.saturating_add(usage.volumes.inodes);
+    if roles.node == roles.container {
+        seen = seen.saturating_add(usage.layers.inodes);
+    } else {
+        usage.layers.inodes = usage.layers.inodes.max(made(roles.container));
+    }
+    let missed = made(roles.node).saturating_sub(seen);
+    usage.volumes.inodes = usage.volumes.inodes.saturating_add(missed);
+    usage
 }
 
 pub(super) fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {

@@ -10,6 +10,7 @@ fn usage(logs: DeviceId) -> Usage {
         part,
         device,
         held: Held { bytes: Bytes(bytes), inodes },
+        ranked: Held { bytes: Bytes(bytes), inodes },
         at: Monotonic(7),
         source: Source::Walk,
         is_complete: true,
@@ -32,17 +33,17 @@ const fn taken(bytes: u64, inodes: u64) -> Taken {
 #[test]
 fn parts_are_summed_up_as_in_the_usage_table() {
     let expected = DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
-    assert_eq!(disk_usage(&usage(OTHER), Roles::default()), expected);
+    assert_eq!(disk_usage(&usage(OTHER), Roles::default(), |part| part.held), expected);
     let roles = Roles { node: Some(DISK), container: Some(DISK) };
-    assert_eq!(disk_usage(&usage(DISK), roles), expected);
+    assert_eq!(disk_usage(&usage(DISK), roles, |part| part.held), expected);
 }
 
 #[test]
 fn parts_on_another_disk_do_not_count() {
     let (node, container) = (Some(DISK), Some(DISK));
-    let logs_elsewhere = disk_usage(&usage(OTHER), Roles { node, container });
+    let logs_elsewhere = disk_usage(&usage(OTHER), Roles { node, container }, |part| part.held);
     assert_eq!((logs_elsewhere.logs, logs_elsewhere.volumes), (taken(0, 0), taken(34, 3)));
-    let layers_elsewhere = disk_usage(&usage(DISK), Roles { node, container: Some(OTHER) });
+    let layers_elsewhere = disk_usage(&usage(DISK), Roles { node, container: Some(OTHER) }, |part| part.held);
     assert_eq!((layers_elsewhere.layers, layers_elsewhere.logs), (taken(0, 0), taken(200, 3)));
 }
 
@@ -80,4 +81,21 @@ fn usage_is_reported_by_source() {
     let found = report(&Usages { by_workload, ..Usages::default() }, Monotonic(3_000_000_007)).kept;
     let shown: Vec<_> = found.iter().map(|it| (it.source, it.bytes.0, it.inodes, it.age.as_secs())).collect();
     assert_eq!(shown, [("walk", 1204, 8, 3), ("quota", 30, 2, 1)], "volumes in memory do not count");
+}
+
+#[test]
+fn inodes_that_a_workload_made_count_after_an_incomplete_measurement() {
+    let taken = |inodes| Taken { bytes: Bytes(1), inodes };
+    let usage = DiskUsage { layers: taken(10), logs: taken(2), volumes: taken(30), at: Monotonic(7) };
+    let single = Roles { node: Some(DISK), container: Some(DISK) };
+    let split = Roles { node: Some(DISK), container: Some(OTHER) };
+    let counts = |roles, on_disk, elsewhere| {
+        let usage = at_least_made(usage, roles, |device| if device == DISK { on_disk } else { elsewhere });
+        [usage.layers, usage.logs, usage.volumes].map(|taken| taken.inodes)
+    };
+    assert_eq!(counts(single, 1000, 0), [10, 2, 988]);
+    assert_eq!(counts(single, 42, 0), [10, 2, 30], "everything was seen");
+    assert_eq!(counts(split, 100, 50), [50, 2, 98]);
+    assert_eq!(counts(split, 0, 0), [10, 2, 30], "there are no counters");
+    assert_eq!(counts(Roles::default(), 1000, 1000), [10, 2, 30], "the filesystem is unknown");
 }

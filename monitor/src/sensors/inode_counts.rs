@@ -9,6 +9,7 @@ use crate::kernel::{DeviceId, InodeCounters};
 use crate::node::mountinfo::{Filesystems, Inodes, Mounted};
 use crate::units::{CgroupId, Monotonic, float, kernel_text};
 
+use super::disk_measurement::Made;
 use super::figure_report::FilesystemReport;
 use super::inode_thread::{InodeThread, MountedInodes};
 
@@ -138,6 +139,20 @@ impl InodeCounts {
         self.cgroups.iter().filter(|(_, counted)| counted.rate.per_second() >= 1.0).map(|((id, _), _)| *id)
     }
 
+    /// Returns how many inodes each workload has created and not removed while the programs counted. One container of a workload may
+    /// remove what another has created.
+    pub(super) fn made(&self, owner: impl Fn(CgroupId) -> Option<Arc<str>>) -> Made {
+        let mut counts: HashMap<Arc<str>, HashMap<DeviceId, (u64, u64)>> = HashMap::new();
+        for ((id, device), Counted { counters, .. }) in &self.cgroups {
+            let Some(workload) = owner(*id) else { continue };
+            let (created, removed) = counts.entry(workload).or_default().entry(*device).or_default();
+            *created = created.saturating_add(counters.created);
+            *removed = removed.saturating_add(counters.removed);
+        }
+        let net = |(device, (created, removed)): (DeviceId, (u64, u64))| (device, created.saturating_sub(removed));
+        counts.into_iter().map(|(workload, by_device)| (workload, by_device.into_iter().map(net).collect())).collect()
+    }
+
     /// Returns the workloads that create the most inodes on a device, and how many per second.
     fn makers(&self, device: &str, owner: impl Fn(CgroupId) -> String) -> Vec<(String, f64)> {
         let mut makers: HashMap<String, f64> = HashMap::new();
@@ -258,6 +273,15 @@ mod tests {
         assert_eq!(makers.len(), 1, "a workload that removes as many inodes as it creates is omitted: {makers:?}");
         assert!(makers[0].0 == "w7" && (makers[0].1 - 90.0).abs() < 1.0, "{makers:?}");
         assert!(counts.makers("8:2", |id| format!("w{}", id.0)).is_empty());
+    }
+
+    #[test]
+    fn what_a_workload_has_made_is_the_sum_of_its_cgroups() {
+        let mut counts = counts();
+        counts.observe(&[counted(7, 100, 10), counted(8, 0, 60), counted(9, 5, 9)], Monotonic(0));
+        let owner = |id: CgroupId| (id.0 != 9).then(|| Arc::from("pod"));
+        assert_eq!(counts.made(owner), Made::from([(Arc::from("pod"), HashMap::from([(DISK, 30)]))]));
+        assert_eq!(counts.made(|_| Some(Arc::from("removes"))), [(Arc::from("removes"), [(DISK, 26)].into())].into());
     }
 
     #[test]

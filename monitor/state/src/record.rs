@@ -247,6 +247,14 @@ pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> Stri
     format!("{}-{what}-{number}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
+/// Returns whether an id can be part of a file's name. A journal may come from a node under foreign control.
+#[must_use]
+pub fn is_file_name(id: &str) -> bool {
+    (1..=64).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && !id.starts_with('-')
+}
+
 /// Converts nanoseconds to milliseconds, rounded down to the microsecond.
 #[expect(clippy::cast_precision_loss, reason = "exact for centuries of microseconds")]
 pub fn millis(nanos: u64) -> f64 {
@@ -256,6 +264,16 @@ pub fn millis(nanos: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_plain_ids_are_names_of_files() {
+        assert!(is_file_name(&name(Kind::OomKill, Timestamp::now(), u64::MAX)));
+        assert!(is_file_name("evicted"));
+        let long = "a".repeat(65);
+        for id in ["", ".", "..", "../a", "a/b", "-a", "a b", "a\n", "$(a)", "ä", long.as_str()] {
+            assert!(!is_file_name(id), "{id:?}");
+        }
+    }
 
     #[test]
     fn a_head_is_read_from_a_record_as_it_is_made_from_it() {

@@ -203,7 +203,7 @@ fn found(intent: &Intent, body: &[u8]) -> Answer {
         uid => Answer::Found {
             is_same: uid == intent.uid,
             is_terminating: !metadata["deletionTimestamp"].is_null(),
-            life: life(&pod["status"], intent.decided_at),
+            life: life(&pod["status"], &Decided::of(intent)),
         },
     }
 }
@@ -214,27 +214,49 @@ const POD_FAILED: &str = "PodFailed";
 /// The exit codes of containers from here on are those of signals.
 const FIRST_OF_SIGNALS: i64 = 128;
 
-/// Returns what a pod's status says of its containers since `decided`. The kubelet writes the start of a container in whole seconds.
-fn life(status: &Value, decided: Timestamp) -> Life {
-    let of = |field: &str| status[field].as_array().into_iter().flatten();
-    let is_since = |state: &Value| {
+/// The time of a decision, by the node's clock then and by its clock now, which may have been set back.
+struct Decided {
+    then: Timestamp,
+    now: Timestamp,
+}
+
+impl Decided {
+    fn of(intent: &Intent) -> Self {
+        let now = Timestamp::now().saturating_sub(jiff::SignedDuration::try_from(intent.age()).unwrap_or_default());
+        Self { then: intent.decided_at, now: now.unwrap_or(intent.decided_at) }
+    }
+
+    /// Returns whether a container has entered this state since the decision. The kubelet writes the start in whole seconds. A start
+    /// between the two times was before the decision, unless the container was restarted.
+    fn precedes(&self, container: &Value, state: &Value) -> bool {
+        let is_restarted = container["restartCount"].as_i64().is_some_and(|count| count > 0);
+        let first = if is_restarted { self.then.min(self.now) } else { self.then };
         let at = state["startedAt"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
-        at.is_some_and(|at| at.as_second() >= decided.as_second())
-    };
-    let states = of("initContainerStatuses").chain(of("containerStatuses")).map(|container| &container["state"]);
-    let running: Vec<&Value> = states.map(|state| &state["running"]).filter(|running| !running.is_null()).collect();
+        at.is_some_and(|at| at.as_second() >= first.as_second())
+    }
+}
+
+/// Returns what a pod's status says of its containers since the decision.
+fn life(status: &Value, decided: &Decided) -> Life {
+    let of = |field: &str| status[field].as_array().into_iter().flatten();
+    let all = || of("initContainerStatuses").chain(of("containerStatuses"));
+    let mut running =
+        all().map(|it| (it, &it["state"]["running"])).filter(|(_, running)| !running.is_null()).peekable();
+    let is_stopped = running.peek().is_none();
     // A pod that starts again runs its init containers first, and between two attempts nothing. A container that a signal has ended may
     // be one of those that were killed.
-    let ends = of("initContainerStatuses").flat_map(|container| ["state", "lastState"].map(|state| &container[state]));
+    let ends =
+        of("initContainerStatuses").flat_map(|it| ["state", "lastState"].map(|state| (it, &it[state]["terminated"])));
     let has_begun_again = ends
-        .map(|state| &state["terminated"])
-        .any(|ended| ended["exitCode"].as_i64().is_some_and(|code| code < FIRST_OF_SIGNALS) && is_since(ended));
+        .filter(|(_, ended)| ended["exitCode"].as_i64().is_some_and(|code| code < FIRST_OF_SIGNALS))
+        .chain(running)
+        .any(|(container, state)| decided.precedes(container, state));
     match (status["phase"].as_str(), status["reason"].as_str()) {
-        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: running.is_empty() && is_known(status) },
+        (Some("Failed"), Some(EVICTED)) => Life::Evicted { is_over: is_stopped && is_known(status) },
         (Some("Failed"), _) => Life::Ended,
         (Some("Succeeded"), _) => Life::Succeeded,
-        _ if has_begun_again || running.iter().any(|running| is_since(running)) => Life::Restarted,
-        _ if running.is_empty() => Life::Stopped,
+        _ if has_begun_again => Life::Restarted,
+        _ if is_stopped => Life::Stopped,
         _ => Life::AsBefore,
     }
 }

@@ -52,6 +52,29 @@ fn a_pod_is_failed_as_the_kubelet_fails_it() {
     assert_eq!(body["status"]["conditions"], Value::Null);
 }
 
+const fn unchanged(decided: Timestamp) -> Decided {
+    Decided { then: decided, now: decided }
+}
+
+#[test]
+fn a_container_restarted_after_the_clock_was_set_back_is_seen() {
+    let decided =
+        Decided { then: "2026-11-23T10:00:00.5Z".parse().unwrap(), now: "2026-11-23T09:50:00.5Z".parse().unwrap() };
+    for (at, restarts, expected) in [
+        ("2026-11-23T09:50:02Z", 1, Life::Restarted),
+        ("2026-11-23T10:00:02Z", 1, Life::Restarted),
+        ("2026-11-23T10:00:02Z", 0, Life::Restarted),
+        ("2026-11-23T09:55:00Z", 0, Life::AsBefore),
+        ("2026-11-23T09:40:00Z", 1, Life::AsBefore),
+    ] {
+        let status =
+            json!({"containerStatuses": [{"restartCount": restarts, "state": {"running": {"startedAt": at}}}]});
+        assert_eq!(life(&status, &decided), expected, "{status}");
+    }
+    let intent = intent("u");
+    assert!(Decided::of(&intent).now > intent.decided_at, "a clock that was set forward changes nothing");
+}
+
 #[test]
 fn the_status_tells_what_became_of_the_containers() {
     let decided: Timestamp = "2026-11-23T10:00:00.5Z".parse().unwrap();
@@ -71,7 +94,7 @@ fn the_status_tells_what_became_of_the_containers() {
         ("Failed", "Evicted", vec![&stopped], Life::Evicted { is_over: false }),
     ] {
         let status = json!({"phase": phase, "reason": reason, "containerStatuses": containers});
-        assert_eq!(life(&status, decided), expected, "{status}");
+        assert_eq!(life(&status, &unchanged(decided)), expected, "{status}");
     }
 }
 
@@ -93,7 +116,7 @@ fn a_pod_that_runs_its_init_containers_again_was_restarted() {
     ] {
         let main = json!([{"state": {"waiting": {"reason": "PodInitializing"}}}]);
         let status = json!({"phase": "Pending", "initContainerStatuses": [init], "containerStatuses": main});
-        assert_eq!(life(&status, decided), expected, "{status}");
+        assert_eq!(life(&status, &unchanged(decided)), expected, "{status}");
     }
 }
 
@@ -104,14 +127,14 @@ fn an_eviction_is_over_when_the_kubelet_knows_of_it() {
         let conditions = json!([{"type": "PodScheduled"}, {"type": "Ready", "status": "False", "reason": ready}]);
         let status =
             json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [stopped], "conditions": conditions});
-        assert_eq!(life(&status, Timestamp::UNIX_EPOCH), Life::Evicted { is_over: expected }, "{ready}");
+        assert_eq!(life(&status, &unchanged(Timestamp::UNIX_EPOCH)), Life::Evicted { is_over: expected }, "{ready}");
     }
     // A sidecar is an init container.
     let sidecar = json!([{"state": {"running": {"startedAt": "2026-11-23T09:00:00Z"}}}]);
     let conditions = json!([{"type": "Ready", "status": "False", "reason": "PodFailed"}]);
     let status =
         json!({"phase": "Failed", "reason": "Evicted", "initContainerStatuses": sidecar, "conditions": conditions});
-    assert_eq!(life(&status, Timestamp::UNIX_EPOCH), Life::Evicted { is_over: false });
+    assert_eq!(life(&status, &unchanged(Timestamp::UNIX_EPOCH)), Life::Evicted { is_over: false });
 }
 
 #[test]

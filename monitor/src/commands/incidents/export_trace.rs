@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::incidents::Incident;
-use crate::incidents::model::RawJson;
+use crate::incidents::model::{RawJson, is_file_name};
 
 use super::super::input::CommandError;
 use super::super::output;
@@ -54,7 +54,16 @@ impl Export {
             };
             return Err(CommandError::Wrong(format!("incident {id} has no trace to export: {reason}")));
         };
-        let policy_file = self.policy.clone().unwrap_or_else(|| PathBuf::from(format!("{id}.policy.json")));
+        let policy_file = match &self.policy {
+            Some(file) => file.clone(),
+            None if is_file_name(id) => PathBuf::from(format!("{id}.policy.json")),
+            None => {
+                return Err(CommandError::Wrong(format!(
+                    "id of the incident: {} names no file; name one with --policy",
+                    output::printable(id)
+                )));
+            }
+        };
         write_file(&policy_file, std::slice::from_ref(policy))?;
         output::note(format_args!("the policy is in {}", policy_file.display()));
         if let Some(cut) = eviction.trace_cut {

@@ -177,6 +177,11 @@ impl<'s> Scene<'s> {
                 "reportingInstance": by, "reportingComponent": "node-pressure-monitor", "reason": "X", "type": "Normal",
             })
         };
+        let with = |field: &str, value: Value| {
+            let mut event = event(self.stage.node.as_str(), self.stage.node.as_str());
+            event[field] = value;
+            event
+        };
         let events = "/api/v1/namespaces/default/events";
         let theirs = lease_path(&self.other);
         let (own, other) = (self.stage.node.as_str(), self.other.as_str());
@@ -186,6 +191,13 @@ impl<'s> Scene<'s> {
             delete("delete a Lease", &theirs, "Lease of another"),
             post("event of another node", events, event(other, own), "events of another node"),
             post("event by another node", events, event(own, other), "events of another node"),
+            post("event from another node", events, with("source", json!({"host": other})), "events of another node"),
+            post(
+                "event related to another node",
+                events,
+                with("related", json!({"kind": "Node", "name": other})),
+                "events of another node",
+            ),
             replace("change an event", &self.event(), json!({"reportingInstance": own}), "events of another node"),
         ]
     }

@@ -160,6 +160,7 @@ mod tests {
             part,
             device: DeviceId(1),
             held: Held { bytes: Bytes(0), inodes },
+            ranked: Held { bytes: Bytes(0), inodes },
             at: Monotonic(0),
             source: Source::Walk,
             is_complete: true,
