@@ -6,6 +6,7 @@ pub mod exchange;
 mod failed_status;
 pub mod intent;
 pub(super) mod overwritten;
+mod right_to_evict;
 pub(super) mod taint_first;
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use super::ledger::Unfinished;
 use eviction_plan::Plan;
 use exchange::{Answer, EvictionUpdate, Removal, Step, Verdict, Wait};
 use intent::Intent;
+use right_to_evict::RightToEvict;
 use taint_first::TaintFirst;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -49,7 +51,8 @@ const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Carries out the ledger's unfinished evictions, then those of `intents`, until the sender is dropped.
 pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Intent>, taints: TaintFirst) {
-    let mut tasks = Tasks { context, taints, tasks: JoinSet::new(), running: HashMap::new() };
+    let right = RightToEvict::default();
+    let mut tasks = Tasks { context, taints, right, tasks: JoinSet::new(), running: HashMap::new() };
     for open in context.ledger.unfinished() {
         tasks.start(open);
     }
@@ -75,6 +78,7 @@ pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Int
 struct Tasks<'c> {
     context: &'c Context,
     taints: TaintFirst,
+    right: RightToEvict,
     tasks: JoinSet<String>,
     running: HashMap<String, AbortHandle>,
 }
@@ -84,7 +88,7 @@ impl Tasks<'_> {
     /// finds that out.
     fn start(&mut self, open: Unfinished) {
         let uid = open.intent.uid.clone();
-        let task = self.tasks.spawn(carry_out_one(self.context.clone(), open, self.taints.clone()));
+        let task = self.tasks.spawn(carry_out_one(self.context.clone(), open, self.taints.clone(), self.right.clone()));
         if let Some(earlier) = self.running.insert(uid, task) {
             earlier.abort();
         }
@@ -92,7 +96,7 @@ impl Tasks<'_> {
 }
 
 /// Sends all requests that are left; returns the UID.
-async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -> String {
+async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst, right: RightToEvict) -> String {
     let Unfinished { intent, progress, is_resumed } = &open;
     if !is_resumed {
         taints.wait(intent).await;
@@ -124,6 +128,9 @@ async fn carry_out_one(context: Context, open: Unfinished, taints: TaintFirst) -
         }
         let answer = send(&context, (step, plan.removal()), intent, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
+        if step == Step::Remove {
+            right.note(&answer, &context.reporter);
+        }
         let outcome = plan.take(answer, intent.age());
         // Only progress resets the backoff: an answer that changes nothing may repeat for ever.
         if plan.progress() != before {

@@ -38,33 +38,14 @@ pub(super) fn leases(client: &kube::Client) -> Request {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the Leases of the agents cannot be listed: {failure}; it needs list on leases in {place}")]
+#[error("the Leases of the agents cannot be listed: {failure}; it needs list on leases in the namespace {namespace}")]
 pub struct ListError {
     failure: String,
-    /// A namespace, or all.
-    place: String,
+    namespace: String,
 }
 
-/// Lists the Leases of the agents from the API server's cache, in the namespace of the client.
+/// Lists the Leases with the agents' label from the API server's cache, in the namespace of the client.
 pub(super) async fn list<T: DeserializeOwned>(client: &kube::Client, timeout: Duration) -> Result<Vec<T>, ListError> {
-    let listed = list_of(client, &leases(client), timeout).await;
-    listed.map_err(|failure| ListError { failure, place: format!("the namespace {}", client.default_namespace()) })
-}
-
-/// Lists the Leases of agents in all namespaces from the API server's cache.
-pub(super) async fn list_everywhere<T: DeserializeOwned>(
-    client: &kube::Client,
-    timeout: Duration,
-) -> Result<Vec<T>, ListError> {
-    let listed = list_of(client, &Request::new(format!("{API}/leases")), timeout).await;
-    listed.map_err(|failure| ListError { failure, place: "all namespaces".to_owned() })
-}
-
-async fn list_of<T: DeserializeOwned>(
-    client: &kube::Client,
-    leases: &Request,
-    timeout: Duration,
-) -> Result<Vec<T>, String> {
     #[derive(Deserialize)]
     struct List<T> {
         items: Option<Vec<T>>,
@@ -75,14 +56,17 @@ async fn list_of<T: DeserializeOwned>(
         version_match: Some(VersionMatch::NotOlderThan),
         ..ListParams::default()
     };
-    let listed: Result<List<T>, Failure> = call(client, leases.list(&from_cache), timeout).await;
-    listed.map(|list| list.items.unwrap_or_default()).map_err(|failure| failure.to_string())
+    let listed: Result<List<T>, Failure> = call(client, leases(client).list(&from_cache), timeout).await;
+    let namespace = || client.default_namespace().to_owned();
+    let refused = |failure: Failure| ListError { failure: failure.to_string(), namespace: namespace() };
+    listed.map(|list| list.items.unwrap_or_default()).map_err(refused)
 }
 
 /// The heartbeat of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Spec {
+    pub(super) holder_identity: Option<String>,
     lease_duration_seconds: Option<u64>,
     pub(super) renew_time: Option<String>,
 }

@@ -2,20 +2,29 @@
 
 use serde_json::{Value, json};
 
-use crate::config::MonitorConfig;
 use crate::config::kubernetes_options::{Authority, EvictionMethod};
+use crate::config::{Mode, MonitorConfig};
 
 use super::Access;
 use super::permissions::{Component, PERMISSIONS, Permission, Scope, When};
 use super::reviews::{create, is_allowed};
 
-/// Returns the permissions that this configuration needs and the API server does not grant.
+/// What the API server does not grant.
+#[derive(Debug, Default)]
+pub struct Missing {
+    /// What this configuration needs.
+    pub now: Vec<&'static Permission>,
+    /// What it would need with `mode: enforce`, and does not yet.
+    pub to_enforce: Vec<&'static Permission>,
+}
+
+/// Asks for the permissions that this configuration needs, or would need if it enforced.
 ///
 /// # Errors
 /// When the API server cannot be asked.
-pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'static Permission>, String> {
+pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Missing, String> {
     let client = access.client().await?;
-    let mut missing = Vec::new();
+    let mut missing = Missing::default();
     for permission in PERMISSIONS.iter().filter(|permission| is_needed(permission, config)) {
         let reviewed = create(
             &client,
@@ -25,7 +34,8 @@ pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'st
         )
         .await;
         if !is_allowed(&reviewed.map_err(|failure| failure.to_string())?) {
-            missing.push(permission);
+            let is_later = permission.when == When::Enforcing && config.mode == Mode::Observe;
+            if is_later { missing.to_enforce.push(permission) } else { missing.now.push(permission) }
         }
     }
     Ok(missing)
@@ -33,16 +43,29 @@ pub async fn missing(access: &Access, config: &MonitorConfig) -> Result<Vec<&'st
 
 /// Says in a sentence which permission is missing, and what follows.
 pub fn sentence(permission: &Permission) -> String {
-    let Permission { verb, resource, purpose, .. } = permission;
+    let Permission { verb, resource, purpose, when, .. } = permission;
     let effect = match *resource {
-        "pods/eviction" => {
-            "soft evictions set the pod's status to Failed instead, and no disruption budget is asked".to_owned()
-        }
+        "pods/eviction" => "the API server refuses each soft eviction, and its pod stays".to_owned(),
         "leases" => format!("it is for {purpose}, and the sweeper takes this agent for dead"),
         _ => format!("it is for {purpose}"),
     };
-    format!("API server: the agent may not {verb} {resource}: {effect}; apply the roles of config/kubernetes")
+    let mend = if *when == When::Enforcing { ENFORCE } else { "apply the roles of config/kubernetes" };
+    format!("API server: the agent may not {verb} {resource}: {effect}; {mend}")
 }
+
+/// Says in a sentence which permissions an agent that observes lacks to enforce, and for which step; none: it lacks none.
+pub fn sentence_to_enforce(missing: &[&Permission]) -> Option<String> {
+    let steps =
+        missing.iter().map(|Permission { verb, resource, purpose, .. }| format!("{verb} {resource} ({purpose})"));
+    let steps = steps.collect::<Vec<_>>().join(", ");
+    (!missing.is_empty()).then(|| {
+        format!("API server: with mode: enforce the agent would also have to {steps}, and may not; before you set it, {ENFORCE}")
+    })
+}
+
+/// What grants the permissions of an agent that enforces.
+const ENFORCE: &str =
+    "apply config/kubernetes/first or instead, or add the component config/kubernetes/enforce (Helm: evict)";
 
 fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
     let methods = config.kubernetes.evictions;
@@ -55,9 +78,9 @@ fn is_needed(permission: &Permission, config: &MonitorConfig) -> bool {
         ("patch", "pods/status") | ("get", "pods") => {
             methods.hard != EvictionMethod::Off || methods.soft != EvictionMethod::Off
         }
-        ("patch", "nodes/status") => has_conditions,
-        ("get" | "patch", "nodes") => has_conditions && config.kubernetes.taints.effects.is_some(),
-        _ => permission.when == When::Always || config.serving.token_review,
+        ("patch", "nodes/status") | ("get", "nodes") => has_conditions,
+        ("patch", "nodes") => has_conditions && config.kubernetes.taints.effects.is_some(),
+        _ => permission.when != When::TokenReview || config.serving.token_review,
     };
     permission.component == Component::Agent && is_in_use
 }
@@ -107,6 +130,18 @@ mod tests {
         config.kubernetes.conditions = Authority::Off;
         assert!(!needs(&config, "patch", "nodes") && !needs(&config, "patch", "nodes/status"));
         assert!(needs(&config, "list", "nodes"));
+    }
+
+    #[test]
+    fn a_step_of_an_eviction_names_its_right() {
+        assert_eq!(sentence_to_enforce(&[]), None);
+        let later: Vec<&Permission> = PERMISSIONS.iter().filter(|it| it.when == When::Enforcing).collect();
+        let sentence = sentence_to_enforce(&later).unwrap();
+        for permission in later {
+            let step = format!("{} {} ({})", permission.verb, permission.resource, permission.purpose);
+            assert!(sentence.contains(&step), "{sentence}");
+        }
+        assert!(sentence.contains("config/kubernetes/enforce"), "{sentence}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ impl Component {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     Always,
+    /// With `mode: enforce`, at the top or in a pool.
+    Enforcing,
     /// With `metrics.bearerToken.review`.
     TokenReview,
 }
@@ -59,6 +61,10 @@ const fn agent(verb: &'static str, resource: &'static str, purpose: &'static str
     of(Component::Agent, verb, resource, purpose)
 }
 
+const fn enforcing(verb: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
+    Permission { when: When::Enforcing, ..agent(verb, resource, purpose) }
+}
+
 const fn sweeper(verb: &'static str, resource: &'static str, purpose: &'static str) -> Permission {
     of(Component::Sweeper, verb, resource, purpose)
 }
@@ -82,14 +88,14 @@ const fn of(component: Component, verb: &'static str, resource: &'static str, pu
 pub const PERMISSIONS: &[Permission] = &[
     agent("list", "pods", "the pods of this node, by the field selector spec.nodeName"),
     agent("watch", "pods", "changes of these pods"),
-    agent("get", "pods", "what became of a victim, after a conflict and after its status was set"),
-    agent("patch", "pods/status", "evictions by the method `fail`, and the condition DisruptionTarget"),
-    agent("delete", "pods", "evictions by the method `delete`"),
-    agent("create", "pods/eviction", "evictions by the method `evict`"),
+    enforcing("get", "pods", "what became of a victim, after a conflict and after its status was set"),
+    enforcing("patch", "pods/status", "evictions by the method `fail`, and the condition DisruptionTarget"),
+    enforcing("delete", "pods", "evictions by the method `delete`"),
+    enforcing("create", "pods/eviction", "evictions by the method `evict`"),
     agent("list", "nodes", "this node, by the field selector metadata.name"),
     agent("watch", "nodes", "whether it is cordoned, drained or updated"),
-    agent("get", "nodes", "the taints, after another client has changed them, and when the agent stops"),
-    agent("patch", "nodes", "taints"),
+    agent("get", "nodes", "this node, after another client has changed it, and when the agent stops"),
+    enforcing("patch", "nodes", "taints"),
     agent("patch", "nodes/status", "conditions"),
     agent("create", "events", "evictions, OOM kills, conditions"),
     agent("patch", "events", "the count of an event that repeats"),
@@ -100,13 +106,19 @@ pub const PERMISSIONS: &[Permission] = &[
     review("authorization.k8s.io", "subjectaccessreviews", "whether that user may read a path"),
     leases(Component::Sweeper, "list", "the heartbeats"),
     leases(Component::Sweeper, "get", "whether an agent is dead, before its node is swept"),
-    leases(Component::Sweeper, "delete", "the Leases, by `sweep --remove`"),
     sweeper("list", "nodes", "nodes without a Lease that have conditions or taints of ours"),
     sweeper("get", "nodes", "nodes whose agent is dead"),
     sweeper("patch", "nodes", "taints of dead agents are removed"),
     sweeper("patch", "nodes/status", "conditions of dead agents become Unknown"),
     removal("get", "namespaces", "whether the agents' namespace is deleted"),
-    Permission { scope: Scope::Cluster, ..leases(Component::Removal, "list", "whether agents live, in any namespace") },
+    Permission {
+        scope: Scope::Cluster,
+        ..leases(
+            Component::Removal,
+            "list",
+            "whether agents live; no role in their namespace can grant it, which may be gone",
+        )
+    },
     removal("list", "nodes", "nodes that have conditions or taints of ours"),
     removal("get", "nodes", "a node that another client has changed"),
     removal("patch", "nodes", "taints are removed"),

@@ -6,7 +6,6 @@
 mod agent_lives;
 mod node_list;
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -128,7 +127,7 @@ impl Sweeper {
         let request = Request::new("/api/v1/namespaces").get(&name, &GetParams::default());
         let namespace: Namespace = match call(&self.client, request, TIMEOUT).await {
             Ok(namespace) => namespace,
-            Err(Failure::NotFound(_)) => return self.agents_elsewhere(&name).await,
+            Err(Failure::NotFound(_)) => return Ok(None),
             Err(failure) => return Err(SweepError::Namespace(name, failure.to_string())),
         };
         // Agents in a namespace that is being deleted may run without a Lease.
@@ -137,35 +136,23 @@ impl Sweeper {
                 (!is_settled(&since, Timestamp::now())).then(|| format!("the namespace {name} is being deleted"))
             );
         }
-        let leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
+        let leases = self.leases_of_agents().await?;
         let now = Instant::now();
         self.lives.observe(leases, now);
         let living = self.lives.living(now);
-        if living > 0 {
-            return Ok(Some(format!("agents that may run, by the Leases in the namespace {name}: {living}")));
-        }
-        self.agents_elsewhere(&name).await
+        Ok((living > 0).then(|| format!("agents that may run, by the Leases in the namespace {name}: {living}")))
     }
 
-    /// Returns in which other namespaces agents live, by the clock: this one may be the wrong one.
-    async fn agents_elsewhere(&self, here: &str) -> Result<Option<String>, SweepError> {
-        let leases = lease::list_everywhere::<Lease>(&self.client, TIMEOUT).await?;
-        let now = Timestamp::now();
-        let living = leases.iter().filter(|lease| agent_lives::death_by_clock(Some(lease), now).is_none());
-        let namespaces: BTreeSet<&str> = living.map(|lease| lease.metadata.namespace.as_str()).collect();
-        // An old cache shows the Leases of a namespace that is gone.
-        let others: Vec<&str> = namespaces.into_iter().filter(|namespace| *namespace != here).collect();
-        Ok((!others.is_empty()).then(|| {
-            format!(
-                "no agent lives in the namespace {here}, and some live in {}: name their namespace by --namespace, or delete them",
-                others.join(", ")
-            )
-        }))
+    /// Lists the Leases in the namespace of the agents. The label alone makes no agent: every user of the namespace may set it.
+    async fn leases_of_agents(&self) -> Result<Vec<Lease>, SweepError> {
+        let mut leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
+        leases.retain(Lease::is_of_agent);
+        Ok(leases)
     }
 
     /// Checks every agent once; calls `report` for each node that was or would be changed.
     pub async fn round(&mut self, report: &mut impl FnMut(&Swept)) -> Result<Round, SweepError> {
-        let leases = lease::list::<Lease>(&self.client, TIMEOUT).await?;
+        let leases = self.leases_of_agents().await?;
         let mut round = Round { agents: leases.len(), ..Round::default() };
         if self.rules.remove || self.rules.by_clock {
             self.sweep_once(&leases, &mut round, report).await?;
@@ -217,7 +204,7 @@ impl Sweeper {
     ) -> Result<bool, Failure> {
         let lease = call::<Lease>(&self.client, self.leases.get(&dead.node, &GetParams::default()), TIMEOUT).await;
         let lease = match lease {
-            Ok(lease) => Some(lease),
+            Ok(lease) => Some(lease).filter(Lease::is_of_agent),
             Err(Failure::NotFound(_)) => None,
             Err(failure) => return Err(failure),
         };

@@ -56,10 +56,10 @@ A single round compares the Leases' times with this machine's clock. Several ins
 
 With --remove, --after-agents waits until the agents' namespace is deleted, or until no agent in it has renewed its Lease for three heartbeats: \
 agents that live would set their conditions and taints again. If a node that cannot be reached keeps the namespace, it waits for five minutes. \
-While agents renew Leases in another namespace only, it waits and names that namespace.
+Only Leases in the agents' namespace count. A Lease counts for as long as it promises from when it was first seen, whatever time it names.
 
-The command needs list, get and patch on nodes, patch on nodes/status, and list, get and delete on leases in the agents' namespace. With \
---after-agents it needs get on namespaces, and of the leases only list, in all namespaces.
+The command needs list, get and patch on nodes, patch on nodes/status, and list and get on leases in the agents' namespace. --remove \
+alone also needs delete on leases. With --after-agents it needs get on namespaces, and of the leases only list.
 
 Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, a node could not be swept, or there is no node of this name \
 (with --once, --remove or --dry-run); 2 wrong usage.";

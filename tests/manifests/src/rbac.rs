@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, Permission, Scope, When};
-use node_pressure_monitor::config::MonitorConfig;
+use node_pressure_monitor::config::{Mode, MonitorConfig};
 
 use crate::documents::{list, text};
 use crate::program::KEY;
@@ -17,8 +17,12 @@ pub struct Rights {
 #[derive(Debug, Clone)]
 struct Rule {
     scope: Scope,
+    /// That of the role; empty for a cluster role.
+    namespace: String,
     groups: Vec<String>,
     resources: Vec<String>,
+    /// The only objects; empty: all.
+    names: Vec<String>,
     verbs: Vec<String>,
 }
 
@@ -43,7 +47,8 @@ impl Rights {
                     "ClusterRoleBinding" => Scope::Cluster,
                     _ => Scope::Namespace,
                 };
-                rules.extend(list(role, &["rules"]).iter().map(|rule| Rule::read(rule, scope)));
+                let namespace = text(role, &["metadata", "namespace"]);
+                rules.extend(list(role, &["rules"]).iter().map(|rule| Rule::read(rule, scope, namespace)));
             }
         }
         Self { rules }
@@ -55,6 +60,19 @@ impl Rights {
         let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted || name == "*");
         let mut in_scope = self.rules.iter().filter(|rule| rule.scope == scope);
         in_scope.any(|rule| has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource))
+    }
+
+    /// Describes the rights in the words of the table in SECURITY.md: `nodes: get, list; leases in NAMESPACE: create`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let each = self.rules.iter().flat_map(|rule| {
+            rule.resources.iter().map(|resource| {
+                let names: String = rule.names.iter().map(|name| format!(" `{name}`")).collect();
+                let place = if rule.namespace.is_empty() { String::new() } else { format!(" in `{}`", rule.namespace) };
+                format!("{resource}{names}{place}: {}", rule.verbs.join(", "))
+            })
+        });
+        each.collect::<Vec<_>>().join("; ")
     }
 
     /// Lists each granted verb on each resource.
@@ -70,9 +88,16 @@ impl Rights {
 }
 
 impl Rule {
-    fn read(rule: &Value, scope: Scope) -> Self {
+    fn read(rule: &Value, scope: Scope, namespace: &str) -> Self {
         let texts = |key| list(rule, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        Self { scope, groups: texts("apiGroups"), resources: texts("resources"), verbs: texts("verbs") }
+        Self {
+            scope,
+            namespace: namespace.to_owned(),
+            groups: texts("apiGroups"),
+            resources: texts("resources"),
+            names: texts("resourceNames"),
+            verbs: texts("verbs"),
+        }
     }
 }
 
@@ -82,7 +107,8 @@ pub fn check(objects: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     let is_asked = |permission: &&Permission| match permission.when {
         When::Always => true,
-        When::TokenReview => reviews_tokens(objects),
+        When::Enforcing => has_configuration(objects, |config| config.strictest_mode() == Mode::Enforce),
+        When::TokenReview => has_configuration(objects, |config| config.serving.token_review),
     };
     let has_account = |component: &Component| {
         let is_it = |object: &Value| {
@@ -117,10 +143,10 @@ pub fn check(objects: &[Value]) -> Vec<String> {
     problems
 }
 
-/// Returns whether a configuration among the objects enables token reviews.
-fn reviews_tokens(objects: &[Value]) -> bool {
+/// Returns whether a configuration among the objects is such.
+fn has_configuration(objects: &[Value], is_such: impl Fn(&MonitorConfig) -> bool) -> bool {
     let configurations = objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
-    configurations.filter_map(|text| MonitorConfig::parse(KEY, text).ok()).any(|read| read.config.serving.token_review)
+    configurations.filter_map(|text| MonitorConfig::parse(KEY, text).ok()).any(|read| is_such(&read.config))
 }
 
 fn shown(group: &str, resource: &str) -> String {
@@ -161,6 +187,10 @@ mod tests {
             Component::ALL
                 .map(|component| json!({"kind": "ServiceAccount", "metadata": {"name": component.service_account()}})),
         );
+        let observing = check(&objects);
+        assert!(!observing.iter().any(|problem| problem.contains("delete pods")), "{observing:?}");
+        let enforcing = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nmode: enforce\n";
+        objects.push(json!({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {KEY: enforcing}}));
         let problems = check(&objects);
         let has = |text: &str| problems.iter().any(|problem| problem.contains(text));
         assert!(has("node-pressure-monitor: deletecollection pods is granted in the cluster, but"), "{problems:?}");

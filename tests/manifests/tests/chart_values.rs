@@ -113,7 +113,11 @@ fn cases() -> Vec<Case> {
     for (under, objects) in [("", &[SWEEPER]), ("removal=true", &[REMOVAL])] {
         cases.push(entry("sweeper.nodeSelector", ["disk", "ssd"], under, objects, &pod("nodeSelector")));
         cases.push(whole("sweeper.tolerations", tolerations(), under, objects, &pod("tolerations")));
-        cases.push(whole("sweeper.affinity", affinity(), under, objects, &pod("affinity")));
+        // Helm adds a map to the default one.
+        let mut both = at(&values(), "sweeper.affinity").unwrap().clone();
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        both["nodeAffinity"][required] = affinity()["nodeAffinity"][required].clone();
+        cases.push(expecting(whole("sweeper.affinity", affinity(), under, objects, &pod("affinity")), both));
         cases.push(whole("sweeper.resources", resources(), under, objects, &pod("containers/0/resources")));
     }
     cases

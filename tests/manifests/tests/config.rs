@@ -48,6 +48,7 @@ const FAULTS: &[Faults] = &[
         "kubernetes/base/configuration.yaml",
         &[
             ["mode: observe", "mode: watch", "mode"],
+            ["mode: observe", "mode: enforce", "create pods/eviction is not granted"],
             ["lockFile: /run/node-pressure-monitor/", "lockFile: /run/", "on no directory of the host"],
         ],
     ),
@@ -56,9 +57,20 @@ const FAULTS: &[Faults] = &[
         &[
             ["[create, patch]", "[create]", "patch events is not granted"],
             ["[create, patch]", "[create, patch, delete]", "delete events is granted"],
+            ["[list, watch]", "[list, watch, delete]", "delete pods is granted"],
+            ["[get, list, watch]", "[get, list, watch, patch]", "patch nodes is granted"],
+            ["[nodes/status]", "[nodes/status, pods/status]", "patch pods/status is granted"],
             ["kind: Role\n", "kind: ClusterRole\n", "create leases.coordination.k8s.io is granted in the cluster"],
         ],
     ),
+    (
+        "kubernetes/enforce/permissions.yaml",
+        &[
+            ["[get, list, watch, delete]", "[get, list, watch]", "delete pods is not granted"],
+            ["resources: [pods/eviction]", "resources: [pods/binding]", "create pods/eviction is not granted"],
+        ],
+    ),
+    ("kubernetes/first/kustomization.yaml", &[["  - ../enforce\n", "", "patch nodes is not granted"]]),
     (
         "kubernetes/base/permissions-sweeper.yaml",
         &[["name: node-pressure-monitor-sweeper", "name: sweeper", "is not granted"]],
@@ -116,6 +128,39 @@ fn a_fault_in_any_file_is_reported() {
             assert!(is_reported, "{file}: {from:?} to {to:?}: {problems:#?}");
         }
         std::fs::write(&path, text).unwrap();
+    }
+}
+
+/// The Job's policy is a copy, because the agents' policies may be gone before it.
+#[test]
+fn the_policies_of_sweeper_and_removal_differ_only_in_the_account() {
+    let text = |path: &str| {
+        let text = std::fs::read_to_string(root().join("config/kubernetes").join(path)).unwrap();
+        text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+    };
+    let (sweeper, removal) = (text("own-node/sweeper.yaml"), text("removal/policy.yaml"));
+    let renamed = sweeper.replace(
+        "node-pressure-monitor:node-pressure-monitor-",
+        "node-pressure-monitor-removal:node-pressure-monitor-",
+    );
+    assert_eq!(renamed.replace("sweeper", "removal"), removal);
+}
+
+/// Each account that may change nodes is named by a policy for nodes.
+#[test]
+fn every_account_that_changes_nodes_has_a_policy() {
+    for directory in ["kubernetes", "kubernetes/first", "kubernetes/removal", "openshift", "openshift/removal"] {
+        let objects = kustomize::build(&root().join("config").join(directory)).unwrap();
+        for account in objects.iter().filter(|object| object["kind"] == "ServiceAccount") {
+            let [name, namespace] = ["name", "namespace"].map(|field| account["metadata"][field].as_str().unwrap());
+            let user = format!("\"system:serviceaccount:{namespace}:{name}\"");
+            let is_its = |policy: &serde_json::Value| {
+                policy["kind"] == "ValidatingAdmissionPolicy"
+                    && policy["spec"]["matchConditions"].to_string().replace('\\', "").contains(&user)
+                    && policy["spec"]["matchConstraints"].to_string().contains("\"nodes\",\"nodes/status\"")
+            };
+            assert!(objects.iter().any(is_its), "{directory}: no policy limits what {user} does to nodes");
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | mark | PATCH `pods/status`: `DisruptionTarget` | by the method `delete` only; retried once, then remove in any case |
 //! | look | GET the pod | before a removal that is late. Restarted by the kubelet and running, or succeeded: end; its end not reported yet: look again, for a minute, then remove; refused: look again, after a minute end; else remove |
-//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; Eviction API not permitted five times: Failed instead; denied: Failed without the annotation, at once; else retried |
+//! | remove | PATCH `pods/status`: Failed; or DELETE; or POST `pods/eviction`, with the UID as precondition | done: mark late, send event; 404: gone; 409: compare; refused by a budget: end; not permitted: asked five times, then as any refusal; denied: Failed without the annotation, at once; else retried |
 //! | compare | GET the pod | the same UID: remove again; not found or another UID: gone |
 //! | check | GET the pod | after a removal without an answer. Terminating or not found: mark late, send event; refused: look again for a minute; else end, the pod stays |
 //! | mark late | PATCH `pods/status` | send event in any case |
@@ -41,8 +41,8 @@ const LOOKS_FOR_REPORT: u32 = 60;
 const OLDEST_EVENT: Duration = Duration::from_secs(3600);
 /// Attempts at a removal that is refused, where the decision does not grow too old first.
 const REFUSED_REMOVALS: u32 = 120;
-/// Refusals of the Eviction API, one a second, after which it counts as not permitted.
-const REFUSED_EVICTIONS: u32 = 5;
+/// Refusals for lack of the right, one a second, after which an eviction that needs consent ends.
+const REFUSED_FOR_RIGHT: u32 = 5;
 /// Comparisons after conflicts that do not end, such as a webhook's: some minutes.
 const COMPARISONS: u32 = 20;
 /// Attempts to mark before the removal, which must not wait.
@@ -89,8 +89,8 @@ pub struct Plan {
     looks: u32,
     /// Refusals of a look in succession.
     refused_looks: u32,
-    /// Refusals of the Eviction API.
-    refused_evictions: u32,
+    /// Refusals for lack of the right.
+    refused_for_right: u32,
     failed_status: FailedStatus,
     note: Option<String>,
 }
@@ -117,7 +117,7 @@ impl Plan {
             has_ended: false,
             looks: 0,
             refused_looks: 0,
-            refused_evictions: 0,
+            refused_for_right: 0,
             failed_status: FailedStatus::new(is_resumed),
             note: None,
         };
@@ -154,7 +154,7 @@ impl Plan {
         self.has_ended
     }
 
-    /// Returns how the pod is ended: not by the intent's method if the agent may not use the Eviction API.
+    /// Returns how the pod is ended, always by the intent's method: another one would bypass disruption budgets.
     pub const fn removal(&self) -> Removal {
         self.removal
     }
@@ -267,16 +267,8 @@ impl Plan {
         // Before the next attempt the kubelet may have restarted it.
         self.has_looked = false;
         match answer {
-            Answer::NotPermitted(_) if self.removal.method == EvictionMethod::Evict && self.asks_once_more() => {
+            Answer::NotPermitted(_) if !self.is_certain && self.asks_once_more() => {
                 Outcome { wait: Wait::Pause(LOOK_EVERY), verdict: None }
-            }
-            Answer::NotPermitted(_) if self.removal.method == EvictionMethod::Evict => {
-                self.removal.method = EvictionMethod::Fail;
-                self.note = Some(
-                    "the agent may not use the Eviction API: the pod's status was set to Failed, and no disruption budget was asked"
-                        .to_owned(),
-                );
-                self.go(At::Remove, None)
             }
             Answer::Denied(_) if self.leaves_out_annotation() => self.go(At::Remove, None),
             Answer::Done | Answer::AlreadyExists | Answer::Found { .. } => {
@@ -354,11 +346,10 @@ impl Plan {
         self.refused_looks <= LOOKS_FOR_REPORT
     }
 
-    /// Returns whether to ask the Eviction API again after a refusal. The API server may have just started, and budgets must not be bypassed. A
-    /// killed pod needs no consent, and its status is urgent.
+    /// Returns whether to ask again after a refusal for lack of the right: an API server that has just started refuses all clients.
     fn asks_once_more(&mut self) -> bool {
-        self.refused_evictions += 1;
-        !self.is_certain && self.refused_evictions < REFUSED_EVICTIONS
+        self.refused_for_right += 1;
+        self.refused_for_right < REFUSED_FOR_RIGHT
     }
 
     fn removed(&mut self) -> Outcome {

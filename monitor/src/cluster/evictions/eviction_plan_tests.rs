@@ -385,17 +385,22 @@ fn a_refused_removal_is_looked_at_before_each_attempt() {
 }
 
 #[test]
-fn without_the_eviction_api_the_status_is_failed() {
+fn without_the_right_no_other_method_bypasses_budgets() {
     let forbidden = || Answer::NotPermitted("forbidden".to_owned());
-    let mut plan = soft();
-    let refusals = REFUSED_EVICTIONS as usize;
-    let afterwards = [Answer::Done, Answer::Done, EVICTED, EVICTED, EVICTED];
-    let (steps, verdicts) = run(&mut plan, &soon(&[vec![forbidden(); refusals], afterwards.to_vec()].concat()));
-    assert_eq!(plan.removal(), Removal { method: EvictionMethod::Fail, wakes_kubelet: true });
-    assert_eq!(steps[refusals - 1..refusals + 3], [Step::Remove, Step::Remove, Step::SendEvent, Step::Get]);
-    assert!(matches!(&verdicts[..], [Verdict::Accepted, Verdict::Done(Some(note))] if note.contains("Eviction API")));
-    let (_, verdicts) = run(&mut soft(), &soon(&[vec![forbidden(); refusals], vec![refused()]].concat()));
-    assert_eq!(verdicts, [Verdict::Refused("forbidden".to_owned())]);
+    for method in [EvictionMethod::Evict, EvictionMethod::Fail, EvictionMethod::Delete] {
+        let asking = Intent { method, wants_mark: false, ..asking() };
+        let mut plan = Plan::of(&asking, Progress::default(), false);
+        let (steps, verdicts) = run(&mut plan, &soon(&vec![forbidden(); REFUSED_FOR_RIGHT as usize]));
+        assert_eq!(steps, [Step::Remove; REFUSED_FOR_RIGHT as usize], "{method:?}");
+        assert_eq!((verdicts, plan.removal().method), (vec![Verdict::Refused("forbidden".to_owned())], method));
+
+        let mut certain = Plan::of(&Intent { is_certain: true, ..asking }, Progress::default(), false);
+        let refusals = REFUSED_REMOVALS as usize;
+        let (steps, verdicts) = run(&mut certain, &soon(&vec![forbidden(); refusals]));
+        assert_eq!((steps.len(), certain.removal().method), (refusals, method), "{method:?}");
+        let [delayed, given_up] = [Verdict::Delayed, Verdict::GivenUp].map(|verdict| verdict("forbidden".to_owned()));
+        assert_eq!(verdicts, [delayed, given_up]);
+    }
     let mut started = soft();
     let (_, verdicts) = run(&mut started, &soon(&[forbidden(), Answer::Budget("no".to_owned())]));
     assert_eq!(verdicts, [Verdict::Refused("no".to_owned())], "an API server that has just started");
@@ -417,9 +422,4 @@ fn where_the_annotation_is_denied_it_is_left_out() {
     assert_eq!((written.step(), written.removal().wakes_kubelet), (Some(Step::Remove), false));
     let mut asked = soft();
     assert_eq!(asked.take(denied(), SOON).verdict, Some(Verdict::Refused("no annotations".to_owned())));
-    let mut forbidden = soft();
-    let answers =
-        [vec![Answer::NotPermitted("forbidden".to_owned()); REFUSED_EVICTIONS as usize], vec![denied(), Answer::Done]];
-    let (_, verdicts) = run(&mut forbidden, &soon(&answers.concat()));
-    assert_eq!(verdicts, [Verdict::Accepted]);
 }

@@ -143,7 +143,7 @@ pub fn interpret(step: Step, intent: &Intent, code: StatusCode, retry_after: Opt
             Answer::Busy { after, reason }
         }
         code if code.is_server_error() => Answer::Unknown(reason),
-        StatusCode::FORBIDDEN if lacks_the_eviction_api(&status) => Answer::NotPermitted(reason),
+        StatusCode::FORBIDDEN if step == Step::Remove && lacks_the_right(&status) => Answer::NotPermitted(reason),
         _ if step == Step::Remove && (is_denied(&status) || has_cause("field", "metadata.annotations")) => {
             Answer::Denied(reason)
         }
@@ -162,10 +162,10 @@ fn is_about_the_object(step: Step, intent: &Intent, status: &Value) -> bool {
     status["reason"] == "NotFound" && status["details"]["kind"] == kind && status["details"]["name"] == *name
 }
 
-/// Returns whether the role lacks the verb; an admission policy's refusal has another message.
-fn lacks_the_eviction_api(status: &Value) -> bool {
+/// Returns whether the role lacks the verb for `pods`, `pods/status` or `pods/eviction`; an admission policy's refusal has another message.
+fn lacks_the_right(status: &Value) -> bool {
     let message = status["message"].as_str().unwrap_or_default();
-    message.contains("cannot create resource \"pods/eviction\"")
+    message.contains(" cannot ") && message.contains(" resource \"pods")
 }
 
 /// Returns whether an admission policy (`… denied request: …`) or a webhook (`… denied the request: …`) refuses. A role's refusal has another

@@ -169,6 +169,10 @@ fn answers_are_interpreted_by_code_and_cause() {
     };
     let too_long = json!({"message": "Too long", "details": {"causes": [{"field": "metadata.annotations"}]}});
     let words = "Cannot evict pod as it would violate the pod's disruption budget. (429 Too Many Requests)";
+    let lacking = |verb: &str, resource: &str| format!("User \"u\" cannot {verb} resource \"{resource}\" in API group");
+    let role = |verb: &str, resource: &str| status("Forbidden", &lacking(verb, resource));
+    let not_permitted =
+        |verb: &str, resource: &str| Answer::NotPermitted(format!("{} (403 Forbidden)", lacking(verb, resource)));
     for (step, code, retry_after, body, expected) in [
         (Step::Remove, 200, None, json!({"kind": "Pod"}), Answer::Done),
         (Step::SendEvent, 201, None, json!({}), Answer::Done),
@@ -194,12 +198,15 @@ fn answers_are_interpreted_by_code_and_cause() {
             busy(Some(3), "the API server answered 503 Service Unavailable"),
         ),
         (Step::Remove, 403, None, status("Forbidden", "no"), Answer::Refused("no (403 Forbidden)".to_owned())),
+        (Step::Remove, 403, None, role("create", "pods/eviction"), not_permitted("create", "pods/eviction")),
+        (Step::Remove, 403, None, role("patch", "pods/status"), not_permitted("patch", "pods/status")),
+        (Step::Remove, 403, None, role("delete", "pods"), not_permitted("delete", "pods")),
         (
-            Step::Remove,
+            Step::Mark,
             403,
             None,
-            status("Forbidden", "u cannot create resource \"pods/eviction\" in API group"),
-            Answer::NotPermitted("u cannot create resource \"pods/eviction\" in API group (403 Forbidden)".to_owned()),
+            role("patch", "pods/status"),
+            Answer::Refused(format!("{} (403 Forbidden)", lacking("patch", "pods/status"))),
         ),
         (Step::Remove, 403, None, status("Forbidden", POLICY), Answer::Denied(format!("{POLICY} (403 Forbidden)"))),
         (Step::Remove, 422, None, too_long, Answer::Denied("Too long (422 Unprocessable Entity)".to_owned())),

@@ -47,7 +47,7 @@ pub enum Answer {
         after: Option<Duration>,
         reason: String,
     },
-    /// The agent's role does not have the verb for the Eviction API.
+    /// The agent's role does not have the verb that the removal needs.
     NotPermitted(String),
     /// An admission policy or a webhook refuses the removal, or the pod would have too many annotations.
     Denied(String),

@@ -26,8 +26,13 @@ pub(super) struct Lease {
 pub(super) struct Metadata {
     /// That of the node.
     pub(super) name: String,
-    /// That of the agents.
-    pub(super) namespace: String,
+}
+
+impl Lease {
+    /// Returns whether an agent has written it: an agent holds the Lease that is named after its node.
+    pub(super) fn is_of_agent(&self) -> bool {
+        self.spec.holder_identity.as_deref() == Some(&*self.metadata.name)
+    }
 }
 
 /// Returns the message for the conditions of an agent that is dead by the clock; none: it is alive.
@@ -127,10 +132,10 @@ impl AgentLives {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn lease(renewed: &str, seconds: u64) -> Lease {
-        let spec = json!({"renewTime": renewed, "leaseDurationSeconds": seconds});
+        let spec = json!({"holderIdentity": "n", "renewTime": renewed, "leaseDurationSeconds": seconds});
         serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).unwrap()
     }
 
@@ -155,6 +160,32 @@ mod tests {
         let again = (dead(Some(back.clone()), 501), dead(Some(back.clone()), 600), dead(Some(back), 681));
         assert_eq!(again, (0, 0, 1), "back, and dead again");
         assert_eq!((dead(None, 682), dead(None, 800), dead(None, 862)), (0, 0, 1), "the Lease was removed");
+    }
+
+    #[test]
+    fn a_renewal_in_the_future_counts_from_when_it_was_seen() {
+        let start = Instant::now();
+        for renewed in ["2026-11-21T12:00:00Z", "2099-01-01T00:00:00Z", "9999-12-31T23:59:59Z"] {
+            let mut lives = AgentLives::default();
+            let mut living = |second| {
+                let now = start + Duration::from_secs(second);
+                lives.observe(vec![lease(renewed, 180)], now);
+                lives.living(now)
+            };
+            assert_eq!((living(0), living(100), living(179), living(180)), (1, 1, 1, 0), "{renewed}");
+        }
+    }
+
+    #[test]
+    fn only_the_holder_of_its_nodes_lease_is_an_agent() {
+        let held_by = |holder: Value| -> Lease {
+            let spec = json!({"holderIdentity": holder, "renewTime": "2099-01-01T00:00:00Z"});
+            serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).unwrap()
+        };
+        assert!(held_by(json!("n")).is_of_agent());
+        for other in [json!("m"), json!(""), Value::Null] {
+            assert!(!held_by(other.clone()).is_of_agent(), "{other}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
+use crate::cluster::Access;
 use crate::cluster::own_node_policy::{self, OwnNodePolicy};
-use crate::cluster::{Access, own_permissions};
+use crate::cluster::own_permissions::{self, Missing};
 use crate::config::{Candidates, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
@@ -79,7 +80,8 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         &config.incidents.directory,
         "incidents are kept in memory, and lost at a restart",
     ));
-    missing.extend(api_server(config).await);
+    let (at_api_server, lacks_to_enforce) = api_server(config).await;
+    missing.extend(at_api_server);
     missing.extend(poolless);
     problems.extend(missing.into_iter().map(degraded));
     if let Some(reason) = unwritable("lock file", &config.lock_file, &without_lock(unread)) {
@@ -136,6 +138,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         limits_unknown: config.policy.local_storage_isolation
             && config.pods.is_none()
             && Access::find(&config.kubernetes).is_none(),
+        lacks_to_enforce,
         problems,
     }
 }
@@ -166,17 +169,21 @@ async fn of_this_node(config: &MonitorConfig) -> (MonitorConfig, Option<String>)
     }
 }
 
-/// Returns what this machine's agent may not do at the API server, and what it should not be able to do, if one is configured.
-async fn api_server(config: &MonitorConfig) -> Vec<String> {
-    let Some(access) = Access::find(&config.kubernetes) else { return Vec::new() };
-    let mut missing: Vec<String> = match own_permissions::missing(&access, config).await {
-        Ok(missing) => missing.into_iter().map(own_permissions::sentence).collect(),
-        Err(reason) => return vec![format!("API server: {reason}; what the agent may do there is not known")],
+/// Returns what this machine's agent may not do at the API server, and what it should not be able to do, if one is configured. The second value is
+/// what an agent that observes lacks to enforce.
+async fn api_server(config: &MonitorConfig) -> (Vec<String>, Option<String>) {
+    let Some(access) = Access::find(&config.kubernetes) else { return (Vec::new(), None) };
+    let Missing { now, to_enforce } = match own_permissions::missing(&access, config).await {
+        Ok(missing) => missing,
+        Err(reason) => {
+            return (vec![format!("API server: {reason}; what the agent may do there is not known")], None);
+        }
     };
+    let mut missing: Vec<String> = now.into_iter().map(own_permissions::sentence).collect();
     if access.is_of_pod() && own_node_policy::look(&access).await == OwnNodePolicy::Missing {
         missing.push(format!("API server: {}", own_node_policy::MISSING));
     }
-    missing
+    (missing, own_permissions::sentence_to_enforce(&to_enforce))
 }
 
 /// Splits the subject off one of the agent's sentences, which begin with it.

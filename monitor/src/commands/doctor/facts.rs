@@ -68,6 +68,9 @@ pub struct Facts {
     /// Evictions for limits of local storage are configured, but the limits are unknown.
     #[serde(skip)]
     pub limits_unknown: bool,
+    /// The permissions at the API server that an agent which observes lacks to enforce, in a sentence with the fix.
+    #[serde(skip)]
+    pub lacks_to_enforce: Option<String>,
     /// Failed attempts, in the agent's sentences.
     #[serde(skip)]
     pub problems: Vec<Problem>,

@@ -106,6 +106,9 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         );
         add(Severity::Note, "decision state", sentence, None);
     }
+    if let Some(sentence) = &facts.lacks_to_enforce {
+        add(Severity::Note, "API server", sentence.clone(), None);
+    }
     if let Some(pid) = facts.other_instance {
         let sentence = format!("another agent runs already (process {pid}); a second one would refuse to start");
         add(Severity::Note, "other agent", sentence, None);

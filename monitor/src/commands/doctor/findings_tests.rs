@@ -61,6 +61,7 @@ pub(in super::super) fn capable() -> Facts {
         decisions: None,
         unread_configuration: None,
         limits_unknown: false,
+        lacks_to_enforce: None,
         problems: Vec::new(),
     }
 }
@@ -139,7 +140,7 @@ fn the_limit_of_all_pods_has_one_finding() {
 #[test]
 fn each_missing_ability_has_one_finding() {
     use Severity::{Degraded, Note, Unsafe};
-    let cases: [(Lacking, Severity, &str, &str); 19] = [
+    let cases: [(Lacking, Severity, &str, &str); 20] = [
         (|it| it.private_namespaces = vec!["cgroup", "pid"], Unsafe, "namespaces", "cgroup and pid namespace"),
         (|it| it.problems = vec![Problem::fatal("cgroup", "no hierarchy")], Unsafe, "cgroup", "no hierarchy"),
         (|it| it.problems = vec![Problem::degraded("eBPF", "eBPF: no CAP_BPF")], Degraded, "eBPF", "no CAP_BPF"),
@@ -206,6 +207,7 @@ fn each_missing_ability_has_one_finding() {
             "the defaults were examined: /etc/npm.yaml exists",
         ),
         (|it| it.limits_unknown = true, Note, "local storage", "evict no pod"),
+        (|it| it.lacks_to_enforce = Some("may not patch nodes".to_owned()), Note, "API server", "patch nodes"),
         (|it| it.kernel.features[1].present = false, Note, "kernel", "no cgroup.kill (Linux 5.0): less is known"),
         (
             |it| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use node_pressure_apiserver::{Fault, What};
-use node_pressure_monitor::cluster::{Intent, Verdict};
+use node_pressure_monitor::cluster::{Event, Intent, Verdict};
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use serde_json::json;
 
@@ -165,20 +165,34 @@ async fn a_refusal_ends_an_asked_eviction() {
 }
 
 #[tokio::test]
-async fn without_the_eviction_api_the_pod_is_failed() {
+async fn without_the_right_to_evict_the_pod_stays() {
     let scene = Scene::new().await;
-    let message = "system:serviceaccount:a:b cannot create resource \"pods/eviction\" in API group \"\"";
+    let message = "User \"system:serviceaccount:a:b\" cannot create resource \"pods/eviction\" in API group \"\"";
     let what = What::Answer { code: 403, reason: "Forbidden", message, retry_after: None };
-    scene.stage.server.faults().add(Fault::new(what).ending("/eviction"));
-    let heard = scene.evict(&scene.asked()).await;
+    let forbidden = scene.stage.server.faults().add(Fault::new(what).ending("/eviction"));
+    let mut cluster = scene.cluster();
+    let (mut verdicts, mut degradations) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let intent = scene.asked();
+        begin(&cluster, &intent);
+        while !matches!(verdicts.last(), Some(Verdict::Refused(_))) {
+            match cluster.event().await {
+                Event::Eviction(settled) => verdicts.push(settled.verdict),
+                Event::Degradation { capability, reason } => degradations.push((capability, reason)),
+                _ => {}
+            }
+        }
+        verdicts.clear();
+        scene.settle(&mut cluster).await;
+    }
     assert!(
-        matches!(heard.as_slice(), [Verdict::Accepted, Verdict::Done(Some(note))] if note.contains("budget")),
-        "{heard:?}"
+        matches!(&degradations[..], [("evictions at the API server", Some(reason))] if reason.contains("pods/eviction")),
+        "it is reported once: {degradations:?}"
     );
     // An API server that has just started refuses it, too.
-    let asked = vec!["POST pods/web/eviction"; 5];
-    assert_eq!(scene.steps(), [asked, vec!["PATCH pods/web/status", "POST events"]].concat());
-    scene.is_evicted_once(&scene.failed()).await;
+    assert_eq!(scene.steps(), ["POST pods/web/eviction"; 10]);
+    scene.is_untouched().await;
+    scene.stage.server.faults().remove(forbidden);
     scene.end().await;
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 mod own_node;
+mod sweeper_policy;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,12 +16,12 @@ use node_pressure_apiserver::route::{Query, Route, Target};
 use node_pressure_apiserver::stage::{Stage, lease_path, uid};
 use node_pressure_manifests::{documents, kustomize, root};
 use node_pressure_monitor::cluster::events::InvolvedObject;
-use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, When};
+use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, Permission, When};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
 use node_pressure_monitor::cluster::sweeper::{Rules, Sweeper};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, EventRequest, Intent, NodeStatus, own_permissions};
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
-use node_pressure_monitor::config::{KubernetesOptions, MonitorConfig};
+use node_pressure_monitor::config::{KubernetesOptions, Mode, MonitorConfig};
 use serde_json::{Value, json};
 
 /// A time limit longer than any step takes.
@@ -29,13 +30,22 @@ const SOON: Duration = Duration::from_secs(60);
 /// A service account with the role that the manifests give it.
 struct Account {
     component: Component,
+    /// Of the permissions that the role grants.
+    when: &'static [When],
     kubeconfig: PathBuf,
 }
 
+const OBSERVING: &[When] = &[When::Always];
+const ENFORCING: &[When] = &[When::Always, When::Enforcing];
+
 impl Account {
-    async fn of(stage: &Stage, component: Component) -> Self {
+    async fn of(stage: &Stage, component: Component, when: &'static [When]) -> Self {
         let name = component.service_account();
-        let directory = if component == Component::Removal { "removal" } else { "base" };
+        let directory = match (component, when.contains(&When::Enforcing)) {
+            (Component::Removal, _) => "removal",
+            (_, true) => "first",
+            (_, false) => "base",
+        };
         let objects = kustomize::build(&root().join("config/kubernetes").join(directory)).unwrap();
         let rules = |kind: &str| {
             let is_role = |object: &&Value| documents::name(object) == format!("{kind} {name}");
@@ -46,7 +56,7 @@ impl Account {
         if let Some(rules) = rules("Role") {
             stage.grant_among_agents(name, rules).await.unwrap();
         }
-        Self { component, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
+        Self { component, when, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
     }
 
     fn access(&self, stage: &Stage) -> Access {
@@ -61,7 +71,8 @@ impl Account {
             let Route::Objects(target) = Route::of(&request.path) else { panic!("{request:?}") };
             asked.insert(wish(&request.method, &request.query, &target));
         }
-        let of_component = PERMISSIONS.iter().filter(|it| it.component == self.component && it.when == When::Always);
+        let of_component =
+            PERMISSIONS.iter().filter(|it| it.component == self.component && self.when.contains(&it.when));
         let granted: BTreeSet<_> = of_component.map(|it| (it.verb, it.group, it.resource.to_owned())).collect();
         assert_eq!(asked, granted, "left: permissions that {:?} used; right: granted permissions", self.component);
         stage.end().await.unwrap();
@@ -76,39 +87,38 @@ fn wish(method: &str, query: &str, target: &Target) -> (&'static str, &'static s
     (verb, *group, format!("{plural}{part}"))
 }
 
+/// What `doctor` finds for an agent with these roles and this mode: what it lacks now, and what it lacks to enforce.
+async fn missing(stage: &Stage, account: &Account, mode: Mode) -> [Vec<String>; 2] {
+    let config = MonitorConfig { mode, ..MonitorConfig::default() };
+    let missing = own_permissions::missing(&account.access(stage), &config).await.unwrap();
+    let of = |it: &&Permission| format!("{} {}", it.verb, it.resource);
+    [missing.now.iter().map(of).collect(), missing.to_enforce.iter().map(of).collect()]
+}
+
 #[tokio::test]
-async fn doctor_finds_a_missing_permission() {
-    let stage = Stage::new().await.unwrap();
-    for (account, may_create, expected) in
-        [("poor", "pods/binding", &["pods/eviction"][..]), ("rich", "pods/eviction", &[])]
-    {
-        let token = stage.account(account).await.unwrap();
-        let rules = json!([
-            {"apiGroups": [""], "resources": ["pods", "nodes", "events", "nodes/status", "pods/status"],
-                "verbs": ["get", "list", "watch", "create", "patch"]},
-            {"apiGroups": [""], "resources": [may_create], "verbs": ["create"]},
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch", "delete"]},
-        ]);
-        stage.grant(account, rules).await.unwrap();
-        let access = Access::by_kubeconfig(stage.kubeconfig_file_of(account, &token).unwrap(), &stage.node);
-        let (config, begun) = (MonitorConfig::default(), Instant::now());
+async fn doctor_names_the_right_that_a_step_lacks_before_it_is_needed() {
+    let to_evict: &[&str] = &["get pods", "patch pods/status", "create pods/eviction", "patch nodes"];
+    let none: &[&str] = &[];
+    for (roles, mode, expected) in [
+        (OBSERVING, Mode::Observe, [none, to_evict]),
+        (OBSERVING, Mode::Enforce, [to_evict, none]),
+        (ENFORCING, Mode::Observe, [none, none]),
+        (ENFORCING, Mode::Enforce, [none, none]),
+    ] {
+        let stage = Stage::new().await.unwrap();
+        let account = Account::of(&stage, Component::Agent, roles).await;
+        let begun = Instant::now();
         // A real server's authorizer may take a moment.
         loop {
-            let missing = own_permissions::missing(&access, &config).await.unwrap();
-            let sentences: Vec<String> =
-                missing.iter().map(|permission| own_permissions::sentence(permission)).collect();
-            if missing.iter().map(|permission| permission.resource).eq(expected.iter().copied()) {
-                assert!(
-                    sentences.iter().all(|sentence| sentence.contains("no disruption budget is asked")),
-                    "{sentences:?}"
-                );
+            let found = missing(&stage, &account, mode).await;
+            if found == expected {
                 break;
             }
-            assert!(begun.elapsed() < SOON, "{account}: {sentences:?}");
+            assert!(begun.elapsed() < SOON, "{mode:?} with {roles:?}: {found:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        stage.end().await.unwrap();
     }
-    stage.end().await.unwrap();
 }
 
 fn under_pressure() -> NodeStatus {
@@ -171,22 +181,8 @@ async fn evict(cluster: &mut Cluster, intent: &Intent) {
     settled(cluster, &intent.uid).await;
 }
 
-/// Lets an agent make every kind of request, and stops it.
-async fn make_every_request(stage: &Stage, access: Access) {
-    let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(access)).unwrap();
-    let annotated = json!({"annotations": {"there": "before"}});
-    for (name, metadata, method) in [
-        ("failed", Value::Null, EvictionMethod::Fail),
-        ("annotated", annotated, EvictionMethod::Fail),
-        ("deleted", Value::Null, EvictionMethod::Delete),
-        ("evicted", Value::Null, EvictionMethod::Evict),
-    ] {
-        // After a conflict the agent reads the pod, to see whether it is the same one.
-        stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
-        evict(&mut cluster, &intent(stage, name, metadata, method).await).await;
-    }
-    cluster.publish(under_pressure());
-    stage.until(&stage.node_path(), SOON, is_tainted).await.unwrap();
+/// Lets an agent send events, and waits until it watches.
+async fn report_and_watch(stage: &Stage, cluster: &Cluster) {
     let happening = EventRequest {
         object: InvolvedObject::Node,
         is_warning: true,
@@ -203,15 +199,47 @@ async fn make_every_request(stage: &Stage, access: Access) {
     };
     log.wait_for(SOON, is_watch("/pods")).await.unwrap();
     log.wait_for(SOON, is_watch("/nodes")).await.unwrap();
+}
+
+/// Lets an agent make every kind of request, and stops it.
+async fn make_every_request(stage: &Stage, access: Access) {
+    let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(access)).unwrap();
+    let annotated = json!({"annotations": {"there": "before"}});
+    for (name, metadata, method) in [
+        ("failed", Value::Null, EvictionMethod::Fail),
+        ("annotated", annotated, EvictionMethod::Fail),
+        ("deleted", Value::Null, EvictionMethod::Delete),
+        ("evicted", Value::Null, EvictionMethod::Evict),
+    ] {
+        // After a conflict the agent reads the pod, to see whether it is the same one.
+        stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
+        evict(&mut cluster, &intent(stage, name, metadata, method).await).await;
+    }
+    cluster.publish(under_pressure());
+    stage.until(&stage.node_path(), SOON, is_tainted).await.unwrap();
+    report_and_watch(stage, &cluster).await;
     // The agent counts repeated events and writes the count when it stops. It also withdraws conditions and taints.
     cluster.stop(SOON);
 }
 
 #[tokio::test]
-async fn the_agent_uses_exactly_its_permissions() {
+async fn an_enforcing_agent_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
-    let account = Account::of(&stage, Component::Agent).await;
+    let account = Account::of(&stage, Component::Agent, ENFORCING).await;
     make_every_request(&stage, account.access(&stage)).await;
+    account.judge(stage).await;
+}
+
+#[tokio::test]
+async fn an_observing_agent_uses_exactly_its_permissions() {
+    let stage = Stage::new().await.unwrap();
+    let account = Account::of(&stage, Component::Agent, OBSERVING).await;
+    let cluster = Cluster::start_with(KubernetesOptions::default(), Some(account.access(&stage))).unwrap();
+    cluster.publish(NodeStatus { may_act: false, ..under_pressure() });
+    report_and_watch(&stage, &cluster).await;
+    let has_condition = |node: Option<&Value>| node.is_some_and(|it| it.to_string().contains("MonitorMemoryPressure"));
+    stage.until(&stage.node_path(), SOON, has_condition).await.unwrap();
+    cluster.stop(SOON);
     account.judge(stage).await;
 }
 
@@ -236,17 +264,13 @@ async fn die_under_pressure(stage: &Stage) {
 async fn the_sweeper_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
     die_under_pressure(&stage).await;
-    let account = Account::of(&stage, Component::Sweeper).await;
+    let account = Account::of(&stage, Component::Sweeper, OBSERVING).await;
     stage.server.log().clear();
     let rules = Rules { remove: false, keep_leases: false, dry_run: false, by_clock: false };
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
     let swept = sweeper.round(&mut |_| {}).await.unwrap().swept;
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert_eq!((swept, sweeper.round(&mut |_| {}).await.unwrap().swept), (0, 1), "the agent is dead");
-    let rules = Rules { remove: true, ..rules };
-    let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
-    let round = sweeper.round(&mut |_| {}).await.unwrap();
-    assert_eq!((round.swept, round.failed), (1, 0));
     account.judge(stage).await;
 }
 
@@ -254,7 +278,7 @@ async fn the_sweeper_uses_exactly_its_permissions() {
 async fn the_removal_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
     die_under_pressure(&stage).await;
-    let account = Account::of(&stage, Component::Removal).await;
+    let account = Account::of(&stage, Component::Removal, OBSERVING).await;
     stage.server.log().clear();
     // Another client changes the node at the same time, so that it is read again.
     stage.server.faults().add(Fault::answer(409).of("PATCH").at("/nodes/").once());

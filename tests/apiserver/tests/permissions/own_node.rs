@@ -21,7 +21,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const OWN_ANNOTATION: &str = "node-pressure-monitor/status-written-at";
 
 /// A request that the agent must not be able to make.
-struct Forbidden {
+pub(super) struct Forbidden {
     what: &'static str,
     method: Method,
     path: String,
@@ -33,7 +33,7 @@ struct Forbidden {
 
 impl Forbidden {
     /// Sends the request as a dry run; returns status and message.
-    async fn send(&self, stage: &Stage, client: &Client) -> (u16, String) {
+    pub(super) async fn send(&self, stage: &Stage, client: &Client) -> (u16, String) {
         let Self { method, path, content_type, body, .. } = self;
         let (path, body) = (format!("{path}?dryRun=All"), body.to_string());
         let (status, answer) = stage.ask_with(client, method.clone(), &path, content_type, body).await.unwrap();
@@ -41,12 +41,12 @@ impl Forbidden {
     }
 }
 
-fn patch(what: &'static str, path: &str, body: Value, message: &'static str) -> Forbidden {
+pub(super) fn patch(what: &'static str, path: &str, body: Value, message: &'static str) -> Forbidden {
     Forbidden { what, method: Method::PATCH, path: path.to_owned(), content_type: STRATEGIC, body, message }
 }
 
 /// Like [`patch`], but replaces lists.
-fn replace(what: &'static str, path: &str, body: Value, message: &'static str) -> Forbidden {
+pub(super) fn replace(what: &'static str, path: &str, body: Value, message: &'static str) -> Forbidden {
     Forbidden { content_type: MERGE, ..patch(what, path, body, message) }
 }
 
@@ -86,7 +86,7 @@ impl<'s> Scene<'s> {
     /// Makes the agent's account with its roles and its pod; returns the token that a kubelet would give to the pod.
     async fn token(&self) -> String {
         let name = Component::Agent.service_account();
-        for object in kustomize::build(&root().join("config/kubernetes/base")).unwrap() {
+        for object in kustomize::build(&root().join("config/kubernetes/first")).unwrap() {
             let is_account = object["kind"] == "ServiceAccount" || object["kind"].as_str().unwrap().contains("Role");
             if is_account && object["metadata"]["name"] == name {
                 apply(self.stage, &object).await;
@@ -251,7 +251,7 @@ fn of_metadata(path: &str, what: &'static str) -> Vec<Forbidden> {
 }
 
 /// Returns the path of a manifest's object.
-fn path(object: &Value) -> String {
+pub(super) fn path(object: &Value) -> String {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap();
     let (version, kind) = (text("/apiVersion"), text("/kind").to_ascii_lowercase());
     let group = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
@@ -261,7 +261,7 @@ fn path(object: &Value) -> String {
     format!("{group}{namespace}/{plural}/{}", text("/metadata/name"))
 }
 
-async fn apply(stage: &Stage, object: &Value) {
+pub(super) async fn apply(stage: &Stage, object: &Value) {
     let path = format!("{}?fieldManager=test&force=true", path(object));
     let answer = stage.ask_with(&stage.admin(), Method::PATCH, &path, APPLY, object.to_string()).await.unwrap();
     assert!([200, 201].contains(&answer.0), "{path}: {answer:?}");
@@ -300,11 +300,14 @@ async fn fails_without_its_annotation(stage: &Stage, access: &Access, name: &str
 }
 
 /// Waits until a policy refuses the request.
-async fn refused(stage: &Stage, client: &Client, request: &Forbidden) {
+pub(super) async fn refused(stage: &Stage, client: &Client, request: &Forbidden) {
     let begun = Instant::now();
     loop {
         let (status, message) = request.send(stage, client).await;
-        if status == 403 && message.contains("node-pressure-monitor-own-node") && message.contains(request.message) {
+        if status == 403
+            && message.contains("ValidatingAdmissionPolicy 'node-pressure-monitor-")
+            && message.contains(request.message)
+        {
             return;
         }
         assert!(begun.elapsed() < SOON / 4, "{} {}: {status} {message}", request.what, request.body);
