@@ -38,6 +38,9 @@ pub struct Options {
     /// File that is locked while the agent runs, so that a second agent is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
+    /// Directory in which the program of `notifications.command` must lie; default: /etc/node-pressure-monitor/commands.d
+    #[arg(long, value_name = "DIRECTORY")]
+    notification_commands: Option<PathBuf>,
     #[command(flatten)]
     pub(super) for_top: ForTop,
 }
@@ -88,6 +91,13 @@ fn override_fields(config: &mut MonitorConfig, options: &Options, error: Option<
     }
     if let Some(node_name) = &options.node_name {
         config.kubernetes.node_name = Some(node_name.clone());
+    }
+    if let Some(directory) = &options.notification_commands {
+        config.notifications.commands.clone_from(directory);
+    }
+    if let Some(directory) = options.config.as_deref().and_then(Path::parent) {
+        let here = directory.as_os_str().is_empty();
+        config.notifications.directory = if here { PathBuf::from(".") } else { directory.to_owned() };
     }
     options.for_top.override_fields(config);
 }
