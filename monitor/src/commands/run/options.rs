@@ -31,7 +31,7 @@ pub struct Options {
     listen: Option<SocketAddr>,
     /// Kubeconfig file; default: KUBECONFIG of the environment, then the pod's service account
     #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    pub(super) kubeconfig: Option<PathBuf>,
     /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
