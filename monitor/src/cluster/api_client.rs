@@ -317,7 +317,11 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let credentials = Access::by_kubeconfig(path.clone(), "n").without_plugins().credentials;
             let read = credentials.config().await;
-            assert_eq!(read.as_ref().is_err_and(|reason| reason.contains("--kubeconfig")), is_refused, "{user}: {read:?}");
+            assert_eq!(
+                read.as_ref().is_err_and(|reason| reason.contains("--kubeconfig")),
+                is_refused,
+                "{user}: {read:?}"
+            );
         }
         assert!(!ran.exists());
     }
