@@ -2,8 +2,8 @@
 # Shows an incident on the desktops of this machine, as `earlyoom -n` does: by the signal of systembus-notify on the D-Bus system bus. Each desktop
 # session that runs systembus-notify (Debian's package of that name) shows the signal.
 #
-# Install this file as /usr/local/libexec/node-pressure-notify-desktop, and write into the configuration:
-#   notifications: {command: [/usr/local/libexec/node-pressure-notify-desktop]}
+# Install this file as /etc/node-pressure-monitor/commands.d/desktop, and write into the configuration:
+#   notifications: {command: [/etc/node-pressure-monitor/commands.d/desktop]}
 set -eu
 case $NPM_KIND in
 oomKill) title='Out of memory' ;;

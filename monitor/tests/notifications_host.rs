@@ -70,16 +70,67 @@ fn program(directory: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
+/// Starts an agent that may run the programs of this directory.
+fn start(commands: &Path, config: &str) -> Agent {
+    Agent::start_by(config, "json", |arguments| {
+        let mut command = Command::new(agent::PROGRAM);
+        command.args(arguments).arg("--notification-commands").arg(commands);
+        command
+    })
+}
+
+/// Starts an agent whose configuration is in this directory.
+fn start_beside(directory: &Path, config: &str) -> Agent {
+    Agent::start_by(config, "json", |arguments| {
+        let file = directory.join("monitor.yaml");
+        let given = arguments.iter().skip_while(|it| **it != "--config").nth(1).unwrap();
+        fs::copy(given, &file).unwrap();
+        let file = file.display().to_string();
+        let replaced = arguments.iter().map(|it| if it == given { file.as_str() } else { it });
+        let mut command = Command::new(agent::PROGRAM);
+        command.args(replaced);
+        command
+    })
+}
+
+#[test]
+fn a_program_that_the_configuration_alone_names_is_not_run() {
+    let Some(_candidate) = candidate("unpermitted") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let program = program(directory.path(), "echo ran > \"$1/ran\"\n");
+    let config = format!("{MET}notifications: {{command: [{program}, {}]}}\n", directory.path().display());
+    let mut agent = Agent::start(&config, "json");
+    let refused = agent.wait("\"capability\":\"notifications\"", 0);
+    assert!(refused.contains("not in /etc/node-pressure-monitor/commands.d"), "{refused}");
+    counted(&agent, "notifications_total{outcome=\"failed\",way=\"command\"} ");
+    assert!(!directory.path().join("ran").exists());
+}
+
+#[test]
+fn a_file_outside_the_configurations_directory_is_not_sent() {
+    let Some(_candidate) = candidate("foreign-token") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
+    fs::write(&secret, "of-root-alone").unwrap();
+    let (port, requests) = server(None, "204 No Content");
+    let options = format!("url: \"http://127.0.0.1:{port}\", bearerTokenFile: {}", secret.display());
+    let agent = Agent::start(&webhook(&options), "json");
+    counted(&agent, "notifications_total{outcome=\"failed\",way=\"webhook\"} ");
+    assert!(requests.try_recv().is_err());
+    assert!(agent.get("/readyz").contains("not in "), "{}", agent.get("/readyz"));
+}
+
 #[test]
 fn a_program_learns_of_an_incident_and_is_apart_from_the_agent() {
     let Some(_candidate) = candidate("command") else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let text = "cd \"$1\"; env > env; cat > stdin; cat /proc/$$/stat > stat; cat /proc/$$/oom_score_adj > score\n\
-                cat /proc/$$/limits > limits; ls -l /proc/$$/fd > files; echo whole > end\n";
+                cat /proc/$$/limits > limits; ls -l /proc/$$/fd > files; cat /proc/$$/status > status\n\
+                ls /proc/1/root/ > root 2>&1 && echo reached > root; echo whole > end\n";
     let program = program(directory.path(), text);
     let config = format!("{MET}notifications: {{command: [{program}, {}]}}\n", directory.path().display());
-    let agent = Agent::start(&config, "json");
+    let agent = start(directory.path(), &config);
     eventually("the program has not run", || fs::read_to_string(path("end")).ok().filter(|text| text == "whole\n"));
     let read = |name: &str| fs::read_to_string(path(name)).unwrap();
     let incident: Value = serde_json::from_str(&read("stdin")).unwrap();
@@ -104,6 +155,12 @@ fn a_program_learns_of_an_incident_and_is_apart_from_the_agent() {
     // Beside the incident, stderr and what the shell opens itself there is nothing: no map of a probe, no socket.
     assert!(files.contains("memfd:incident") && !files.contains("bpf") && !files.contains("socket:"), "{files}");
 
+    let status = read("status");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t0000000000000000\n")), "{set}: {status}");
+    }
+    assert!(status.contains("NoNewPrivs:\t1\n") && read("root") != "reached\n", "{status}");
+
     counted(&agent, "notifications_total{outcome=\"sent\",way=\"command\"} ");
 }
 
@@ -116,9 +173,10 @@ fn a_program_that_hangs_is_ended_with_its_children() {
         "echo it hangs >&2; (trap '' TERM; exec sleep 300) & echo $! > \"$1/child\"; sleep 300\n",
     );
     let options = format!("command: [{program}, {}], timeout: 500ms", directory.path().display());
-    let mut agent = Agent::start(&format!("{MET}notifications: {{{options}}}\n"), "json");
+    let mut agent = start(directory.path(), &format!("{MET}notifications: {{{options}}}\n"));
     let failure = agent.wait("\"capability\":\"notifications\"", 0);
-    assert!(failure.contains("ended after 0.5 s, the timeout: it hangs"), "{failure}");
+    assert!(failure.contains("ended after 0.5 s, the timeout") && !failure.contains("it hangs"), "{failure}");
+    agent.wait("\"answer\":\"it hangs\"", 0);
     let child = fs::read_to_string(directory.path().join("child")).unwrap();
     let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
     eventually("the child lives", || {
@@ -179,8 +237,11 @@ fn a_server_that_refuses_is_a_degradation_until_a_reload() {
     let (port, _requests) = server(None, "503 Service Unavailable");
     let mut agent = Agent::start(&webhook(&format!("url: \"http://127.0.0.1:{port}/a/secret\"")), "json");
     let failure = agent.wait("\"capability\":\"notifications\"", 0);
-    let expected = format!("webhook: http://127.0.0.1:{port}: 503 Service Unavailable: no");
+    let expected = format!("webhook: http://127.0.0.1:{port}: 503 Service Unavailable\"");
     assert!(failure.contains(&expected) && !failure.contains("secret"), "{failure}");
+    agent.wait("\"answer\":\"no\"", 0);
+    let ready = agent.get("/readyz");
+    assert!(ready.contains("503 Service Unavailable\n") && !ready.contains("Unavailable: no"), "{ready}");
     let config = agent::whole(&agent.path("incidents"), MET);
     fs::write(agent.path("monitor.yaml"), config).unwrap();
     let applied = agent.wait("configuration_applied", 0);
@@ -204,7 +265,7 @@ fn a_server_learns_of_an_incident_by_tls() {
     let (ca, token) = (path("ca.crt").display().to_string(), path("token").display().to_string());
     let url = format!("https://localhost:{port}/hook?a=b");
     let options = format!("url: \"{url}\", certificateAuthority: {ca}, bearerTokenFile: {token}");
-    let agent = Agent::start(&webhook(&options), "json");
+    let agent = start_beside(directory.path(), &webhook(&options));
     let Ok(request) = requests.recv_timeout(PATIENCE) else { panic!("no request: {}", agent.text("err")) };
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("POST /hook?a=b HTTP/1.1\r\n"), "{head}");

@@ -151,7 +151,7 @@ fn wakeups(agent: &Agent, cause: &str) -> u64 {
 
 fn try_get(agent: &Agent, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(agent.address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text).map(|_| text)
 }
@@ -181,8 +181,8 @@ fn a_flood_of_requests_does_not_hold_up_the_loop() {
         let held: Vec<TcpStream> = (0..100)
             .map(|number| {
                 let mut stream = TcpStream::connect(agent.address).unwrap();
-                let request =
-                    ["GET /metrics HTTP/1.1\r\nX: ", "", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"][number % 3];
+                let request = ["GET /metrics HTTP/1.1\r\nX: ", "", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+                    [number % 3];
                 let _displaced = stream.write_all(request.as_bytes());
                 stream
             })

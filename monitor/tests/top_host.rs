@@ -242,7 +242,7 @@ fn an_own_agent_ends_with_the_view() {
         let (top, address) = (after("--parent"), after("--listen"));
         // Only the view has the token.
         let refused = std::net::TcpStream::connect(address).unwrap();
-        (&refused).write_all(b"GET /api/v1/state HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        (&refused).write_all(b"GET /api/v1/state HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         (&refused).read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");

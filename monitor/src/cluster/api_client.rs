@@ -62,6 +62,8 @@ impl Default for Timeouts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Credentials {
     Kubeconfig(PathBuf),
+    /// A kubeconfig that may neither run a program nor send another file.
+    PlainKubeconfig(PathBuf),
     ServiceAccount,
     /// As kubectl chooses them: the file, or else those of `KUBECONFIG`, or else `~/.kube/config`.
     User {
@@ -116,6 +118,17 @@ impl Access {
     #[must_use]
     pub fn beside(self, lock_file: &Path) -> Self {
         Self { lock_file: Some(lock_file.to_owned()), ..self }
+    }
+
+    /// Refuses plugins and token files of a kubeconfig that the configuration alone names: who may write the configuration must not run
+    /// programs as root, nor choose a file that is sent.
+    #[must_use]
+    pub fn without_plugins(self) -> Self {
+        let credentials = match self.credentials {
+            Credentials::Kubeconfig(path) => Credentials::PlainKubeconfig(path),
+            other => other,
+        };
+        Self { credentials, ..self }
     }
 
     #[must_use]
@@ -190,15 +203,26 @@ impl Credentials {
     async fn config(&self) -> Result<kube::Config, String> {
         let (kubeconfig, context) = match self {
             Self::ServiceAccount => return kube::Config::incluster().map_err(|error| error.to_string()),
-            Self::Kubeconfig(path) => (Some(path), None),
+            Self::Kubeconfig(path) | Self::PlainKubeconfig(path) => (Some(path), None),
             Self::User { kubeconfig, context } => (kubeconfig.as_ref(), context.clone()),
         };
         let file =
             kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(|error| error.to_string())?;
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let place = kubeconfig.map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
+        if matches!(self, Self::PlainKubeconfig(_)) && has_plugin(&file) {
+            return Err(format!(
+                "{place}: exec, auth-provider and tokenFile are refused where the configuration names the kubeconfig; name it by --kubeconfig"
+            ));
+        }
         kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| format!("{place}: {error}"))
     }
+}
+
+/// Whether a user of the kubeconfig is authenticated by a program or by another file's content.
+fn has_plugin(file: &Kubeconfig) -> bool {
+    let mut users = file.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
+    users.any(|user| user.exec.is_some() || user.auth_provider.is_some() || user.token_file.is_some())
 }
 
 /// The context that every task of the API threads needs.
@@ -267,5 +291,38 @@ impl Server {
         if let Ok(client) = self.access.client().await {
             *lock(&self.current) = client;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_of_the_configuration_runs_and_sends_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, ran) = (directory.path().join("kubeconfig"), directory.path().join("ran"));
+        let exec =
+            format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: touch, args: [{}]}}", ran.display());
+        for (user, is_refused) in [
+            (exec.as_str(), true),
+            ("auth-provider: {name: gcp, config: {cmd-path: /bin/true}}", true),
+            ("tokenFile: /etc/shadow", true),
+            ("token: abc", false),
+        ] {
+            let text = format!(
+                "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+                 clusters: [{{name: c, cluster: {{server: \"http://127.0.0.1:1\"}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
+            );
+            std::fs::write(&path, text).unwrap();
+            let credentials = Access::by_kubeconfig(path.clone(), "n").without_plugins().credentials;
+            let read = credentials.config().await;
+            assert_eq!(
+                read.as_ref().is_err_and(|reason| reason.contains("--kubeconfig")),
+                is_refused,
+                "{user}: {read:?}"
+            );
+        }
+        assert!(!ran.exists());
     }
 }

@@ -20,7 +20,7 @@ use super::evictions::taint_first::TaintFirst;
 use super::ledger::Ledger;
 use super::node_digest::NodeDigest;
 use super::pod_cache::PodCache;
-use super::reviews::Question;
+use super::reviews::Questions;
 use super::status::NodeStatus;
 use super::status::node_object::NodeObject;
 use super::{events, evictions, lease, node_reflector, own_node_policy, pod_reflector, reviews, status};
@@ -32,7 +32,7 @@ pub(super) struct Inbox {
     pub(super) events: mpsc::Receiver<(Timestamp, EventRequest)>,
     pub(super) status: watch::Receiver<NodeStatus>,
     pub(super) digest: watch::Receiver<NodeDigest>,
-    pub(super) reviews: mpsc::Receiver<Question>,
+    pub(super) reviews: Questions,
 }
 
 #[derive(Clone)]

@@ -55,7 +55,7 @@ pub use evictions::intent::Intent;
 pub use ledger::Ledger;
 pub use node_digest::NodeDigest;
 pub use pod_cache::cached_pods;
-pub use reviews::{Review, Reviewer};
+pub use reviews::{Review, Reviewer, Turn};
 pub use status::NodeStatus;
 
 /// Evictions that may wait for the working thread.

@@ -140,7 +140,7 @@ impl Agent {
         })?;
         match answer.status() {
             StatusCode::OK => Ok(answer),
-            StatusCode::SERVICE_UNAVAILABLE => Err(Refusal::Busy),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Err(Refusal::Busy),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 Err(Refusal::Other(format!("{status}: the agent asks for a token; give one by --token-file")))
             }

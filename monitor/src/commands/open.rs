@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 const HELP: &str = "The command prints a link for a browser. Where metrics.bearerToken is set the link works once, within a minute, and sets a cookie (HttpOnly, \
-SameSite=Strict) that lets this browser read for twelve hours. Otherwise the link is the address of the page. Without an agent that answers there is no link.
+SameSite=Strict) that lets this browser read what the token may read: for twelve hours, and not after the token is exchanged or the page's button ends the session. Otherwise the link is the address of the page. Without an agent that answers there is no link.
 
 In a cluster, forward the port, and make the link in the pod:
 

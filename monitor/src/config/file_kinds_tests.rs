@@ -49,11 +49,19 @@ fn the_default_file_is_the_default() {
 #[test]
 fn serving_options_are_read() {
     let config = parse(
-        "metrics: {listen: \"0.0.0.0:9946\", tls: {certificate: /tls/tls.crt, key: /tls/tls.key}, bearerToken: {file: /tokens, review: true}}\n",
+        "metrics: {listen: \"0.0.0.0:9946\", tls: {certificate: /tls/tls.crt, key: /tls/tls.key}, bearerToken: {file: /tokens, review: true, audiences: [monitor], opaque: true}, \
+         hostNames: [node1.example.com]}\n",
     )
     .unwrap();
     let tls = TlsFiles { certificate: "/tls/tls.crt".into(), key: "/tls/tls.key".into() };
-    let expected = ServingOptions { tls: Some(tls), token_file: Some("/tokens".into()), token_review: true };
+    let expected = ServingOptions {
+        tls: Some(tls),
+        token_file: Some("/tokens".into()),
+        token_review: true,
+        audiences: vec!["monitor".to_owned()],
+        opaque_tokens: true,
+        host_names: vec!["node1.example.com".to_owned()],
+    };
     assert_eq!((config.serving, config.listen.port()), (expected, 9946));
     let refused = parse("metrics: {tls: {certificate: /tls/tls.crt}}\n").unwrap_err().to_string();
     assert!(refused.contains("metrics.tls: key is missing; add `key: "), "{refused}");

@@ -6,6 +6,10 @@ use std::time::Duration;
 use super::document_walk::{Field, Fields, Shape, Walk};
 use crate::units::named_enum;
 
+/// Where programs lie, unless an argument of the agent names another directory.
+const COMMANDS: &str = "/etc/node-pressure-monitor/commands.d";
+/// Where the configuration usually lies.
+const DIRECTORY: &str = "/etc/node-pressure-monitor";
 /// A shorter timeout would end most programs before they have started.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// During a longer timeout, one hanging program would keep all other notifications waiting.
@@ -26,6 +30,10 @@ named_enum! {
 pub struct NotificationOptions {
     /// The program and its arguments; empty: none.
     pub command: Vec<String>,
+    /// The program must lie in this directory. Not a field of the file: who may write the file must not choose what runs.
+    pub commands: PathBuf,
+    /// The directory of the configuration file, in which the token file must lie.
+    pub directory: PathBuf,
     pub webhook: Option<Webhook>,
     pub kinds: Vec<NoticeKind>,
     /// How long the program may run, and how long the server may take.
@@ -47,6 +55,8 @@ impl Default for NotificationOptions {
     fn default() -> Self {
         Self {
             command: Vec::new(),
+            commands: COMMANDS.into(),
+            directory: DIRECTORY.into(),
             webhook: None,
             kinds: NoticeKind::ALL.to_vec(),
             timeout: Duration::from_secs(10),
@@ -85,7 +95,7 @@ impl NotificationOptions {
 
 /// Reads the program, an absolute path, and its arguments.
 fn read_command(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Vec<String>> {
-    const FIX: &str = "write e.g. [/usr/local/bin/tell, --urgent]";
+    const FIX: &str = "write e.g. [/etc/node-pressure-monitor/commands.d/tell, --urgent]";
     let items = walk.list(field, "texts", FIX);
     let words: Vec<String> = items.iter().filter_map(|item| walk.text(item, FIX)).map(str::to_owned).collect();
     if words.first().is_some_and(|program| !program.starts_with('/')) {
@@ -162,6 +172,7 @@ mod tests {
             kinds: vec![NoticeKind::OomKill],
             timeout: Duration::from_secs(2),
             max_per_minute: 1,
+            ..NotificationOptions::default()
         };
         assert_eq!(options, expected);
     }

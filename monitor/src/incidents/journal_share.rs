@@ -38,8 +38,8 @@ impl Account {
         let Incident { eviction, oom_kill, .. } = incident;
         let victim = oom_kill.as_ref().and_then(|kill| kill.victims.first());
         match (eviction, victim) {
-            (Some(Eviction { workload, pod, .. }), _) => Self::named(Some(workload), pod.as_deref()),
-            (None, Some(victim)) => Self::named(victim.workload.as_deref(), victim.pod.as_deref()),
+            (Some(Eviction { workload, pod, .. }), _) => Self::of_pod(Some(workload), pod.as_deref()),
+            (None, Some(victim)) => Self::of_pod(victim.workload.as_deref(), victim.pod.as_deref()),
             (None, None) => Vec::new(),
         }
     }
@@ -47,12 +47,16 @@ impl Account {
     /// Returns the accounts of a record in the journal.
     pub fn of_stored(record: &StoredHead) -> Vec<Self> {
         let victim = record.eviction.as_ref().or_else(|| record.oom_kill.as_ref()?.victims.first());
-        victim.map_or_else(Vec::new, |victim| Self::named(victim.workload.as_deref(), victim.pod.as_deref()))
+        victim.map_or_else(Vec::new, |victim| Self::of_pod(victim.workload.as_deref(), victim.pod.as_deref()))
     }
 
     /// `pod` is `namespace/name`.
-    fn named(workload: Option<&str>, pod: Option<&str>) -> Vec<Self> {
-        let namespace = pod.and_then(|pod| pod.split_once('/')).map(|(namespace, _)| namespace.to_owned());
+    fn of_pod(workload: Option<&str>, pod: Option<&str>) -> Vec<Self> {
+        Self::named(workload, pod.and_then(|pod| pod.split_once('/')).map(|(namespace, _)| namespace))
+    }
+
+    pub fn named(workload: Option<&str>, namespace: Option<&str>) -> Vec<Self> {
+        let namespace = namespace.map(str::to_owned);
         let workload = workload.filter(|name| !name.is_empty()).map(|name| Self::Workload(name.to_owned()));
         workload.into_iter().chain(namespace.map(Self::Namespace)).collect()
     }

@@ -20,6 +20,7 @@ mod writer_thread;
 
 pub use draft::Draft;
 pub use incident_index::IncidentIndex;
+pub use journal_share::Account;
 pub use model::{Head, Incident, Kind};
 /// The record is shared with the programs that show incidents.
 pub use node_pressure_state::record as model;

@@ -6,11 +6,15 @@ mod guard;
 mod incident_pages;
 pub mod material;
 mod open_page;
+mod own_host;
+mod review_budgets;
 mod secrets;
 mod state_page;
 mod stats_page;
 pub mod status_page;
+mod token_reviews;
 mod turns;
+mod watch_places;
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,9 +40,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tower::ServiceExt as _;
 
-use self::connections::Places;
+use self::connections::{Peer, Places};
 pub use self::guard::Guard;
-use self::state_page::{IsWatch, StateServer, WATCH_TIME};
+use self::state_page::{Client, StateServer, WATCH_TIME};
 use self::turns::Turns;
 use super::openmetrics;
 use super::publications::{Needs, Publications};
@@ -55,7 +59,7 @@ const HEADER_BYTES: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /api/v1/state, /api/v1/watch, /healthz and \
                      /readyz\n";
-/// The served paths, for documentation and tests. `/incidents/ID`, `/open` and `/api/v1/open` are served too.
+/// The served paths, for documentation and tests. `/incidents/ID`, `/open`, `/logout` and `/api/v1/open` are served too.
 pub const PATHS: [&str; 9] = [
     "/",
     "/metrics",
@@ -137,26 +141,26 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
                 continue;
             }
         };
-        let (router, tls) = (router.clone(), guard.tls());
+        let (router, tls, peer) = (router.clone(), guard.tls(), Peer::of(peer.ip()));
         let task = tokio::spawn(async move {
-            let is_watch = IsWatch::default();
-            let mut received = pin!(receive(stream, tls, router, is_watch.clone()));
+            let client = Client::new(peer);
+            let mut received = pin!(receive(stream, tls, router, client.clone()));
             let mut is_over = timeout(CONNECTION_TIME, received.as_mut()).await.is_ok();
-            if !is_over && is_watch.get() {
+            if !is_over && client.watches() {
                 is_over = timeout(WATCH_TIME, received).await.is_ok();
             }
             if !is_over {
                 tracing::debug!("a connection to the metrics address took too long");
             }
         });
-        places.take(peer.ip(), task.abort_handle());
+        places.take(peer, task.abort_handle());
     }
 }
 
-async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Router, is_watch: IsWatch) {
-    let Some(tls) = tls else { return answer(stream, router, is_watch).await };
+async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Router, client: Client) {
+    let Some(tls) = tls else { return answer(stream, router, client).await };
     match timeout(HEADER_TIME, TlsAcceptor::from(tls).accept(stream)).await {
-        Ok(Ok(stream)) => answer(stream, router, is_watch).await,
+        Ok(Ok(stream)) => answer(stream, router, client).await,
         Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics address failed in its handshake"),
         Err(_) => tracing::debug!("a connection to the metrics address took too long for its handshake"),
     }
@@ -179,9 +183,9 @@ pub fn serve_aside(listener: TcpListener, shared: Shared) -> io::Result<()> {
     std::thread::Builder::new().name("http".to_owned()).stack_size(1 << 20).spawn(run).map(drop)
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, is_watch: IsWatch) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, client: Client) {
     let service = router.map_request(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(is_watch.clone());
+        request.extensions_mut().insert(client.clone());
         request
     });
     let served = http1::Builder::new()
@@ -229,8 +233,12 @@ async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
 }
 
 /// Returns the status page to a browser, and the paths to others.
-async fn index(headers: HeaderMap) -> Response {
-    if status_page::is_asked_for(&headers) { status_page::page() } else { INDEX.into_response() }
+async fn index(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    if status_page::is_asked_for(&headers) {
+        status_page::page(shared.guard.session(&headers).is_some())
+    } else {
+        INDEX.into_response()
+    }
 }
 
 /// Returns the response to a request that cannot be served.

@@ -69,7 +69,7 @@ async fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 async fn fetch(address: SocketAddr, path: &str) -> String {
-    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await
+    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await
 }
 
 #[tokio::test]
@@ -87,7 +87,8 @@ async fn every_path_answers() {
         assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 503"), "{path}: {answer}");
     }
     assert!(fetch(fixture.address, "/none").await.starts_with("HTTP/1.1 404"));
-    let posted = exchange(fixture.address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
+    let posted =
+        exchange(fixture.address, b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
 }
 
@@ -133,7 +134,7 @@ async fn a_scrape_never_waits_long_for_a_busy_loop() {
 #[tokio::test]
 async fn openmetrics_is_served_to_a_client_that_asks_for_it() {
     let fixture = start().await;
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n";
     let text = exchange(fixture.address, request.as_bytes()).await;
     assert!(text.contains("content-type: application/openmetrics-text; version=1.0.0"), "{text}");
     assert!(text.contains("# TYPE node_pressure_monitor_log_lines_dropped counter\n"), "{text}");
@@ -237,7 +238,7 @@ async fn requests_without_token_get_only_health() {
         assert_eq!(!answer.starts_with("HTTP/1.1 401"), is_open, "{path}: {answer}");
         assert!(is_open || answer.contains("www-authenticate: Bearer\r\n"), "{path}: {answer}");
     }
-    let request = "GET /summary HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
+    let request = "GET /summary HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
     assert!(exchange(fixture.address, request.as_bytes()).await.contains("\nmode        observe"));
 }
 
@@ -266,14 +267,143 @@ async fn with_a_certificate_everything_is_encrypted() {
     let stream = TcpStream::connect(fixture.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
     // A plain HTTP request on the TLS port gets no response.
     let answer = TcpStream::connect(fixture.address).await.unwrap();
     let mut answer = (answer, Vec::new());
-    answer.0.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    answer.0.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let _reset = answer.0.read_to_end(&mut answer.1).await;
     assert!(!String::from_utf8_lossy(&answer.1).contains("HTTP/1.1"), "{:?}", answer.1);
+}
+
+const ROTATING: &str = "0123456789abcdef";
+
+fn material(tokens: &[&str]) -> material::Material {
+    material::Material { tls: None, tokens: tokens.iter().map(|it| (*it).to_owned()).collect() }
+}
+
+/// Sends a request with these header lines, each with its end.
+async fn ask(address: SocketAddr, request: &str, headers: &str) -> String {
+    let text = format!("{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{headers}\r\n");
+    exchange(address, text.as_bytes()).await
+}
+
+/// Opens a session with a token. Returns the header line with its cookie.
+async fn open_session(address: SocketAddr, token: &str) -> String {
+    let opened = ask(address, "POST /api/v1/open", &format!("Authorization: Bearer {token}\r\n")).await;
+    let link = opened.lines().last().unwrap();
+    let entered = ask(address, &format!("GET {link}"), "").await;
+    let cookie = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    format!("Cookie: {}\r\n", cookie.split(';').next().unwrap())
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_token_and_at_its_logout() {
+    let options = ServingOptions { token_file: Some("/tokens".into()), ..ServingOptions::default() };
+    let current = Arc::new(material::Current::new(material(&[ROTATING])));
+    let guard = Guard::new(options, Arc::clone(&current), None);
+    let address = start_behind(std::path::Path::new("/nonexistent"), guard).await.address;
+    let session = open_session(address, ROTATING).await;
+    let page = ask(address, "GET /", &format!("{session}Accept: text/html\r\n")).await;
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("<button id=\"logout\" type"), "{page}");
+    let left = ask(address, "POST /logout", &session).await;
+    assert!(left.starts_with("HTTP/1.1 204") && left.contains("=; Path=/; Max-Age=0;"), "{left}");
+    assert!(ask(address, "GET /summary", &session).await.starts_with("HTTP/1.1 401"));
+
+    let session = open_session(address, ROTATING).await;
+    assert!(ask(address, "GET /summary", &session).await.starts_with("HTTP/1.1 200"));
+    current.set(material(&["another-token-of-today"]));
+    assert!(ask(address, "GET /summary", &session).await.starts_with("HTTP/1.1 401"));
+}
+
+const MAY_OPEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJvcGVuIn0.c2ln";
+const MAY_SCRAPE: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzY3JhcGUifQ.c2ln";
+
+/// Starts a server whose tokens are reviewed: one may open a session only, the other may read the metrics.
+async fn start_reviewed() -> SocketAddr {
+    use crate::cluster::{Review, Reviewer};
+    let (reviewer, mut questions) = Reviewer::new();
+    tokio::spawn(async move {
+        while let Some(question) = questions.recv().await {
+            let review = match (&*question.token, &*question.path) {
+                (MAY_OPEN, "/api/v1/open") | (MAY_SCRAPE, "/metrics") => Review::Allowed,
+                (MAY_OPEN | MAY_SCRAPE, _) => Review::Forbidden("somebody".to_owned()),
+                _ => Review::Unknown,
+            };
+            let _gone = question.answer.send(Ok(review));
+        }
+    });
+    let options = ServingOptions { token_review: true, ..ServingOptions::default() };
+    let guard = Guard::new(options, Arc::default(), Some(reviewer));
+    start_behind(std::path::Path::new("/nonexistent"), guard).await.address
+}
+
+#[tokio::test]
+async fn a_session_reads_no_more_than_its_token() {
+    let address = start_reviewed().await;
+    let session = open_session(address, MAY_OPEN).await;
+    for path in ["/metrics", "/summary", "/api/v1/state"] {
+        let answer = ask(address, &format!("GET {path}"), &session).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+    }
+}
+
+/// Scrapes from this address of the machine.
+async fn scrape_from(client: [u8; 4], address: SocketAddr, token: &str) -> String {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((client, 0).into()).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let _reset = stream.read_to_string(&mut answer).await;
+    answer
+}
+
+#[tokio::test]
+async fn invented_tokens_do_not_lock_out_a_scraper() {
+    let address = start_reviewed().await;
+    let mut put_off = 0;
+    for number in 0..60 {
+        let invented = format!("eyJhbGciOiJSUzI1NiJ9.e30.{number:04}");
+        put_off += usize::from(scrape_from([127, 0, 0, 2], address, &invented).await.starts_with("HTTP/1.1 503"));
+    }
+    assert!(put_off > 40, "{put_off}");
+    let answer = scrape_from([127, 0, 0, 3], address, MAY_SCRAPE).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_page_of_another_name_reads_nothing() {
+    let address = start().await.address;
+    for (host, status) in [("rebound.example.com", 421), ("localhost:1", 200), ("[::1]", 200), ("192.0.2.1:9946", 200)]
+    {
+        let answer = exchange(address, format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {answer}");
+        assert_eq!(answer.contains("metrics.hostNames"), status == 421, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn one_peer_does_not_take_all_streams() {
+    let address = start().await.address;
+    let watch = async |client: [u8; 4]| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((client, 0).into()).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        stream.write_all(b"GET /api/v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        (stream, String::from_utf8_lossy(&head).into_owned())
+    };
+    let mut held = Vec::new();
+    for number in 0..6 {
+        let (stream, head) = watch([127, 0, 0, 2]).await;
+        assert_eq!(head, if number < 4 { "HTTP/1.1 200" } else { "HTTP/1.1 429" });
+        held.push(stream);
+    }
+    assert_eq!(watch([127, 0, 0, 3]).await.1, "HTTP/1.1 200");
 }

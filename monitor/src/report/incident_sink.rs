@@ -8,6 +8,7 @@ use super::RateLimiter;
 use super::afterwards;
 use super::eviction_model::eviction_model;
 use super::eviction_report::{EvictionRecord, StartedEviction, Trigger};
+use super::incident_limiter::IncidentLimiter;
 use super::log_sink;
 use super::notifications::Notifier;
 use super::oom_kill_report::{KillPlace, OomKillRecord, mark_of};
@@ -77,7 +78,7 @@ pub struct Recorder {
     incomplete: VecDeque<Incident>,
     node: String,
     counts: IncidentReport,
-    log_limit: RateLimiter,
+    log_limit: IncidentLimiter,
     drop_limit: RateLimiter,
 }
 
@@ -98,7 +99,7 @@ impl Recorder {
             incomplete: VecDeque::new(),
             node,
             counts: IncidentReport::default(),
-            log_limit: RateLimiter::new(200, Duration::from_millis(100)),
+            log_limit: IncidentLimiter::new(200, Duration::from_millis(100)),
             drop_limit: RateLimiter::new(1, Duration::from_secs(10)),
         };
         Ok((recorder, missing))
@@ -327,7 +328,7 @@ impl Recorder {
             Kind::OomKill => self.counts.oom_kills += 1,
             Kind::Eviction => self.counts.evictions += 1,
         }
-        if let Some(suppressed) = self.log_limit.admit(now) {
+        if let Some(suppressed) = self.log_limit.admit(incident, now) {
             log_sink::incident(incident, suppressed);
         }
         self.notifier.offer(incident, now);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use super::incident_limiter::parts;
 use super::record::Record;
+use crate::incidents::Account;
 use crate::kernel::Event;
 use crate::units::Monotonic;
 
@@ -35,6 +37,53 @@ impl RateLimiter {
         }
         self.due = Some(due.after(self.interval));
         Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+/// Parties that a [`SharedLimiter`] tells apart. The one that was admitted or refused longest ago gives way.
+const PARTIES: usize = 64;
+
+/// A rate limit of which no party can take more than its part, so that one cannot silence the others.
+#[derive(Debug)]
+pub struct SharedLimiter<K> {
+    burst: u32,
+    interval: Duration,
+    all: RateLimiter,
+    parties: Vec<(K, RateLimiter)>,
+    suppressed: u64,
+}
+
+impl<K: PartialEq + Clone> SharedLimiter<K> {
+    /// A burst of zero counts as one.
+    pub fn new(burst: u32, interval: Duration) -> Self {
+        let burst = burst.max(1);
+        Self { burst, interval, all: RateLimiter::new(burst, interval), parties: Vec::new(), suppressed: 0 }
+    }
+
+    /// Admits a line that is charged to these parties, each of which may take one part in so many. Returns how many lines were suppressed
+    /// since the last admitted one; `None` suppresses this line.
+    pub fn admit(&mut self, parties: &[(K, u32)], now: Monotonic) -> Option<u64> {
+        // The parties first: what a party's own limit refuses must not spend the limit of all.
+        let has_share = parties.iter().all(|(party, part)| self.admit_party(party, *part, now));
+        if has_share && self.all.admit(now).is_some() {
+            return Some(std::mem::take(&mut self.suppressed));
+        }
+        self.suppressed = self.suppressed.saturating_add(1);
+        None
+    }
+
+    fn admit_party(&mut self, party: &K, part: u32, now: Monotonic) -> bool {
+        let part = part.clamp(1, self.burst);
+        let (known, mut limiter) = match self.parties.iter().position(|(known, _)| known == party) {
+            Some(place) => self.parties.remove(place),
+            None => (party.clone(), RateLimiter::new(self.burst / part, self.interval.saturating_mul(part))),
+        };
+        let is_admitted = limiter.admit(now).is_some();
+        if self.parties.len() >= PARTIES {
+            self.parties.remove(0);
+        }
+        self.parties.push((known, limiter));
+        is_admitted
     }
 }
 
@@ -117,8 +166,17 @@ impl ConditionLog {
 }
 
 /// The limits of records, by the kind of fault.
-#[derive(Debug, Default)]
-pub(super) struct LogLimits(HashMap<&'static str, RateLimiter>);
+#[derive(Debug)]
+pub(super) struct LogLimits {
+    kinds: HashMap<&'static str, RateLimiter>,
+    oom_kills: SharedLimiter<Account>,
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self { kinds: HashMap::new(), oom_kills: SharedLimiter::new(200, Duration::from_millis(100)) }
+    }
+}
 
 impl LogLimits {
     /// Returns how many records were suppressed before this one; `None` suppresses this one.
@@ -145,14 +203,18 @@ impl LogLimits {
                 ("unknown pods", seldom)
             }
             Record::KernelEvent { event: Event::Stall(_), .. } => ("stalls", often),
-            Record::OomKill(_) => ("OOM kills", (200, Duration::from_millis(100))),
+            Record::OomKill(kill) => {
+                let victim = &kill.victim_name;
+                let accounts = Account::named(Some(&victim.workload), victim.namespace.as_deref());
+                return self.oom_kills.admit(&parts(accounts, |account| account), now);
+            }
             Record::OomScoreDrift { .. } | Record::OwnOomScore { .. } => ("OOM scores", often),
             Record::Degraded { .. } | Record::Restored { .. } => ("capabilities", (100, Duration::from_secs(1))),
             Record::EventDropped { .. } => ("dropped events", seldom),
             Record::ConditionChanged { suppressed, .. } => return Some(*suppressed),
             _ => return Some(0),
         };
-        self.0.entry(kind).or_insert_with(|| RateLimiter::new(burst, interval)).admit(now)
+        self.kinds.entry(kind).or_insert_with(|| RateLimiter::new(burst, interval)).admit(now)
     }
 
     /// Whether the metrics count a suppressed record too. Records that describe a lasting state are counted as often as they are logged.

@@ -81,3 +81,15 @@ fn the_last_status_of_a_flickering_condition_is_reported() {
     assert!(log.update("MemoryPressure", true, at(30_000)).is_some_and(|suppressed| suppressed > 400));
     assert_eq!(log.update("MemoryPressure", true, at(31_000)), None);
 }
+
+#[test]
+fn a_party_takes_its_part_and_leaves_the_rest() {
+    let mut limiter = SharedLimiter::new(8, Duration::from_secs(1));
+    let mut admit = |parties: &[(&'static str, u32)], seconds: u64| limiter.admit(parties, Monotonic(seconds * SECOND));
+    let of_loud = (0..100).filter(|_| admit(&[("loud", 4)], 1).is_some()).count();
+    assert_eq!(of_loud, 2);
+    assert_eq!(admit(&[("quiet", 4)], 1), Some(98));
+    assert_eq!(admit(&[("loud", 4)], 4), None);
+    assert_eq!(admit(&[("loud", 4)], 5), Some(1), "a fourth of the rate");
+    assert_eq!((0..20).filter(|_| admit(&[], 100).is_some()).count(), 8, "all of it where there is no party");
+}

@@ -19,6 +19,7 @@ mod evidence_reporting;
 mod figures_metrics;
 pub mod health;
 pub mod http;
+mod incident_limiter;
 pub mod incident_sink;
 mod kernel_reporting;
 mod limits;

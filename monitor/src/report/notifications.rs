@@ -4,6 +4,7 @@ mod command;
 pub mod detached;
 mod failure_text;
 mod notice;
+mod permitted;
 mod webhook;
 
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use prometheus::{IntCounter, IntCounterVec};
 
-use super::RateLimiter;
+use super::incident_limiter::IncidentLimiter;
 use super::register::{follow, metrics};
 use crate::config::NotificationOptions;
 use crate::incidents::Incident;
@@ -70,7 +71,7 @@ struct Outcomes {
 #[derive(Debug)]
 pub struct Notifier {
     options: NotificationOptions,
-    limiter: RateLimiter,
+    limiter: IncidentLimiter,
     /// Incidents that found the queue full since the last notification.
     missed: u64,
     counts: Arc<Mutex<NotificationReport>>,
@@ -93,8 +94,8 @@ impl Default for Notifier {
     }
 }
 
-fn limiter(options: &NotificationOptions) -> RateLimiter {
-    RateLimiter::new(options.max_per_minute, MINUTE / options.max_per_minute.max(1))
+fn limiter(options: &NotificationOptions) -> IncidentLimiter {
+    IncidentLimiter::new(options.max_per_minute, MINUTE / options.max_per_minute.max(1))
 }
 
 impl Notifier {
@@ -119,7 +120,7 @@ impl Notifier {
         if !self.options.kinds.contains(&notice::kind_of(incident)) {
             return;
         }
-        let Some(suppressed) = self.limiter.admit(now) else {
+        let Some(suppressed) = self.limiter.admit(incident, now) else {
             lock(&self.counts).suppressed += 1;
             return;
         };
@@ -163,6 +164,7 @@ impl Worker {
         let run = move || {
             // The thread inherits the loop's raised priority, and passes its own on. Lowering a priority needs no privilege.
             let _kept = rustix::process::setpriority_process(None, 0);
+            *lock(&noted) = refused(&options);
             for notice in work {
                 for (way, result) in send(&options, &notice).into_iter().enumerate() {
                     let Some(result) = result else { continue };
@@ -182,11 +184,22 @@ impl Worker {
     }
 }
 
+/// Returns, before the first incident, why a way will fail. The results are in the order of [`WAYS`].
+fn refused(options: &NotificationOptions) -> [Option<String>; 2] {
+    let program = options.command.first();
+    let program = program.and_then(|name| {
+        permitted::program(Path::new(name), &options.commands).err().map(|reason| format!("{name}: {reason}"))
+    });
+    let token = options.webhook.as_ref().and_then(|webhook| webhook.token_file.as_deref());
+    [program, token.and_then(|file| permitted::token_file(file, &options.directory).err())]
+}
+
 /// Sends a notification by each way that is configured. The results are in the order of [`WAYS`].
 fn send(options: &NotificationOptions, notice: &Notice) -> [Option<Result<(), String>>; 2] {
-    let by_command = || command::run(Path::new(OWN_PROGRAM), &options.command, notice, options.timeout);
+    let by_command = || command::run(Path::new(OWN_PROGRAM), options, notice);
     let command = (!options.command.is_empty()).then(by_command);
-    let webhook = options.webhook.as_ref().map(|webhook| webhook::post(webhook, notice, options.timeout));
+    let webhook =
+        options.webhook.as_ref().map(|webhook| webhook::post(webhook, &options.directory, notice, options.timeout));
     [command, webhook]
 }
 

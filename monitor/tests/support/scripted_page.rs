@@ -60,7 +60,7 @@ impl Script {
             ([(header::CONTENT_TYPE, "application/json")], list)
         };
         let router = Router::new()
-            .route("/", get(|| async { status_page::page() }))
+            .route("/", get(|| async { status_page::page(false) }))
             .route("/api/v1/watch", get(watch))
             .route("/api/v1/state", get(state))
             .route("/incidents", get(older))

@@ -31,13 +31,16 @@ pub struct Options {
     listen: Option<SocketAddr>,
     /// Kubeconfig file; default: KUBECONFIG of the environment, then the pod's service account
     #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    pub(super) kubeconfig: Option<PathBuf>,
     /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
     /// File that is locked while the agent runs, so that a second agent is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
+    /// Directory in which the program of `notifications.command` must lie; default: /etc/node-pressure-monitor/commands.d
+    #[arg(long, value_name = "DIRECTORY")]
+    notification_commands: Option<PathBuf>,
     #[command(flatten)]
     pub(super) for_top: ForTop,
 }
@@ -88,6 +91,13 @@ fn override_fields(config: &mut MonitorConfig, options: &Options, error: Option<
     }
     if let Some(node_name) = &options.node_name {
         config.kubernetes.node_name = Some(node_name.clone());
+    }
+    if let Some(directory) = &options.notification_commands {
+        config.notifications.commands.clone_from(directory);
+    }
+    if let Some(directory) = options.config.as_deref().and_then(Path::parent) {
+        let here = directory.as_os_str().is_empty();
+        config.notifications.directory = if here { PathBuf::from(".") } else { directory.to_owned() };
     }
     options.for_top.override_fields(config);
 }

@@ -102,7 +102,7 @@ impl Current {
         Arc::clone(&lock(&self.0))
     }
 
-    fn set(&self, material: Material) {
+    pub(super) fn set(&self, material: Material) {
         *lock(&self.0) = Arc::new(material);
     }
 }

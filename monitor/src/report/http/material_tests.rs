@@ -10,7 +10,7 @@ fn pair() -> (String, String) {
 
 fn options(directory: &Path) -> ServingOptions {
     let tls = TlsFiles { certificate: directory.join("tls.crt"), key: directory.join("tls.key") };
-    ServingOptions { tls: Some(tls), token_file: Some(directory.join("tokens")), token_review: false }
+    ServingOptions { tls: Some(tls), token_file: Some(directory.join("tokens")), ..ServingOptions::default() }
 }
 
 fn write(directory: &Path, (certificate, key): &(String, String), tokens: &str) {

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, State};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use tokio::sync::Mutex;
 use tokio::sync::watch::Receiver;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep_until;
 
+use super::connections::Peer;
+use super::watch_places::{WatchPlace, WatchPlaces};
 use super::{JSON, Shared, busy, failed};
 use crate::report::publications::Needs;
 use crate::report::state_document::{self, Documents};
 
-/// Streams at the same time. Each holds a connection and one document.
-pub(super) const WATCHERS: usize = 8;
 /// The document is made anew at most once in this time, however many ask.
 const RENEWED: Duration = Duration::from_secs(1);
 /// A stream shows a calm node this often, because each document costs the agent milliseconds. Trouble shows at once.
@@ -28,13 +28,21 @@ const CALM: Duration = Duration::from_secs(5);
 pub(super) const WATCH_TIME: Duration = Duration::from_secs(600);
 const EVENTS: &str = "text/event-stream";
 
-/// Whether the request of a connection is a stream, to which the connection's time limit does not apply.
-#[derive(Debug, Clone, Default)]
-pub(super) struct IsWatch(Arc<AtomicBool>);
+/// The client of a connection, as an extension of its request.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    pub(super) peer: Peer,
+    is_watch: Arc<AtomicBool>,
+}
 
-impl IsWatch {
-    pub(super) fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+impl Client {
+    pub(super) fn new(peer: Peer) -> Self {
+        Self { peer, is_watch: Arc::default() }
+    }
+
+    /// Whether the request is a stream, to which the connection's time limit does not apply.
+    pub(super) fn watches(&self) -> bool {
+        self.is_watch.load(Ordering::Acquire)
     }
 }
 
@@ -42,12 +50,12 @@ impl IsWatch {
 pub(super) struct StateServer {
     shared: Shared,
     latest: Arc<Mutex<(Documents, Option<state_document::Shared>)>>,
-    places: Arc<Semaphore>,
+    places: WatchPlaces,
 }
 
 impl StateServer {
     pub(super) fn new(shared: Shared) -> Self {
-        Self { shared, latest: Arc::default(), places: Arc::new(Semaphore::new(WATCHERS)) }
+        Self { shared, latest: Arc::default(), places: WatchPlaces::default() }
     }
 
     /// Returns the latest document, made anew if it is old. `None` if the loop has published nothing for it in time.
@@ -79,12 +87,12 @@ pub(super) async fn state(State(server): State<StateServer>) -> Response {
 }
 
 /// Streams a document a second, and of a calm node one in [`CALM`].
-pub(super) async fn watch(State(server): State<StateServer>, Extension(is_watch): Extension<IsWatch>) -> Response {
-    let Ok(place) = Arc::clone(&server.places).try_acquire_owned() else {
-        let reason = format!("{WATCHERS} clients watch already; try again later, or read /api/v1/state\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], reason).into_response();
+pub(super) async fn watch(State(server): State<StateServer>, Extension(client): Extension<Client>) -> Response {
+    let place = match server.places.take(client.peer) {
+        Ok(place) => place,
+        Err(refusal) => return (refusal.status(), [(header::RETRY_AFTER, "10")], refusal.to_string()).into_response(),
     };
-    is_watch.0.store(true, Ordering::Release);
+    client.is_watch.store(true, Ordering::Release);
     let now = Instant::now();
     let trouble = server.shared.publications.trouble();
     let events = stream::unfold(Watcher { server, _place: place, trouble, earliest: now, latest: now }, next_event);
@@ -94,7 +102,7 @@ pub(super) async fn watch(State(server): State<StateServer>, Extension(is_watch)
 
 struct Watcher {
     server: StateServer,
-    _place: OwnedSemaphorePermit,
+    _place: WatchPlace,
     trouble: Receiver<u64>,
     /// The next document is sent in trouble at the earliest, and otherwise at the latest.
     earliest: Instant,

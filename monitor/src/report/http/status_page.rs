@@ -8,6 +8,8 @@ use super::secrets::secret;
 const PAGE: &str = include_str!("status_page.html");
 /// In the page, in place of the number that marks its script and its style as its own.
 const PLACE: &str = "NONCE";
+/// In the page, the attributes of the button that ends the browser's session.
+const LOGOUT: &str = "id=\"logout\" hidden";
 
 /// Whether the client is a browser.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
@@ -16,8 +18,8 @@ pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the page. Its policy allows the script and the style of this response only, and connections to the agent only: what a workload
-/// is called can neither run nor load anything.
-pub fn page() -> Response {
+/// is called can neither run nor load anything. A browser with a session gets the button that ends it.
+pub fn page(has_session: bool) -> Response {
     let Some(nonce) = secret() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "the kernel gives no random number; /summary needs none\n")
             .into_response();
@@ -33,7 +35,8 @@ pub fn page() -> Response {
         (header::REFERRER_POLICY, "no-referrer".to_owned()),
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
-    (headers, PAGE.replace(PLACE, &nonce)).into_response()
+    let page = PAGE.replace(PLACE, &nonce);
+    (headers, if has_session { page.replace(LOGOUT, "id=\"logout\"") } else { page }).into_response()
 }
 
 #[cfg(test)]
@@ -42,7 +45,7 @@ mod tests {
 
     #[test]
     fn each_response_has_its_own_policy() {
-        let policy = || page().headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+        let policy = || page(false).headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
         let (first, second) = (policy(), policy());
         assert!(first.starts_with("default-src 'none'; script-src 'nonce-") && first != second, "{first}");
     }
@@ -53,7 +56,7 @@ mod tests {
             let others = PAGE.replace("http://www.w3.org/2000/svg", "");
             assert!(!others.contains(foreign), "{foreign}");
         }
-        assert_eq!(PAGE.matches(PLACE).count(), 2);
+        assert_eq!((PAGE.matches(PLACE).count(), PAGE.matches(LOGOUT).count()), (2, 1));
     }
 
     #[test]

@@ -12,30 +12,42 @@ use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::detached;
-use super::failure_text::{SHOWN, first_line};
+use super::failure_text::{SHOWN, log_first_line};
 use super::notice::Notice;
+use super::permitted;
+use crate::config::NotificationOptions;
 
 /// Time from SIGTERM to SIGKILL of a program that has run too long.
 const GRACE: Duration = Duration::from_secs(1);
 /// Without a PATH of its own, the agent gives the program this one.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs the program of `words`, and waits until it ends. `agent` is this program.
-pub(super) fn run(agent: &Path, words: &[String], notice: &Notice, timeout: Duration) -> Result<(), String> {
-    let named = |reason: String| format!("{}: {reason}", words.first().map_or("", String::as_str));
+/// Runs the program of the options, and waits until it ends. `agent` is this program.
+pub(super) fn run(agent: &Path, options: &NotificationOptions, notice: &Notice) -> Result<(), String> {
+    let Some((name, arguments)) = options.command.split_first() else { return Ok(()) };
+    let named = |reason: String| format!("{name}: {reason}");
+    let program = permitted::program(Path::new(name), &options.commands).map_err(named)?;
     let stdin =
         document(&notice.json()?).map_err(|error| named(format!("the incident cannot be handed over: {error}")))?;
     let path = std::env::var("PATH").unwrap_or_else(|_| USUAL_PATH.to_owned());
     let mut command = Command::new(agent);
-    command.args([detached::COMMAND, "--"]).args(words).env_clear().env("PATH", path).envs(notice.variables());
+    command
+        .args([detached::COMMAND, "--"])
+        .arg(program)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", path)
+        .envs(notice.variables());
     let child = command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| named(format!("cannot be started: {error}")))?;
     let mut story = Story::of(child.stderr.take());
-    match wait(&mut child, &mut story, timeout).map_err(|error| named(error.to_string()))? {
-        Ended::Itself(status) if status.success() => Ok(()),
-        Ended::Itself(status) => Err(named(format!("{status}{}", story.text()))),
-        Ended::Late => Err(named(format!("ended after {} s, the timeout{}", timeout.as_secs_f64(), story.text()))),
-    }
+    let failure = match wait(&mut child, &mut story, options.timeout).map_err(|error| named(error.to_string()))? {
+        Ended::Itself(status) if status.success() => return Ok(()),
+        Ended::Itself(status) => status.to_string(),
+        Ended::Late => format!("ended after {} s, the timeout", options.timeout.as_secs_f64()),
+    };
+    log_first_line(name, &story.bytes);
+    Err(named(failure))
 }
 
 /// Returns a file in memory, at its beginning. A program that does not read it blocks nothing.
@@ -125,10 +137,5 @@ impl Story {
             }
             Err(_) => {}
         }
-    }
-
-    /// Returns the first line, for the end of a failure.
-    fn text(&self) -> String {
-        first_line(&self.bytes)
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::process::{Resource, Rlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 /// The name of the command that calls this.
 pub const COMMAND: &str = "detached";
@@ -17,7 +18,7 @@ const OPEN_FILES: u64 = 1024;
 /// Becomes the program. Returns only if that fails.
 ///
 /// The program runs in a session of its own, at `/`, with the nice value, the `oom_score_adj` and the limit of open files of an ordinary
-/// process, and without the agent's files. It inherits no locked memory: the kernel unlocks memory at execve(2).
+/// process, and without the agent's files and capabilities. It inherits no locked memory: the kernel unlocks memory at execve(2).
 pub fn exec(words: &[OsString]) -> io::Error {
     let Some((program, arguments)) = words.split_first() else {
         return io::Error::new(io::ErrorKind::InvalidInput, "no program is named");
@@ -33,6 +34,9 @@ pub fn exec(words: &[OsString]) -> io::Error {
     let _kept = rustix::process::setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     close_files();
     let _stays = std::env::set_current_dir("/");
+    if let Err(error) = give_up_capabilities() {
+        return error;
+    }
     Command::new(program).args(arguments).exec()
 }
 
@@ -40,6 +44,15 @@ pub fn exec(words: &[OsString]) -> io::Error {
 fn give_up_protection() -> io::Result<()> {
     let score = std::fs::read_to_string(OWN_SCORE)?;
     if score.trim_start().starts_with('-') { std::fs::write(OWN_SCORE, "0") } else { Ok(()) }
+}
+
+/// Gives up all capabilities for good: with them a program of root can reach every process through `/proc`. Under no_new_privs execve(2)
+/// gives root only what it had before, so this needs no CAP_SETPCAP, unlike the bounding set.
+fn give_up_capabilities() -> io::Result<()> {
+    let none = CapabilitySet::empty();
+    set_no_new_privs(true)?;
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
 }
 
 /// Lets execve(2) close every file but stdin, stdout and stderr. The agent opens its files so; this is for files of the agent's starter.

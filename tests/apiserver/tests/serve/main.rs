@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::{Fault, Stage};
-use node_pressure_monitor::cluster::{Access, Cluster, Review, Reviewer};
+use node_pressure_monitor::cluster::{Access, Cluster, Review, Reviewer, Turn};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::json;
 
@@ -52,10 +52,10 @@ impl Scene {
     /// Asks until the scraper is allowed to read the metrics.
     async fn until_allowed(&self, reviewer: &Reviewer) {
         let begun = Instant::now();
-        let mut review = reviewer.review(&self.token, METRICS).await;
+        let mut review = reviewer.review(&self.token, &[], METRICS, Turn::First).await;
         while review.is_err() && begun.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            review = reviewer.review(&self.token, METRICS).await;
+            review = reviewer.review(&self.token, &[], METRICS, Turn::First).await;
         }
         assert_eq!(review, Ok(Review::Allowed));
     }
@@ -77,8 +77,11 @@ async fn a_token_is_allowed_what_its_user_may_read() {
         (scene.token.as_str(), "/summary", forbidden),
         ("nonsense", METRICS, Ok(Review::Unknown)),
     ] {
-        assert_eq!(reviewer.review(token, path).await, expected, "{path}");
+        assert_eq!(reviewer.review(token, &[], path, Turn::First).await, expected, "{path}");
     }
+    // The token is meant for the API server.
+    let of_others = reviewer.review(&scene.token, &["monitor".to_owned()], METRICS, Turn::First).await;
+    assert_eq!(of_others, Ok(Review::Unknown));
     scene.end(cluster).await;
 }
 
@@ -87,7 +90,7 @@ async fn a_missing_review_permission_is_reported() {
     let scene = Scene::new().await;
     let token = scene.stage.account("agent").await.unwrap();
     let (cluster, reviewer) = scene.agent_by(scene.stage.kubeconfig_file_of("agent", &token).unwrap());
-    let refused = reviewer.review(&scene.token, METRICS).await.unwrap_err();
+    let refused = reviewer.review(&scene.token, &[], METRICS, Turn::First).await.unwrap_err();
     assert!(refused.starts_with("TokenReview: ") && refused.contains("forbidden"), "{refused}");
     assert!(refused.ends_with("needs the cluster role system:auth-delegator"), "{refused}");
     // The role's permissions are enough.
@@ -105,7 +108,7 @@ async fn a_missing_review_permission_is_reported() {
 async fn a_failed_review_is_an_error() {
     let scene = Scene::new().await;
     let (cluster, reviewer) = scene.agent();
-    assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
+    assert_eq!(reviewer.review(&scene.token, &[], METRICS, Turn::First).await, Ok(Review::Allowed));
     for (name, fault) in [
         ("500", Fault::answer(500)),
         ("429", Fault::answer(429)),
@@ -117,15 +120,19 @@ async fn a_failed_review_is_an_error() {
     ] {
         for part in ["/tokenreviews", "/subjectaccessreviews"] {
             let id = scene.stage.server.faults().add(fault.clone().of("POST").ending(part));
-            let review = reviewer.review(&scene.token, METRICS).await;
+            let review = reviewer.review(&scene.token, &[], METRICS, Turn::First).await;
             assert!(review.is_err(), "{name} at {part}: {review:?}");
             scene.stage.server.faults().remove(id);
-            assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed), "after {name} at {part}");
+            assert_eq!(
+                reviewer.review(&scene.token, &[], METRICS, Turn::First).await,
+                Ok(Review::Allowed),
+                "after {name} at {part}"
+            );
         }
     }
     // Unknown fields in the answer are ignored.
     scene.stage.server.faults().set_unknown_fields(true);
-    assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
+    assert_eq!(reviewer.review(&scene.token, &[], METRICS, Turn::First).await, Ok(Review::Allowed));
     scene.stage.server.faults().set_unknown_fields(false);
     assert!(scene.asked() > 14);
     scene.end(cluster).await;
@@ -135,9 +142,9 @@ async fn a_failed_review_is_an_error() {
 async fn an_absent_server_allows_no_token_until_it_is_back() {
     let scene = Scene::new().await;
     let (cluster, reviewer) = scene.agent();
-    assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
+    assert_eq!(reviewer.review(&scene.token, &[], METRICS, Turn::First).await, Ok(Review::Allowed));
     scene.stage.server.close().await;
-    assert!(reviewer.review(&scene.token, METRICS).await.is_err());
+    assert!(reviewer.review(&scene.token, &[], METRICS, Turn::First).await.is_err());
     scene.stage.server.open().await.unwrap();
     scene.until_allowed(&reviewer).await;
     scene.end(cluster).await;
