@@ -29,6 +29,8 @@ pub struct Guard {
     options: ServingOptions,
     material: Arc<Current>,
     reviews: TokenReviews,
+    /// Requests may come through the API server's proxy, under a name of the API server that the agent does not know.
+    has_api_server: bool,
     /// Browsers that may read without a token.
     pub(super) sessions: BrowserSessions,
 }
@@ -57,9 +59,10 @@ impl Default for Guard {
 impl Guard {
     /// Creates a guard. `reviewer` is used only if the options enable token review.
     pub fn new(options: ServingOptions, material: Arc<Current>, reviewer: Option<Reviewer>) -> Self {
+        let has_api_server = reviewer.is_some();
         let reviews = TokenReviews::new(&options, reviewer.filter(|_| options.token_review));
         let sessions = BrowserSessions::new(options.tls.is_some());
-        Self { options, material, reviews, sessions }
+        Self { options, material, reviews, has_api_server, sessions }
     }
 
     /// Returns the TLS configuration, or `None` for plain HTTP.
@@ -74,8 +77,7 @@ impl Guard {
 
     async fn admit(&self, peer: Peer, method: &Method, headers: &HeaderMap, path: &str) -> Admission {
         if !self.options.asks_for_token() {
-            let is_own = own_host::is_own(headers, &self.options.host_names);
-            return if is_own { Admission::Granted } else { Admission::ForeignHost };
+            return if self.is_own(headers) { Admission::Granted } else { Admission::ForeignHost };
         }
         if OPEN.contains(&path) {
             return Admission::Granted;
@@ -90,6 +92,12 @@ impl Guard {
             self.sessions.end(headers);
         }
         admission
+    }
+
+    /// Whether the request names the agent by a name of its own. In a cluster any name is accepted, unless some are configured.
+    fn is_own(&self, headers: &HeaderMap) -> bool {
+        let names = &self.options.host_names;
+        self.has_api_server && names.is_empty() || own_host::is_own(headers, names)
     }
 
     async fn admit_token(&self, peer: Peer, token: &str, path: &str) -> Admission {

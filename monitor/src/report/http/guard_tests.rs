@@ -88,5 +88,15 @@ async fn without_a_token_the_name_of_the_agent_must_be_known() {
     let options = ServingOptions { host_names: vec!["rebound.example.com".to_owned()], ..ServingOptions::default() };
     let named = Guard::new(options, Arc::default(), None);
     assert_eq!(named.admit(peer(), &Method::GET, &headers, "/metrics").await, Admission::Granted);
+    // The proxy of the API server passes on the name by which it was asked.
+    headers.insert(header::HOST, HeaderValue::from_static("api.example.com:6443"));
+    let in_cluster = |host_names| {
+        let options = ServingOptions { host_names, ..ServingOptions::default() };
+        Guard::new(options, Arc::default(), Some(Reviewer::new().0))
+    };
+    let any = in_cluster(Vec::new());
+    assert_eq!(any.admit(peer(), &Method::GET, &headers, "/metrics").await, Admission::Granted);
+    let limited = in_cluster(vec!["node1.example.com".to_owned()]);
+    assert_eq!(limited.admit(peer(), &Method::GET, &headers, "/metrics").await, Admission::ForeignHost);
     assert_eq!(guard(true, false, None).admit(peer(), &Method::GET, &headers, "/metrics").await, Admission::NoToken);
 }
