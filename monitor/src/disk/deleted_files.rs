@@ -102,7 +102,10 @@ impl DeletedFiles {
         if !is_deleted(readlink(file, Vec::new())?.as_bytes()) {
             return Ok(());
         }
-        let mount = kernel_text::read(details).ok().and_then(|text| mount_id(&text));
+        let mount = match kernel_text::read(details) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Errno::NOENT),
+            text => text.ok().and_then(|text| mount_id(&text)),
+        };
         // The file on another filesystem is not opened, because that filesystem may hang.
         if mount.is_some_and(|mount| shown.others.contains(&mount)) {
             return Ok(());

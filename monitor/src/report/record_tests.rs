@@ -381,8 +381,12 @@ fn drift_on_a_host_without_pods_is_one_line() {
         newly_drifted: 6,
         ..crate::actions::oom_score::Audit::default()
     };
-    let reach =
-        |has_pods| crate::workloads::Reach { is_pods_only: false, has_pods, evictable: (usize::from(has_pods), 1) };
+    let reach = |has_pods| crate::workloads::Reach {
+        is_pods_only: false,
+        has_pods,
+        has_workloads: true,
+        evictable: (usize::from(has_pods), 1),
+    };
     let mut audits = crate::actions::Audits::default();
     tracing::subscriber::with_default(captured, || {
         for has_pods in [false, false, true, true] {

@@ -155,7 +155,7 @@ fn standing(report: &ThresholdReport, available: Option<Bytes>) -> String {
     };
     let unarmed = report.unarmed.map_or(String::new(), |why| format!("; evicts nothing: {}", why.reason()));
     match report.reported_only {
-        Some(_) => distance,
+        Some(_) => distance + &unarmed,
         None => distance + &grace(&report.threshold) + &unarmed,
     }
 }

@@ -41,6 +41,7 @@ impl Candidacy {
 pub struct Reach {
     pub is_pods_only: bool,
     pub has_pods: bool,
+    pub has_workloads: bool,
     /// The numbers of pods and of other workloads that are not exempt.
     pub evictable: (usize, usize),
 }
@@ -58,7 +59,7 @@ impl Reach {
         }
         match self.evictable_for(signal) {
             (0, 0) if self.is_of_pods(signal) && !self.has_pods => Some("no pods on this host"),
-            (0, 0) => Some("each workload on this host is exempt"),
+            (0, 0) if self.has_workloads => Some("each workload on this host is exempt"),
             _ => None,
         }
     }
@@ -214,7 +215,12 @@ mod tests {
 
     #[test]
     fn a_threshold_for_pods_alone_is_reported_only_without_pods() {
-        let reach = |is_pods_only, has_pods| Reach { is_pods_only, has_pods, evictable: (usize::from(has_pods), 5) };
+        let reach = |is_pods_only, has_pods| Reach {
+            is_pods_only,
+            has_pods,
+            has_workloads: true,
+            evictable: (usize::from(has_pods), 5),
+        };
         let is_reported_only = |reach: Reach, signal, removes| reach.reported_only(signal, removes).is_some();
         for (signal, plain_host, with_runtime) in [
             (Signal::MemoryAvailable, false, false),
@@ -238,7 +244,7 @@ mod tests {
             (true, (1, 5), Some("1 pod"), Some("1 pod")),
             (true, (0, 5), None, None),
         ] {
-            let reach = Reach { is_pods_only, has_pods: true, evictable };
+            let reach = Reach { is_pods_only, has_pods: true, has_workloads: true, evictable };
             for (signal, expected) in [(Signal::MemoryAvailable, of_memory), (Signal::NodeFsAvailable, of_disk)] {
                 assert_eq!(reach.evicts(signal).as_deref(), expected, "{evictable:?} {signal}");
                 let why = expected.is_none().then_some("each workload on this host is exempt");

@@ -165,11 +165,15 @@ impl WorkloadTree {
     }
 
     pub fn reach(&self) -> Reach {
-        let has_pods = self.workloads().any(|workload| workload.kind.pod_uid().is_some());
+        let is_pod = |workload: &&Workload| workload.kind.pod_uid().is_some();
         let may_go = |it: &&Workload| matches!(it.protection, None | Some(Protection::DaemonSet));
-        let evictable = self.workloads().filter(may_go);
-        let (pods, others): (Vec<_>, Vec<_>) = evictable.partition(|workload| workload.kind.pod_uid().is_some());
-        Reach { is_pods_only: self.candidacy.is_pods_only(), has_pods, evictable: (pods.len(), others.len()) }
+        let (pods, others): (Vec<_>, Vec<_>) = self.workloads().filter(may_go).partition(is_pod);
+        Reach {
+            is_pods_only: self.candidacy.is_pods_only(),
+            has_pods: self.workloads().any(|workload| is_pod(&workload)),
+            has_workloads: !self.tracked.is_empty(),
+            evictable: (pods.len(), others.len()),
+        }
     }
 
     pub fn candidacy(&self) -> &Candidacy {

@@ -9,9 +9,19 @@ use serde_json::Value;
 use super::translation::items;
 use crate::init::MANIFESTS;
 
-/// Returns every object that the kustomization names, with its images renamed.
+/// Returns every object of the variant `base`, with its images renamed, and with the rights to enforce.
 pub fn objects() -> Result<Vec<Value>> {
-    objects_in(&Path::new(MANIFESTS).join("base"))
+    let directory = Path::new(MANIFESTS);
+    let mut objects = objects_in(&directory.join("base"))?;
+    for patch in read(&directory.join("enforce/permissions.yaml"))? {
+        let is_it = |object: &&mut Value| is_same_object(object, &patch);
+        objects.iter_mut().filter(is_it).for_each(|object| object["rules"] = patch["rules"].clone());
+    }
+    Ok(objects)
+}
+
+fn is_same_object(one: &Value, other: &Value) -> bool {
+    ["/kind", "/metadata/name"].iter().all(|field| one.pointer(field) == other.pointer(field))
 }
 
 fn objects_in(directory: &Path) -> Result<Vec<Value>> {
