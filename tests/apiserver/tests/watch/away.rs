@@ -80,10 +80,12 @@ async fn an_agent_started_without_the_server_reads_the_pod_cache() {
     let made = scene.pod("a").await;
     let uid = PodUid(uid(&made));
     scene.until_known(&["a"]).await;
+    scene.until_cached(1).await;
     // Changes are written to the cache at most every ten seconds.
     tokio::time::sleep(Duration::from_millis(10_500)).await;
     scene.pod("b").await;
     scene.until_known(&["a", "b"]).await;
+    scene.until_cached(2).await;
     scene.stage.server.close().await;
     scene.until_down().await;
     scene.start_anew();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::{FaultId, Record, Stage};
-use node_pressure_monitor::cluster::{Access, Cluster, State, Timeouts, View};
+use node_pressure_monitor::cluster::{Access, Cluster, State, Timeouts, View, cached_pods};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::Value;
 
@@ -70,6 +70,15 @@ impl Scene {
     fn start_anew(&mut self) {
         let next = start(&self.stage, &self.kubeconfig, KubernetesOptions::default(), TIMEOUTS);
         std::mem::replace(&mut self.cluster, next).stop(LATE);
+    }
+
+    /// Waits until the cache of an agent without the server has this number of pods.
+    async fn until_cached(&self, pods: usize) {
+        let lock_file = self.stage.directory.path().join("agent.lock");
+        self.until("the pods are in the cache", |_| {
+            cached_pods(&lock_file).is_some_and(|(cached, _)| cached.pods().len() == pods)
+        })
+        .await;
     }
 
     /// Polls the view until it is as wanted.
