@@ -43,24 +43,10 @@ impl Agent {
         let drifted = self.actions.audits.drifted() as u64;
         let (reporter, mut state) = self.reporting();
         reporter.report_start(&mut state, drifted, text, others);
-        self.say_on_whom();
         self.warn_of_patterns();
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
         self.rehearse();
-    }
-
-    /// Says what each threshold may evict on this host.
-    fn say_on_whom(&self) {
-        let (reach, runtime) = (self.sensors.workloads.tree().reach(), self.sensors.platform.runtime.view());
-        let whom = self.decision.armed().iter().map(|armed| {
-            let threshold = &armed.threshold;
-            let only = reach.reported_only(threshold.signal, runtime.state.is_there());
-            let evicts = reach.evicts(threshold.signal).unwrap_or_else(|| "none".to_owned());
-            format!("{threshold}: {}", only.map_or(evicts, |why| format!("reported only, {why}")))
-        });
-        let whom = whom.collect::<Vec<_>>().join("; ");
-        tracing::info!(event = "thresholds", evicts = whom, "the workloads that each threshold may evict");
     }
 
     /// Warns of patterns that match no workload: a name with a mistake protects nothing.

@@ -9,7 +9,7 @@ use super::Access;
 use super::permissions::{Component, PERMISSIONS, Permission, Scope, When};
 use super::reviews::{create, is_allowed};
 
-/// What the API server does not grant.
+/// The permissions that the API server does not grant.
 #[derive(Debug, Default)]
 pub struct Missing {
     /// What this configuration needs.

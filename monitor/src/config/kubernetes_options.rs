@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::document_walk::{Field, Fields, Shape, Walk};
+use super::document_walk::{Fields, Shape, Walk};
 use crate::units::named_enum;
 
 /// A shorter heartbeat of five thousand nodes is a burden to the API server.
@@ -233,18 +233,15 @@ impl PodProtection {
         walk.set(&mut self.persistent_volumes, inner.get("persistentVolumes"), Walk::boolean);
         walk.set(&mut self.unowned, inner.get("unowned"), Walk::boolean);
         let annotations_fix = "write e.g. [\"example.com/keep=true\"]";
-        walk.set(&mut self.annotations, inner.get("annotations"), |walk, field| texts(walk, field, annotations_fix));
+        walk.set(&mut self.annotations, inner.get("annotations"), |walk, field| {
+            Some(walk.texts(field, annotations_fix))
+        });
         let namespaces_fix = "write e.g. [\"kube-system\"]";
-        walk.set(&mut self.namespaces, inner.get("namespaces"), |walk, field| texts(walk, field, namespaces_fix));
+        walk.set(&mut self.namespaces, inner.get("namespaces"), |walk, field| Some(walk.texts(field, namespaces_fix)));
         walk.set(&mut self.priority_at_least, inner.get("priorityAtLeast"), |walk, field| {
             walk.whole_number(field, i32::MIN..=i32::MAX, "1000000").map(Some)
         });
     }
-}
-
-fn texts(walk: &mut Walk<'_>, field: &Field<'_>, fix: &str) -> Option<Vec<String>> {
-    let items = walk.list(field, "texts", fix);
-    Some(items.iter().filter_map(|item| walk.text(item, fix)).map(str::to_owned).collect())
 }
 
 impl TaintOptions {

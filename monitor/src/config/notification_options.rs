@@ -96,8 +96,7 @@ impl NotificationOptions {
 /// Reads the program, an absolute path, and its arguments.
 fn read_command(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Vec<String>> {
     const FIX: &str = "write e.g. [/etc/node-pressure-monitor/commands.d/tell, --urgent]";
-    let items = walk.list(field, "texts", FIX);
-    let words: Vec<String> = items.iter().filter_map(|item| walk.text(item, FIX)).map(str::to_owned).collect();
+    let words = walk.texts(field, FIX);
     if words.first().is_some_and(|program| !program.starts_with('/')) {
         walk.error(field, "the program must be an absolute path: the agent starts it without a shell", FIX);
         return None;

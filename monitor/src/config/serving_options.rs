@@ -46,7 +46,9 @@ impl ServingOptions {
         walk.set(workload_memory, metrics.get("workloadMemory"), Walk::boolean);
         walk.set(listen, metrics.get("listen"), Walk::address);
         let names = metrics.get("hostNames");
-        walk.set(&mut options.host_names, names, |walk, field| texts(walk, field, "write e.g. [node1.example.com]"));
+        walk.set(&mut options.host_names, names, |walk, field| {
+            Some(walk.texts(field, "write e.g. [node1.example.com]"))
+        });
         options.tls = metrics.get("tls").and_then(|field| read_tls(walk, &field));
         let Some(token) = metrics.get("bearerToken") else { return options };
         let inner = walk.fields(&token, "file review audiences opaque");
@@ -55,7 +57,7 @@ impl ServingOptions {
         walk.set(&mut options.opaque_tokens, inner.get("opaque"), Walk::boolean);
         let audiences = inner.get("audiences");
         walk.set(&mut options.audiences, audiences, |walk, field| {
-            texts(walk, field, "write e.g. [node-pressure-monitor]")
+            Some(walk.texts(field, "write e.g. [node-pressure-monitor]"))
         });
         if options.asks_for_token() && options.tls.is_none() && !listen.ip().is_loopback() {
             let fix = "add metrics.tls, or listen on 127.0.0.1 alone";
@@ -63,11 +65,6 @@ impl ServingOptions {
         }
         options
     }
-}
-
-fn texts(walk: &mut Walk<'_>, field: &Field<'_>, fix: &str) -> Option<Vec<String>> {
-    let items = walk.list(field, "texts", fix);
-    Some(items.iter().filter_map(|item| walk.text(item, fix)).map(str::to_owned).collect())
 }
 
 fn read_tls(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<TlsFiles> {

@@ -2,7 +2,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -193,6 +193,14 @@ impl Renamer {
         });
         Self { is_stopping, thread: Some(thread) }
     }
+
+    /// Gives a file or directory another name, and its own again.
+    fn to_and_fro([own, other]: [PathBuf; 2]) -> Self {
+        Self::start(move || {
+            fs::rename(&own, &other).unwrap();
+            fs::rename(&other, &own).unwrap();
+        })
+    }
 }
 
 impl Drop for Renamer {
@@ -237,24 +245,18 @@ fn directories_renamed_after_their_names_are_read_are_counted() {
 #[test]
 fn no_complete_walk_misses_a_directory_that_is_being_renamed() {
     let top = tempfile::tempdir().unwrap();
-    let [a, b] = ["a", "b"].map(|name| top.path().join(name));
-    hidden_files(&a);
-    let _renamer = Renamer::start(move || {
-        fs::rename(&a, &b).unwrap();
-        fs::rename(&b, &a).unwrap();
-    });
+    let names = ["a", "b"].map(|name| top.path().join(name));
+    hidden_files(&names[0]);
+    let _renamer = Renamer::to_and_fro(names);
     expect_nothing_hidden(top.path(), 52);
 }
 
 #[test]
 fn no_complete_walk_misses_a_file_that_is_being_renamed() {
     let top = tempfile::tempdir().unwrap();
-    let [a, b] = ["a", "b"].map(|name| top.path().join(name));
-    fs::write(&a, "").unwrap();
-    let _renamer = Renamer::start(move || {
-        fs::rename(&a, &b).unwrap();
-        fs::rename(&b, &a).unwrap();
-    });
+    let names = ["a", "b"].map(|name| top.path().join(name));
+    fs::write(&names[0], "").unwrap();
+    let _renamer = Renamer::to_and_fro(names);
     expect_nothing_hidden(top.path(), 2);
 }
 

@@ -363,7 +363,7 @@ fn fall_to_explain(rows: &[Row], need: Need) -> Option<f64> {
 
 /// Returns the excess growths and the parts that go on, the fastest growth first.
 fn growing(rows: &[Row], protected: f64) -> Vec<(f64, f64)> {
-    let of_candidates = rows.iter().map(|row| (excess_growth(row), going_on(row, excess_growth(row))));
+    let of_candidates = rows.iter().map(|row| (row, excess_growth(row))).map(|(row, it)| (it, going_on(row, it)));
     let found = of_candidates.chain(std::iter::once((protected, protected))).filter(|(growth, _)| *growth > 0.0);
     let mut growing = Vec::new();
     for growth in found {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::limits::SharedLimiter;
+use super::limits::{SharedLimiter, parts};
 use crate::incidents::{Account, Incident, Kind};
 use crate::units::Monotonic;
 
@@ -38,12 +38,6 @@ impl IncidentLimiter {
         };
         self.0.admit(&charges, now)
     }
-}
-
-/// Returns who is charged, with the part that the journal gives each account.
-pub(super) fn parts<K>(accounts: Vec<Account>, charge: impl Fn(Account) -> K) -> Vec<(K, u32)> {
-    let part = |account: &Account| u32::try_from(account.part()).unwrap_or(u32::MAX);
-    accounts.into_iter().map(|account| (part(&account), account)).map(|(part, it)| (charge(it), part)).collect()
 }
 
 #[cfg(test)]

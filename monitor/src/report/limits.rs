@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::incident_limiter::parts;
 use super::record::Record;
 use crate::incidents::Account;
 use crate::kernel::Event;
@@ -40,8 +39,38 @@ impl RateLimiter {
     }
 }
 
-/// Parties that a [`SharedLimiter`] tells apart. The one that was admitted or refused longest ago gives way.
-const PARTIES: usize = 64;
+/// What is kept of each of the parties that asked last. The one that asked longest ago gives way.
+#[derive(Debug)]
+pub(super) struct Parties<K, V>(Vec<(K, V)>);
+
+impl<K, V> Default for Parties<K, V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: PartialEq + Clone, V> Parties<K, V> {
+    pub(super) const MOST: usize = 64;
+
+    /// Returns what `act` makes of the party's value, which is `new` if the party is not known.
+    pub(super) fn of<T>(&mut self, party: &K, new: impl FnOnce() -> V, act: impl FnOnce(&mut V) -> T) -> T {
+        let (party, mut value) = match self.0.iter().position(|(known, _)| known == party) {
+            Some(place) => self.0.remove(place),
+            None => (party.clone(), new()),
+        };
+        let made = act(&mut value);
+        if self.0.len() >= Self::MOST {
+            self.0.remove(0);
+        }
+        self.0.push((party, value));
+        made
+    }
+
+    #[cfg(test)]
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 /// A rate limit of which no party can take more than its part, so that one cannot silence the others.
 #[derive(Debug)]
@@ -49,7 +78,7 @@ pub struct SharedLimiter<K> {
     burst: u32,
     interval: Duration,
     all: RateLimiter,
-    parties: Vec<(K, RateLimiter)>,
+    parties: Parties<K, RateLimiter>,
     suppressed: u64,
 }
 
@@ -57,7 +86,7 @@ impl<K: PartialEq + Clone> SharedLimiter<K> {
     /// A burst of zero counts as one.
     pub fn new(burst: u32, interval: Duration) -> Self {
         let burst = burst.max(1);
-        Self { burst, interval, all: RateLimiter::new(burst, interval), parties: Vec::new(), suppressed: 0 }
+        Self { burst, interval, all: RateLimiter::new(burst, interval), parties: Parties::default(), suppressed: 0 }
     }
 
     /// Admits a line that is charged to these parties, each of which may take one part in so many. Returns how many lines were suppressed
@@ -74,17 +103,15 @@ impl<K: PartialEq + Clone> SharedLimiter<K> {
 
     fn admit_party(&mut self, party: &K, part: u32, now: Monotonic) -> bool {
         let part = part.clamp(1, self.burst);
-        let (known, mut limiter) = match self.parties.iter().position(|(known, _)| known == party) {
-            Some(place) => self.parties.remove(place),
-            None => (party.clone(), RateLimiter::new(self.burst / part, self.interval.saturating_mul(part))),
-        };
-        let is_admitted = limiter.admit(now).is_some();
-        if self.parties.len() >= PARTIES {
-            self.parties.remove(0);
-        }
-        self.parties.push((known, limiter));
-        is_admitted
+        let new = || RateLimiter::new(self.burst / part, self.interval.saturating_mul(part));
+        self.parties.of(party, new, |limiter| limiter.admit(now).is_some())
     }
+}
+
+/// Returns the parties that are charged, with the part that the journal gives each account.
+pub(super) fn parts<K>(accounts: Vec<Account>, charge: impl Fn(Account) -> K) -> Vec<(K, u32)> {
+    let part = |account: &Account| u32::try_from(account.part()).unwrap_or(u32::MAX);
+    accounts.into_iter().map(|account| (part(&account), account)).map(|(part, it)| (charge(it), part)).collect()
 }
 
 /// Keys reported within the last `interval`. Two keys that alternate are reported once each, not at every change.

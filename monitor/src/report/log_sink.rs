@@ -206,7 +206,7 @@ pub fn log_restored_scores(restored: &ScoresRestored) {
 }
 
 fn started(start: &Start<'_>) {
-    let Start { config, probes, available, fastest_rate } = *start;
+    let Start { config, probes, evicts, available, fastest_rate } = *start;
     tracing::info!(
         event = "started",
         version = env!("CARGO_PKG_VERSION"),
@@ -220,6 +220,7 @@ fn started(start: &Start<'_>) {
         fastest_rate_bytes_per_second = fastest_rate,
         "started"
     );
+    tracing::info!(event = "thresholds", evicts, "the workloads that each threshold may evict");
     for probe in probes.probes.iter().filter(|probe| !probe.is_attached()) {
         tracing::debug!(event = "probe_missing", probe = probe.name, state = ?probe.state, "the probe is not attached");
     }

@@ -57,6 +57,7 @@ impl Reporter {
         // The start page shows degraded sources. From now on only their changes are reported.
         state.sensors.update_sources();
         let available = node.memory.as_ref().map(|memory| memory.available(state.config.policy.semantics));
+        let evicts = evictable_by_threshold(&node.thresholds);
         if text {
             // A closed stdout does not stop the agent.
             let _unread = std::io::stdout().write_all(render_page(&publication(state, node, None)).as_bytes());
@@ -64,6 +65,7 @@ impl Reporter {
         let start = Start {
             config: state.config,
             probes: state.sensors.events.report(),
+            evicts: &evicts,
             available,
             fastest_rate: state.sensors.memory.rate().bytes_per_second(),
         };
@@ -136,6 +138,15 @@ fn class_report(qos: QosClass, state: &LoopState<'_>) -> ClassReport {
         working_set: Bytes::ZERO,
         largest: Vec::new(),
     }
+}
+
+/// Returns what each threshold may evict, in words.
+fn evictable_by_threshold(thresholds: &[ThresholdReport]) -> String {
+    let words = thresholds.iter().map(|ThresholdReport { threshold, reported_only, evicts, .. }| match reported_only {
+        Some(why) => format!("{threshold}: reported only, {why}"),
+        None => format!("{threshold}: {}", evicts.as_deref().unwrap_or("none")),
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {

@@ -187,6 +187,8 @@ pub struct KnownPods {
 pub struct Start<'r> {
     pub config: &'r crate::config::MonitorConfig,
     pub probes: &'r crate::kernel::ProbeReport,
+    /// What each threshold may evict, in words.
+    pub evicts: &'r str,
     pub available: Option<Bytes>,
     /// Bytes per second at which memory may be taken.
     pub fastest_rate: f64,

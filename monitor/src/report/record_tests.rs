@@ -385,7 +385,8 @@ fn drift_on_a_host_without_pods_is_one_line() {
         is_pods_only: false,
         has_pods,
         has_workloads: true,
-        evictable: (usize::from(has_pods), 1),
+        evictable_pods: usize::from(has_pods),
+        evictable_others: 1,
     };
     let mut audits = crate::actions::Audits::default();
     tracing::subscriber::with_default(captured, || {

@@ -42,8 +42,9 @@ pub struct Reach {
     pub is_pods_only: bool,
     pub has_pods: bool,
     pub has_workloads: bool,
-    /// The numbers of pods and of other workloads that are not exempt.
-    pub evictable: (usize, usize),
+    /// How many pods and other workloads are not exempt.
+    pub evictable_pods: usize,
+    pub evictable_others: usize,
 }
 
 impl Reach {
@@ -82,8 +83,7 @@ impl Reach {
     }
 
     fn evictable_for(self, signal: Signal) -> (usize, usize) {
-        let (pods, others) = self.evictable;
-        (pods, if self.is_of_pods(signal) { 0 } else { others })
+        (self.evictable_pods, if self.is_of_pods(signal) { 0 } else { self.evictable_others })
     }
 }
 
@@ -219,7 +219,8 @@ mod tests {
             is_pods_only,
             has_pods,
             has_workloads: true,
-            evictable: (usize::from(has_pods), 5),
+            evictable_pods: usize::from(has_pods),
+            evictable_others: 5,
         };
         let is_reported_only = |reach: Reach, signal, removes| reach.reported_only(signal, removes).is_some();
         for (signal, plain_host, with_runtime) in [
@@ -244,7 +245,8 @@ mod tests {
             (true, (1, 5), Some("1 pod"), Some("1 pod")),
             (true, (0, 5), None, None),
         ] {
-            let reach = Reach { is_pods_only, has_pods: true, has_workloads: true, evictable };
+            let (evictable_pods, evictable_others) = evictable;
+            let reach = Reach { is_pods_only, has_pods: true, has_workloads: true, evictable_pods, evictable_others };
             for (signal, expected) in [(Signal::MemoryAvailable, of_memory), (Signal::NodeFsAvailable, of_disk)] {
                 assert_eq!(reach.evicts(signal).as_deref(), expected, "{evictable:?} {signal}");
                 let why = expected.is_none().then_some("each workload on this host is exempt");

@@ -167,12 +167,14 @@ impl WorkloadTree {
     pub fn reach(&self) -> Reach {
         let is_pod = |workload: &&Workload| workload.kind.pod_uid().is_some();
         let may_go = |it: &&Workload| matches!(it.protection, None | Some(Protection::DaemonSet));
-        let (pods, others): (Vec<_>, Vec<_>) = self.workloads().filter(may_go).partition(is_pod);
+        let evictable = self.workloads().filter(may_go).count();
+        let evictable_pods = self.workloads().filter(may_go).filter(is_pod).count();
         Reach {
             is_pods_only: self.candidacy.is_pods_only(),
             has_pods: self.workloads().any(|workload| is_pod(&workload)),
             has_workloads: !self.tracked.is_empty(),
-            evictable: (pods.len(), others.len()),
+            evictable_pods,
+            evictable_others: evictable - evictable_pods,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Compares the table "What a stolen token can do" of SECURITY.md with the roles and policies that each kustomization applies.
+//! Compares the table "Reach of a stolen token" of SECURITY.md with the roles and policies that each kustomization applies.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a file or a row that cannot be read fails its test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ fn rendered() -> BTreeMap<Account, BTreeSet<String>> {
 /// Returns the rows of the table: the accounts with their directories, and what a token can do.
 fn written() -> Vec<(Account, BTreeSet<String>, String)> {
     let document = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
-    let (_, section) = document.split_once("\n## What a stolen token can do\n").unwrap();
+    let (_, section) = document.split_once("\n## Reach of a stolen token\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {

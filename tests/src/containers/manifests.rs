@@ -14,14 +14,14 @@ pub fn objects() -> Result<Vec<Value>> {
     let directory = Path::new(MANIFESTS);
     let mut objects = objects_in(&directory.join("base"))?;
     for patch in read(&directory.join("enforce/permissions.yaml"))? {
-        let is_it = |object: &&mut Value| is_same_object(object, &patch);
+        let is_it = |object: &&mut Value| is_called(object, &patch["kind"], &patch["metadata"]["name"]);
         objects.iter_mut().filter(is_it).for_each(|object| object["rules"] = patch["rules"].clone());
     }
     Ok(objects)
 }
 
-fn is_same_object(one: &Value, other: &Value) -> bool {
-    ["/kind", "/metadata/name"].iter().all(|field| one.pointer(field) == other.pointer(field))
+fn is_called(object: &Value, kind: &Value, name: &Value) -> bool {
+    object["kind"] == *kind && object["metadata"]["name"] == *name
 }
 
 fn objects_in(directory: &Path) -> Result<Vec<Value>> {
@@ -46,8 +46,10 @@ fn objects_in(directory: &Path) -> Result<Vec<Value>> {
 
 /// Returns the object with this kind and name.
 pub fn find<'o>(objects: &'o [Value], kind: &str, name: &str) -> Result<&'o Value> {
-    let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
-    objects.iter().find(is_it).with_context(|| format!("the manifests have no {kind} {name}"))
+    objects
+        .iter()
+        .find(|object| is_called(object, &kind.into(), &name.into()))
+        .with_context(|| format!("the manifests have no {kind} {name}"))
 }
 
 fn read(path: &Path) -> Result<Vec<Value>> {

@@ -157,6 +157,11 @@ impl Walk<'_> {
         items.iter().enumerate().map(|(index, node)| Field { path: format!("{path}[{index}]"), node }).collect()
     }
 
+    pub fn texts(&mut self, field: &Field<'_>, fix: &str) -> Vec<String> {
+        let items = self.list(field, "texts", fix);
+        items.iter().filter_map(|item| self.text(item, fix)).map(str::to_owned).collect()
+    }
+
     /// Reads a percentage above 0% as a share of one.
     pub fn percentage(&mut self, field: &Field<'_>) -> Option<f64> {
         self.describe(field, || Shape::Percentage);

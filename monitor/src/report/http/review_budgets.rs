@@ -7,6 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::Peer;
 use crate::report::RateLimiter;
+use crate::report::limits::Parties;
 use crate::units::Monotonic;
 
 /// Burst of first reviews, of all peers and of one.
@@ -17,28 +18,28 @@ const EVERY: Duration = Duration::from_millis(200);
 const OF_PEER_EVERY: Duration = Duration::from_secs(2);
 /// First reviews of one peer that wait for a slow API server.
 const OF_PEER_UNDER_WAY: usize = 2;
-/// Peers whose budgets are kept. The one that asked longest ago gives way.
-const PEERS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct ReviewBudgets {
     /// Tokens that were allowed before. Their number is bounded by the cache, so this matters only while the API server does not answer.
     renewals: RateLimiter,
     first: RateLimiter,
-    /// The peer that asked last is the last.
-    peers: Vec<PeerBudget>,
+    peers: Parties<Peer, PeerBudget>,
 }
 
 #[derive(Debug)]
 struct PeerBudget {
-    peer: Peer,
     limiter: RateLimiter,
     under_way: Arc<Semaphore>,
 }
 
 impl Default for ReviewBudgets {
     fn default() -> Self {
-        Self { renewals: RateLimiter::new(AT_ONCE, EVERY), first: RateLimiter::new(AT_ONCE, EVERY), peers: Vec::new() }
+        Self {
+            renewals: RateLimiter::new(AT_ONCE, EVERY),
+            first: RateLimiter::new(AT_ONCE, EVERY),
+            peers: Parties::default(),
+        }
     }
 }
 
@@ -49,22 +50,16 @@ impl ReviewBudgets {
 
     /// Returns the right to send a first review for this peer, which is held until the answer.
     pub(super) fn admit_first(&mut self, peer: Peer, now: Monotonic) -> Option<OwnedSemaphorePermit> {
-        let mut budget = match self.peers.iter().position(|it| it.peer == peer) {
-            Some(place) => self.peers.remove(place),
-            None => PeerBudget {
-                peer,
-                limiter: RateLimiter::new(OF_PEER_AT_ONCE, OF_PEER_EVERY),
-                under_way: Arc::new(Semaphore::new(OF_PEER_UNDER_WAY)),
-            },
+        let Self { first, peers, .. } = self;
+        let new = || PeerBudget {
+            limiter: RateLimiter::new(OF_PEER_AT_ONCE, OF_PEER_EVERY),
+            under_way: Arc::new(Semaphore::new(OF_PEER_UNDER_WAY)),
         };
-        // The peer's own budget first: what it refuses must not spend the budget of all.
-        let under_way = Arc::clone(&budget.under_way).try_acquire_owned().ok();
-        let right = under_way.filter(|_| budget.limiter.admit(now).is_some() && self.first.admit(now).is_some());
-        if self.peers.len() >= PEERS {
-            self.peers.remove(0);
-        }
-        self.peers.push(budget);
-        right
+        peers.of(&peer, new, |PeerBudget { limiter, under_way }| {
+            // The peer's own budget first: what it refuses must not spend the budget of all.
+            let under_way = Arc::clone(under_way).try_acquire_owned().ok();
+            under_way.filter(|_| limiter.admit(now).is_some() && first.admit(now).is_some())
+        })
     }
 }
 
@@ -96,6 +91,6 @@ mod tests {
         assert_eq!(under_way.iter().flatten().count(), OF_PEER_UNDER_WAY);
         let of_many = (2..200).filter(|it| budgets.admit_first(peer(*it), Monotonic(1)).is_some()).count();
         assert_eq!(of_many, 14);
-        assert_eq!(budgets.peers.len(), PEERS);
+        assert_eq!(budgets.peers.len(), Parties::<Peer, PeerBudget>::MOST);
     }
 }
