@@ -288,13 +288,14 @@ fn no_complete_walk_misses_a_directory_renamed_deep_down() {
 }
 
 #[test]
-fn a_removed_directory_makes_the_walk_incomplete_and_ends_it() {
+fn removed_directories_make_the_walk_incomplete_and_end_it() {
+    // As many that the walk, which opens one after the other, is not done before the first is removed.
+    const MANY: usize = 30;
     let top = tempfile::tempdir().unwrap();
-    let entry = top.path().join("entry");
-    let removals = entry.clone();
+    let removals: Vec<_> = (0..MANY).map(|name| top.path().join(name.to_string())).collect();
     let _renamer = Renamer::start(move || {
-        fs::create_dir(&removals).unwrap();
-        fs::remove_dir(&removals).unwrap();
+        removals.iter().for_each(|removed| fs::create_dir(removed).unwrap());
+        removals.iter().for_each(|removed| fs::remove_dir(removed).unwrap());
     });
     let is_missed = (0..20_000).map(|_| walk(top.path())).any(|walk| !walk.is_complete());
     assert!(is_missed, "every walk was faster than the removals");
