@@ -5,7 +5,6 @@
 use std::fs;
 use std::time::Duration;
 
-use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{Answer, NotDone, question};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
 use node_pressure_monitor::config::EvictionLimits;
@@ -41,7 +40,7 @@ impl Stage {
         wait_until("the pod to sleep", || cgroups.children.iter().all(|child| is_ready(child.id())));
         let id = cgroups.tree(Vec::new()).workloads().find(|workload| workload.name == pod).unwrap().id;
         let target = cgroups.target(&pod);
-        let mut evictor = Evictor::new(Releaser::start().unwrap());
+        let mut evictor = Evictor::start().unwrap();
         let (answer, asked) = question();
         let uid = Some(PodUid(uid));
         assert_eq!(evictor.ask(target, uid, (asked, insists), LOW, grace, Monotonic::now()), 2);
@@ -160,7 +159,7 @@ fn without_an_answer_only_certain_evictions_proceed() {
 fn a_hard_threshold_does_not_wait_for_the_answer() {
     let Some(mut stage) = Stage::set("hard", false, Duration::from_secs(60)) else { return };
     let target = stage.cgroups.target(&stage.pod);
-    stage.evictor.start(target, LOW, Duration::ZERO, Monotonic::now()).unwrap();
+    stage.evictor.evict(target, LOW, Duration::ZERO, Monotonic::now()).unwrap();
     stage.answer(Err(NotDone::Refused("too late".to_owned())));
     assert_eq!(stage.ended().outcome, Outcome::Gone);
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use node_pressure_monitor::actions::release::Releaser;
+use node_pressure_monitor::actions::kill_writer::KillWriter;
 use node_pressure_monitor::actions::{Evictor, FreezeRecord, Outcome, Target};
 use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, built_in_patterns};
 use node_pressure_monitor::eviction::decider::blocks;
@@ -104,8 +104,8 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
         kill_timeout: Duration::from_secs(60),
         ..EvictionLimits::default()
     };
-    let mut evictor = Evictor::new(Releaser::start().unwrap());
-    let killed = evictor.start(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
+    let mut evictor = Evictor::start().unwrap();
+    let killed = evictor.evict(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
     assert_eq!(killed, 20);
     wait_until("the end of the victim", || cgroups.ended() == 20);
     assert_eq!(cgroups.end_of_eviction(&mut evictor, &limits).outcome, Outcome::Gone);
@@ -119,9 +119,9 @@ fn a_soft_eviction_sends_sigterm_first() {
     let Some(mut cgroups) = Cgroups::make("soft") else { return };
     let victim = cgroups.workload("polite.service", 2);
     let target = cgroups.target(&victim);
-    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let mut evictor = Evictor::start().unwrap();
     let grace = Duration::from_secs(60);
-    evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
+    evictor.evict(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
     assert!(!blocks(evictor.under_way(), false, true), "a hard threshold does not wait for a soft eviction");
     assert!(blocks(evictor.under_way(), false, false), "a soft threshold waits for a soft eviction");
     wait_until("the end of the victim", || cgroups.ended() == 2);
@@ -135,9 +135,9 @@ fn a_workload_of_any_name_is_signalled() {
         let victim = cgroups.workload(name, 2);
         let target = cgroups.target(&victim);
         assert!(!target.is_gone(), "{victim}");
-        let mut evictor = Evictor::new(Releaser::start().unwrap());
+        let mut evictor = Evictor::start().unwrap();
         let grace = Duration::from_secs(60);
-        evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
+        evictor.evict(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
         wait_until("the end of the victim", || cgroups.ended() == 2);
         cgroups.end_children();
     }
@@ -159,9 +159,9 @@ fn a_workload_that_outlives_its_grace_period_is_killed() {
     let victim = cgroups.workload("stubborn.service", 1);
     halt(&cgroups.children[0]);
     let target = cgroups.target(&victim);
-    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let mut evictor = Evictor::start().unwrap();
     let (started, grace) = (Monotonic::now(), Duration::from_millis(50));
-    evictor.start(target, Signal::MemoryAvailable, grace, started).unwrap();
+    evictor.evict(target, Signal::MemoryAvailable, grace, started).unwrap();
     let ended = cgroups.end_of_eviction(&mut evictor, &EvictionLimits::default());
     assert_eq!(ended.outcome, Outcome::Gone);
     assert!(ended.killed.expect("it was killed").since(started) >= grace, "{ended:?}");
@@ -173,9 +173,9 @@ fn a_cancelled_soft_eviction_does_not_kill() {
     let victim = cgroups.workload("spared.service", 1);
     halt(&cgroups.children[0]);
     let target = cgroups.target(&victim);
-    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let mut evictor = Evictor::start().unwrap();
     let grace = Duration::from_millis(20);
-    evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
+    evictor.evict(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
     // The agent switches to observe mode here.
     assert_eq!(evictor.stand_down(), [victim]);
     std::thread::sleep(3 * grace);
@@ -196,7 +196,7 @@ fn a_recreated_cgroup_is_another_workload() {
         paths.iter().filter(|path| path.exists()).all(|path| fs::remove_dir(path).is_ok())
     });
     cgroups.workload("again.service", 1);
-    let _gone = target.kill();
+    let _gone = target.kill(&KillWriter::start().unwrap());
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(cgroups.ended(), 0, "the process of the new cgroup must survive");
 }
@@ -257,7 +257,7 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
 #[test]
 fn a_kill_does_not_wait_for_tasks_that_cannot_freeze() {
     let Some(mut cgroups) = Cgroups::make("stuck") else { return };
-    let mut took = Vec::new();
+    let (writer, mut times) = (KillWriter::start().unwrap(), Vec::new());
     for attempt in 0..5 {
         let name = cgroups.workload(&format!("stuck{attempt}.service"), 0);
         let directory = cgroups.hierarchy.memory.join(&name);
@@ -279,15 +279,15 @@ fn a_kill_does_not_wait_for_tasks_that_cannot_freeze() {
             fs::read_to_string(directory.join("memory.oom_control")).unwrap().contains("under_oom 1")
         });
         let target = cgroups.target(&name);
-        let begun = Instant::now();
-        assert_eq!(target.kill().unwrap().len(), 1);
-        took.push(begun.elapsed());
+        let (killed, lasted) = took(|| target.kill(&writer));
+        assert_eq!(killed.unwrap().pids.len(), 1);
+        times.push(lasted);
         wait_until("its end", || cgroups.ended() == attempt + 1);
     }
-    let quickest = took.iter().min().expect("five attempts");
-    println!("killed after {took:?}");
+    let quickest = times.iter().min().expect("five attempts");
+    println!("killed after {times:?}");
     let limit = Duration::from_millis(20).mul_f64(NATIVE_READS.slowness().unwrap().patience());
-    assert!(*quickest < limit, "{took:?}, {limit:?} are allowed");
+    assert!(*quickest < limit, "{times:?}, {limit:?} are allowed");
 }
 
 /// The environment variable for a copy of this program: the workload to kill, and the lock file beside which it records frozen cgroups.
@@ -305,7 +305,7 @@ fn killer() {
     tree.scan().unwrap();
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
     let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC), None);
-    let _outcome = target.recorded_in(FreezeRecord::beside(Path::new(lock))).kill();
+    let _outcome = target.recorded_in(FreezeRecord::beside(Path::new(lock))).kill(&KillWriter::start().unwrap());
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn twenty_thousand_cgroups_of_one_workload_do_not_hold_up_a_scan_or_a_kill() {
     let bystander = cgroups.workload("bystander.service", 1);
     let victim = cgroups.workload("victim.service", 3);
     let directory = cgroups.hierarchy.memory.join(&victim);
-    let mut made = 0;
+    let (writer, mut made) = (KillWriter::start().unwrap(), 0);
     while made < MANY && fs::create_dir(directory.join(format!("c{made}"))).is_ok() {
         made += 1;
     }
@@ -400,7 +400,7 @@ fn twenty_thousand_cgroups_of_one_workload_do_not_hold_up_a_scan_or_a_kill() {
     }
     let target = tree.workloads().find(|workload| workload.name == victim).expect("it is a workload").id;
     let target = Target::new(tree.find(target).unwrap(), tree.hierarchy(), Path::new(PROC), None);
-    let (killed, kill) = took(|| target.kill());
+    let (killed, kill) = took(|| target.kill(&writer));
     wait_until("the end of the victim", || cgroups.ended() == 3);
     println!("{made} cgroups: read in {walk:?}, scanned in {scan:?}, killed in {kill:?}: {cut:?}");
     remove_below(&directory);

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::fs;
 use std::time::Duration;
 
-use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{NotDone, Order, OrderKind, OrderQueue, question};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome, StoppedPod};
 use node_pressure_monitor::config::EvictionLimits;
@@ -48,7 +47,7 @@ impl Stage {
         assert_eq!(workload.kind.pod_uid().unwrap().0, uid);
         let target = cgroups.target(&pod);
         let queue = OrderQueue::default();
-        let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
+        let mut evictor = Evictor::start().unwrap().with_stopper(Box::new(queue.clone()));
         let started = Monotonic::now();
         let processes = evictor
             .stop_pod(target, StoppedPod { uid: PodUid(uid), by: TearDown::Runtime, urgent }, FULL, grace, started)
@@ -212,7 +211,7 @@ fn a_kubelet_that_knows_of_the_eviction_tears_the_pod_down() {
     let Some(mut cgroups) = Cgroups::make("kubelet") else { return };
     let pod = cgroups.workload("kubepods-pod00002222.slice", 2);
     let (target, queue) = (cgroups.target(&pod), OrderQueue::default());
-    let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
+    let mut evictor = Evictor::start().unwrap().with_stopper(Box::new(queue.clone()));
     let stopped = StoppedPod { uid: PodUid("00002222".to_owned()), by: TearDown::Kubelet, urgent: true };
     let (answer, asked) = question();
     let count = evictor.tell_first(target, stopped, asked, FULL, Duration::from_secs(60), Monotonic::now());
@@ -239,7 +238,7 @@ fn a_late_api_server_delays_the_signals_of_a_disk_for_two_seconds() {
     let Some(mut cgroups) = Cgroups::make("late") else { return };
     let pod = cgroups.workload("kubepods-pod00003333.slice", 2);
     let target = cgroups.target(&pod);
-    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let mut evictor = Evictor::start().unwrap();
     let stopped = StoppedPod { uid: PodUid("00003333".to_owned()), by: TearDown::Kubelet, urgent: true };
     let (_never_answers, asked) = question();
     let now = Monotonic::now();
@@ -258,7 +257,7 @@ fn without_a_runtime_a_pod_is_sent_sigterm() {
     let Some(mut cgroups) = Cgroups::make("none") else { return };
     let pod = cgroups.workload("kubepods-pod00001111.slice", 2);
     let target = cgroups.target(&pod);
-    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let mut evictor = Evictor::start().unwrap();
     let uid = PodUid("00001111".to_owned());
     let signalled = evictor
         .stop_pod(

@@ -175,7 +175,7 @@ impl Actions {
     ) -> Result<usize, ActionError> {
         let (cause, now) = (choice.cause, Monotonic::now());
         let Some(uid) = pod.filter(|_| cause.is_for_disk()) else {
-            return self.evictor.start(target, cause, choice.grace, now);
+            return self.evictor.evict(target, cause, choice.grace, now);
         };
         let workload = target.name.clone();
         let stopped = StoppedPod { uid: uid.clone(), by: TearDown::Runtime, urgent: choice.is_hard };

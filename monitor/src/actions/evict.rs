@@ -15,7 +15,8 @@ use crate::units::{CgroupId, Monotonic};
 use crate::workloads::PodUid;
 
 use super::action_error::ActionError;
-use super::kill::Target;
+use super::kill::{Killed, Target};
+use super::kill_writer::KillWriter;
 use super::release::Releaser;
 use super::stop::{Asked, PodStopper};
 
@@ -60,6 +61,7 @@ pub struct Ongoing {
 #[derive(Debug)]
 pub struct Evictor {
     running: Vec<Running>,
+    kills: KillWriter,
     releaser: Releaser,
     stopper: Option<Box<dyn PodStopper>>,
 }
@@ -76,8 +78,13 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const CONSENT_LIMIT: Duration = Duration::from_secs(20);
 
 impl Evictor {
-    pub fn new(releaser: Releaser) -> Self {
-        Self { running: Vec::new(), releaser, stopper: None }
+    /// Starts the threads that kill and that release memory.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start() -> std::io::Result<Self> {
+        let (kills, releaser) = (KillWriter::start()?, Releaser::start()?);
+        Ok(Self { running: Vec::new(), kills, releaser, stopper: None })
     }
 
     /// Sets the runtime that ends pods.
@@ -117,7 +124,7 @@ impl Evictor {
     ///
     /// # Errors
     /// When no process could be signalled.
-    pub fn start(
+    pub fn evict(
         &mut self,
         target: Target,
         cause: impl Into<Cause>,
@@ -127,11 +134,11 @@ impl Evictor {
         self.signal(target, cause.into(), grace, None, None, now)
     }
 
-    /// Starts to evict a pod for a disk: the runtime kills it after its grace period and removes it. Falls back to [`Self::start`] if the
+    /// Starts to evict a pod for a disk: the runtime kills it after its grace period and removes it. Falls back to [`Self::evict`] if the
     /// runtime cannot be asked. Returns the number of its processes.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// As [`Self::evict`].
     pub fn stop_pod(
         &mut self,
         target: Target,
@@ -205,19 +212,21 @@ impl Evictor {
     ) -> Result<usize, ActionError> {
         // A frozen process does not act on SIGTERM, so its grace period would be waited for in vain.
         let grace = if !grace.is_zero() && target.is_frozen() { Duration::ZERO } else { grace };
-        let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
-        let pids = signalled?;
-        let count = pids.len();
-        let stage = if grace.is_zero() {
-            Stage::Dying { since: now, progress: Progress::begin(count, now) }
+        let (count, stage) = if grace.is_zero() {
+            self.kill(&target, now)?
         } else {
-            Stage::Terminating { until: now.after(grace) }
+            (target.terminate()?.len(), Stage::Terminating { until: now.after(grace) })
         };
-        if grace.is_zero() {
-            self.releaser.release(pids);
-        }
         self.run(target, cause, stage, pod, note, now);
         Ok(count)
+    }
+
+    /// Kills the workload. Returns the number of processes that exit, and the stage that follows.
+    fn kill(&self, target: &Target, now: Monotonic) -> Result<(usize, Stage), ActionError> {
+        let Killed { pids, is_repeated } = target.kill(&self.kills)?;
+        let count = pids.len();
+        self.releaser.release(pids);
+        Ok((count, Stage::Dying { since: now, progress: Progress::begin(count, now), is_repeated }))
     }
 
     /// Tracks an eviction. It replaces an earlier eviction of the same workload, and keeps its start time.

@@ -18,6 +18,7 @@ use crate::workloads::membership;
 
 use super::action_error::ActionError;
 use super::frozen::FreezeRecord;
+use super::kill_writer::KillWriter;
 
 /// The workload to act on, identified by its cgroup: an open directory stays the same cgroup if another cgroup takes
 /// its path.
@@ -37,6 +38,15 @@ pub struct Target {
     freezer: Option<PathBuf>,
     proc_root: PathBuf,
     record: Option<FreezeRecord>,
+}
+
+/// What a kill has reached.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Killed {
+    /// The processes that are exiting.
+    pub pids: Vec<Pid>,
+    /// Whether the kill has to be repeated: processes may have been forked meanwhile.
+    pub is_repeated: bool,
 }
 
 /// How often the processes of a cgroup without `cgroup.kill` are listed and killed. The cgroup is frozen from the
@@ -112,48 +122,66 @@ impl Target {
         }
     }
 
-    /// Sends SIGKILL to every process, at once if the kernel supports it (`cgroup.kill`, Linux 5.14). Returns the
-    /// processes that are exiting.
+    /// Sends SIGKILL to every process, at once if the kernel supports it (`cgroup.kill`, Linux 5.14) and answers in time.
     ///
     /// # Errors
     /// [`ActionError::Gone`] when no process is left; another error when the kernel refuses, or processes remain.
-    pub fn kill(&self) -> Result<Vec<Pid>, ActionError> {
+    pub fn kill(&self, by: &KillWriter) -> Result<Killed, ActionError> {
         if self.is_gone() {
             return Err(ActionError::Gone);
         }
-        let Some(kill_file) = &self.kill_file else { return self.kill_one_by_one() };
-        if self.has_monitors {
-            self.kill_containers()?;
-            return Ok(self.first_processes());
-        }
-        rustix::io::write(kill_file, b"1").map_err(|errno| {
-            ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), errno)
+        let Some(kill_file) = &self.kill_file else {
+            return Ok(Killed { pids: self.kill_one_by_one()?, is_repeated: true });
+        };
+        let files = if self.has_monitors { self.kill_files_of_containers()? } else { vec![Arc::clone(kill_file)] };
+        let is_written = by.kill(files).map_err(|errno| {
+            ActionError::refused(format!("cannot write cgroup.kill in {}", self.cgroup.display()), errno)
         })?;
-        // Listing the processes takes longer than killing them. A process missing from the list has already given back
-        // its memory.
-        Ok(self.first_processes())
+        if !is_written {
+            return Ok(Killed { pids: self.kill_listed()?, is_repeated: true });
+        }
+        if self.has_monitors {
+            let own = cgroup_processes::own(&self.directory).unwrap_or_default();
+            self.signal_all(&own, Signal::KILL)?;
+        }
+        // Listing the processes takes longer than killing them. A process missing from the list has already given back its memory. A
+        // container that starts beside the monitors meanwhile is killed at the next attempt.
+        Ok(Killed { pids: self.first_processes(), is_repeated: self.has_monitors })
     }
 
-    /// Kills all processes of each container at once, and those in the pod's own cgroup. A container that starts meanwhile is killed at the
-    /// next attempt.
-    fn kill_containers(&self) -> Result<(), ActionError> {
-        let refused = |errno: Errno| {
-            ActionError::refused(format!("cannot kill the containers of {}", self.cgroup.display()), errno)
-        };
-        let mut refusal = None;
-        let kill = |container: OwnedFd| {
-            let file = rustix::fs::openat(container, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-            match file.and_then(|file| rustix::io::write(file, b"1")) {
-                // ENOENT and ENODEV: the cgroup was removed meanwhile.
-                Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+    /// Opens `cgroup.kill` of each container: CRI-O's monitors, which are in the pod's cgroup, have to live.
+    fn kill_files_of_containers(&self) -> Result<Vec<Arc<OwnedFd>>, ActionError> {
+        let (mut files, mut refusal) = (Vec::new(), None);
+        let open = |container: OwnedFd| {
+            match rustix::fs::openat(container, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(file) => files.push(Arc::new(file)),
+                // The cgroup was removed meanwhile.
+                Err(Errno::NOENT | Errno::NODEV) => {}
                 Err(errno) => refusal = Some(errno),
             }
             false
         };
-        cgroup_processes::any_container(&self.directory, kill).map_err(refused)?;
-        let own = cgroup_processes::own(&self.directory).unwrap_or_default();
-        self.signal_all(&own, Signal::KILL)?;
-        refusal.map_or(Ok(()), |errno| Err(refused(errno)))
+        let opened = cgroup_processes::any_container(&self.directory, open);
+        match opened.err().or(refusal.filter(|_| files.is_empty())) {
+            Some(errno) => {
+                let what = format!("cannot kill the containers of {}", self.cgroup.display());
+                Err(ActionError::refused(what, errno))
+            }
+            None => Ok(files),
+        }
+    }
+
+    /// Signals the processes, and those that were forked meanwhile. Nothing is frozen: that takes the same mutex as `cgroup.kill`.
+    fn kill_listed(&self) -> Result<Vec<Pid>, ActionError> {
+        let mut signalled: Vec<Pid> = Vec::new();
+        for _ in 0..ROUNDS {
+            let left = self.not_among(&signalled)?;
+            if left.is_empty() {
+                break;
+            }
+            signalled.extend(self.signal_all(&left, Signal::KILL)?);
+        }
+        Ok(signalled)
     }
 
     /// Returns how many processes are left. Where the kernel kills all at once, those in cgroups beyond the limit of a list are not

@@ -14,6 +14,10 @@ fn pod(root: &Path, cgroups: &[(&str, &str)]) {
     }
 }
 
+fn writer() -> KillWriter {
+    KillWriter::start().unwrap()
+}
+
 fn target(root: &Path) -> Target {
     let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
     let mut tree = WorkloadTree::new(hierarchy.clone(), "/nonexistent".into(), Vec::new());
@@ -34,7 +38,7 @@ fn the_monitors_of_crio_outlive_the_pod() {
     ] {
         let root = tempfile::tempdir().unwrap();
         pod(root.path(), cgroups);
-        let mut pids = target(root.path()).kill().unwrap();
+        let mut pids = target(root.path()).kill(&writer()).unwrap().pids;
         pids.sort_unstable();
         assert_eq!(pids, [Pid(7), Pid(8)]);
         let is_killed =
@@ -55,7 +59,7 @@ fn a_pod_with_only_a_monitor_is_gone() {
         std::fs::write(root.path().join(POD).join("crio-1.scope").join(file), text).unwrap();
     }
     assert!(target.is_gone());
-    assert!(matches!(target.kill(), Err(ActionError::Gone)));
+    assert!(matches!(target.kill(&writer()), Err(ActionError::Gone)));
 }
 
 /// A workload of cgroup v1 with one process, which is frozen, also in a cgroup below; `above` is what `freezer.parent_freezing` says.
@@ -96,7 +100,7 @@ fn a_frozen_workload_of_v1_is_thawed_after_sigkill() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let target = frozen_on_v1(root.path(), child.id(), above);
         assert!(target.is_frozen(), "no signal but SIGKILL has an effect");
-        let killed = target.kill();
+        let killed = target.kill(&writer());
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(libc::SIGKILL));
         assert_eq!(killed.is_ok(), is_ended, "{killed:?}");
         assert!(is_ended || matches!(killed, Err(ActionError::FrozenFromAbove { .. })), "{killed:?}");
@@ -109,10 +113,15 @@ fn a_frozen_workload_of_v1_is_thawed_after_sigkill() {
 
 /// Makes a cgroup of this name without `cgroup.kill` (before Linux 5.14) with one process, and returns the target.
 fn target_named(root: &Path, name: &[u8], pid: u32) -> Target {
+    target_with(root, name, pid, |kill| std::fs::remove_file(kill).unwrap())
+}
+
+/// The same; `prepare` gets the path of `cgroup.kill`.
+fn target_with(root: &Path, name: &[u8], pid: u32, prepare: impl FnOnce(&Path)) -> Target {
     use std::os::unix::ffi::OsStrExt as _;
     let cgroup = root.join("cgroup").join(std::ffi::OsStr::from_bytes(name));
     populate(&cgroup, &format!("{pid}\n"));
-    std::fs::remove_file(cgroup.join("cgroup.kill")).unwrap();
+    prepare(&cgroup.join("cgroup.kill"));
     let process = root.join("proc").join(pid.to_string());
     std::fs::create_dir_all(&process).unwrap();
     std::fs::write(process.join("cgroup"), [b"0::/", name, b"\n"].concat()).unwrap();
@@ -138,6 +147,27 @@ fn processes_in_a_cgroup_of_any_name_are_signalled() {
     }
 }
 
+/// A writer of `cgroup.kill` waits for `cgroup_mutex`, which others can hold for long. A full pipe stands for it.
+#[test]
+fn a_workload_dies_although_the_write_of_cgroup_kill_hangs() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let root = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut pipe = None;
+    let target = target_with(root.path(), b"a", child.id(), |kill| {
+        std::fs::remove_file(kill).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, kill, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let both = rustix::fs::open(kill, OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        while rustix::io::write(&both, &[0; 4096]).is_ok() {}
+        pipe = Some(both);
+    });
+    let begun = std::time::Instant::now();
+    let killed = target.kill(&writer()).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(killed.is_repeated && killed.pids.contains(&Pid(child.id().cast_signed())), "{killed:?}");
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
 #[test]
 fn a_process_that_cannot_be_assigned_is_not_signalled_and_named() {
     let root = tempfile::tempdir().unwrap();
@@ -146,7 +176,7 @@ fn a_process_that_cannot_be_assigned_is_not_signalled_and_named() {
     let cgroup = root.path().join("proc").join(child.id().to_string()).join("cgroup");
     std::fs::remove_file(&cgroup).unwrap();
     std::fs::create_dir(&cgroup).unwrap();
-    for outcome in [target.terminate(), target.kill()] {
+    for outcome in [target.terminate(), target.kill(&writer()).map(|killed| killed.pids)] {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains(&child.id().to_string()), "{error}");
     }
@@ -154,7 +184,7 @@ fn a_process_that_cannot_be_assigned_is_not_signalled_and_named() {
     // One that is in another cgroup by now is neither signalled nor counted.
     std::fs::remove_dir(&cgroup).unwrap();
     std::fs::write(&cgroup, "0::/b\n").unwrap();
-    assert!(matches!(target.kill(), Err(ActionError::StillAlive { .. })), "it is still listed");
+    assert!(matches!(target.kill(&writer()), Err(ActionError::StillAlive { .. })), "it is still listed");
     assert!(child.try_wait().unwrap().is_none(), "it lives");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -11,6 +11,7 @@ pub mod frozen;
 pub mod garbage;
 pub mod kept_state;
 pub mod kill;
+pub mod kill_writer;
 pub mod oom_score;
 mod pending_removals;
 mod proactive_reclaim;

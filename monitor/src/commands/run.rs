@@ -10,7 +10,6 @@ use std::time::{Instant, SystemTime};
 use super::input::CommandError;
 use super::instance::InstanceLock;
 use crate::actions::reclaim::ReclaimFirst;
-use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
 use crate::actions::{Actions, Audits, Evictor, FreezeRecord, KeptState, ScoreRecord, self_protection};
 use crate::agent::{Agent, Reload};
@@ -210,7 +209,7 @@ async fn serve(
     let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
     let tree = tree.with_candidates(config.candidates.clone(), access.is_some(), &config.runtime.endpoint);
-    let releaser = Releaser::start().context("cannot start the thread that releases memory")?;
+    let evictor = Evictor::start().context("cannot start the threads that kill and that release memory")?;
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
@@ -293,7 +292,6 @@ async fn serve(
         guard,
     };
     let queue = OrderQueue::default();
-    let evictor = Evictor::new(releaser);
     let evictor = match config.runtime.endpoint {
         RuntimeEndpoint::Off => evictor,
         RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(queue.clone())),

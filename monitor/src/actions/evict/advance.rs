@@ -7,7 +7,7 @@ use crate::runtime::TearDown;
 use crate::units::Monotonic;
 
 use super::moving::Moving;
-use super::running::{Progress, Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
+use super::running::{Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
 use super::{ANSWER_LIMIT, CONSENT_LIMIT, Evictor, Outcome};
 use crate::actions::ActionError;
 use crate::actions::stop::NotDone;
@@ -79,7 +79,7 @@ impl Evictor {
                     "the kubelet had not stopped it {:.1} s after its grace period: killed",
                     now.since(until).as_secs_f64()
                 ));
-                self.kill(running, now)
+                self.kill_late(running, now)
             }
             Stage::Stopping { ref asked, until } => match asked.answer() {
                 // Only the runtime knew that the pod is critical. Nothing was touched.
@@ -100,24 +100,21 @@ impl Evictor {
                         "the runtime had not stopped it {:.1} s after its grace period: killed",
                         now.since(until).as_secs_f64()
                     ));
-                    self.kill(running, now)
+                    self.kill_late(running, now)
                 }
                 None => None,
             },
-            Stage::Terminating { until } if now >= until => self.kill(running, now),
-            Stage::Dying { since, ref mut progress } => {
+            Stage::Terminating { until } if now >= until => self.kill_late(running, now),
+            Stage::Dying { since, ref mut progress, is_repeated } => {
                 let left = || running.target.count_left();
                 if progress.is_stuck(limits.kill_timeout, now, left) {
                     let seconds = now.since(since).as_secs_f64();
                     return Some(Outcome::Failed(format!("processes are still there {seconds:.1} s after SIGKILL")));
                 }
-                if running.target.is_killed_at_once() {
-                    return None;
-                }
-                if now.since(running.again.unwrap_or(since)) >= KILL_AGAIN {
+                if is_repeated && now.since(running.again.unwrap_or(since)) >= KILL_AGAIN {
                     running.again = Some(now);
                     // Remaining processes are killed at the next poll, or reported at the time limit.
-                    let _left = running.target.kill();
+                    let _left = running.target.kill(&self.kills);
                 }
                 None
             }
@@ -125,11 +122,11 @@ impl Evictor {
         }
     }
 
-    fn kill(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
-        match running.target.kill() {
-            Ok(pids) => {
-                running.stage = Stage::Dying { since: now, progress: Progress::begin(pids.len(), now) };
-                self.releaser.release(pids);
+    /// Kills a workload that has outlived its grace period.
+    fn kill_late(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
+        match self.kill(&running.target, now) {
+            Ok((_, stage)) => {
+                running.stage = stage;
                 running.killed = Some(now);
                 None
             }
@@ -142,7 +139,7 @@ impl Evictor {
     fn terminate(&self, running: &mut Running, until: Monotonic, now: Monotonic) -> Option<Outcome> {
         // A frozen process does not act on SIGTERM.
         if now >= until || running.target.is_frozen() {
-            return self.kill(running, now);
+            return self.kill_late(running, now);
         }
         match running.target.terminate() {
             Ok(_) => {

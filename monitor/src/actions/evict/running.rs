@@ -54,8 +54,8 @@ pub(super) enum Stage {
     Stopping { asked: Asked, until: Monotonic },
     /// SIGTERM was sent; SIGKILL follows at the time given.
     Terminating { until: Monotonic },
-    /// SIGKILL was sent.
-    Dying { since: Monotonic, progress: Progress },
+    /// SIGKILL was sent, and is sent again to processes that were forked meanwhile, unless the kernel killed all at once.
+    Dying { since: Monotonic, progress: Progress, is_repeated: bool },
     /// No process is left. The runtime was asked to remove the pod at the time given.
     Removing { asked: Asked, since: Monotonic },
 }
