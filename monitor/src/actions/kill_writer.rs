@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::self_protection::OWN_NICE;
+
 /// The loop waits so long for a write. It takes microseconds where nobody holds the mutex.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The beginning of the wait needs no system call, if another CPU can write meanwhile.
@@ -41,7 +43,11 @@ impl KillWriter {
         let (queue, orders) = channel();
         let is_held_up = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&is_held_up);
-        let carry_out = move || carry_out(&orders, &of_thread);
+        let carry_out = move || {
+            // Without the right to it, a busy CPU delays the write, and the loop goes on without.
+            let _usual = rustix::process::setpriority_process(None, OWN_NICE);
+            carry_out(&orders, &of_thread);
+        };
         std::thread::Builder::new().name("kill".to_owned()).stack_size(64 * 1024).spawn(carry_out)?;
         let is_alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         Ok(Self { queue, is_held_up, spin: if is_alone { Duration::ZERO } else { SPIN } })

@@ -11,8 +11,8 @@ use crate::units::kernel_text;
 /// The value that the kubelet sets for itself.
 const OWN_OOM_SCORE_ADJ: i16 = -999;
 
-/// The loop sleeps nearly always, so that this priority costs other processes little.
-const OWN_NICE: i32 = -10;
+/// Of the loop, and of the thread that kills for it. They sleep nearly always, so that this priority costs other processes little.
+pub(super) const OWN_NICE: i32 = -10;
 
 /// Locks the agent's memory, and raises its priority and its limit of open files. Returns the failures, each with its
 /// consequence.
