@@ -27,7 +27,7 @@ pub const PROJECTS: &str = "/mnt/projects";
 /// The mount point of the xfs disk, if the VM has it. It has project quotas.
 pub const XFS: &str = "/mnt/xfs";
 
-pub use handover::{ARCHIVES, CHART, JOURNAL_HOOK, MANIFESTS, PACKAGES, copy_tree};
+pub use handover::{ARCHIVES, CHART, EARLYOOM, JOURNAL_HOOK, MANIFESTS, PACKAGES, copy_tree};
 pub use setup::mount_at;
 
 type Options = HashMap<String, String>;

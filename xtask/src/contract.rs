@@ -22,8 +22,11 @@ use crate::vm::{SKIPPED, kubernetes};
     after_help = "Example, with two versions:\n  KUBERNETES_BIN=1.35/kubernetes/server/bin:1.36/kubernetes/server/bin cargo xtask contract --record"
 )]
 pub struct Options {
+    /// Only the tests whose names contain this; nothing is recorded then.
+    filter: Option<String>,
+
     /// Write the outcomes into the table of tests/RESULTS.md.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "filter")]
     record: bool,
 }
 
@@ -61,7 +64,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut all = Tally::default();
     for (release, beside) in releases.iter().flat_map(|release| Beside::ALL.map(|beside| (release, beside))) {
         let name = format!("{} {}", release.versions, beside.word());
-        let tally = test(workspace, release, beside, &name);
+        let tally = test(workspace, release, beside, &name, options.filter.as_deref());
         println!("== {name}: {}", tally.line());
         if options.record && tally.counts.passed > 0 {
             record(&workspace.root, release, beside, &tally)?;
@@ -78,7 +81,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Starts the API server and runs the tests against it.
-fn test(workspace: &Workspace, release: &Release, beside: Beside, name: &str) -> Tally {
+fn test(workspace: &Workspace, release: &Release, beside: Beside, name: &str, filter: Option<&str>) -> Tally {
     let mut tally = Tally::default();
     let controllers = match (beside, &release.controller_manager) {
         (Beside::Nothing, _) => None,
@@ -90,7 +93,7 @@ fn test(workspace: &Workspace, release: &Release, beside: Beside, name: &str) ->
     };
     let tested = Server::start(workspace, release, controllers)
         .context("starting the API server")
-        .and_then(|server| contract_tests(workspace, &mut tally, name, Some(&server.kubeconfig())));
+        .and_then(|server| contract_tests(workspace, &mut tally, name, Some(&server.kubeconfig()), filter));
     if let Err(error) = tested {
         tally.fail(format!("{error:#}"));
     }

@@ -1,12 +1,13 @@
-//! The system calls of one thread, as the kernel records them (`raw_syscalls:sys_enter`).
+//! The system calls of the agent's loop and of the thread that kills for it, as the kernel records them (`raw_syscalls:sys_enter`).
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::trace::{parse_seconds, parse_thread};
 use super::tracefs::Instance;
+use crate::processes;
 
 /// A system call that has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,18 +22,22 @@ pub struct Call {
 #[derive(Debug)]
 pub struct Calls {
     instance: Instance,
-    thread: i32,
+    agent: i32,
 }
 
 impl Calls {
-    /// Begins to record the calls of a thread.
-    pub fn of(thread: i32) -> Result<Self> {
+    /// Begins to record the calls of an agent.
+    pub fn of(agent: i32) -> Result<Self> {
+        let threads = processes::thread_times(agent);
+        let kill = threads.iter().find(|(_, (name, _))| name == "kill").map(|(thread, _)| thread.to_string_lossy());
+        let kill = kill.context("the agent has no thread `kill`")?;
         let instance = Instance::open("npm-calls", 512)?;
         instance.write("trace", "")?;
-        instance.write("events/raw_syscalls/sys_enter/filter", &format!("common_pid == {thread}"))?;
+        instance
+            .write("events/raw_syscalls/sys_enter/filter", &format!("common_pid == {agent} || common_pid == {kill}"))?;
         instance.write("events/raw_syscalls/sys_enter/enable", "1")?;
         instance.write("tracing_on", "1")?;
-        Ok(Self { instance, thread })
+        Ok(Self { instance, agent })
     }
 
     /// Keeps what is recorded, and records no more.
@@ -40,11 +45,11 @@ impl Calls {
         self.instance.write("tracing_on", "0")
     }
 
-    /// Returns which files the calls have read at a position, with how often: "meminfo 2, memory.stat 2". The thread must live.
+    /// Returns which files the calls have read at a position, with how often: "meminfo 2, memory.stat 2". The agent must live.
     pub fn files_read(&self, calls: &[Call]) -> String {
         let read = calls.iter().filter(|call| call.number == libc::SYS_pread64);
         counted(read.map(|call| {
-            let target = fs::read_link(format!("/proc/{}/fd/{}", self.thread, call.first)).unwrap_or_default();
+            let target = fs::read_link(format!("/proc/{}/fd/{}", self.agent, call.first)).unwrap_or_default();
             let of_cgroup = target.strip_prefix("/sys/fs/cgroup").unwrap_or(&target);
             of_cgroup.to_string_lossy().into_owned()
         }))

@@ -21,6 +21,8 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("/bin/node-pressure-monitor", "/bin/node-pressure-monitor"),
     ("/bin/worlds", "/bin/worlds"),
 ];
+/// Debian's earlyoom, to compare with.
+pub const EARLYOOM: &str = "/bin/earlyoom";
 /// The directory of container images, as archives.
 pub const ARCHIVES: &str = "/archives";
 /// The directory of the agent's manifests.
@@ -84,7 +86,9 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
         sleep(Duration::from_millis(20));
     }
     mount_at(device, NEW, "ext4", "")?;
-    for (from, to) in PROGRAMS {
+    // earlyoom is there on the host's own architecture only.
+    let rival = Some((EARLYOOM, EARLYOOM)).filter(|_| Path::new(EARLYOOM).exists());
+    for (from, to) in PROGRAMS.into_iter().chain(rival) {
         let to = format!("{NEW}{to}");
         fs::copy(from, &to).with_context(|| format!("copy {from} to {to}"))?;
     }

@@ -11,13 +11,14 @@ use super::pressure::{Bystanders, ramping_pod};
 use crate::agent::forget_decisions;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
+use crate::containers;
+use crate::init::EARLYOOM;
 use crate::processes;
 use crate::reference::{EMULATED_READS, Slowness};
 use crate::sampler;
 use crate::stage::Stage;
 use crate::units::{median, milliseconds_between};
 
-const PROGRAM: &str = "/bin/earlyoom";
 /// The number of rounds. earlyoom samples every 100 ms, so single latencies vary within that range and the median needs several.
 const ROUNDS: usize = 7;
 /// The number of rounds after which a median that misses the promise is accepted.
@@ -25,12 +26,30 @@ const MOST_ROUNDS: usize = 21;
 const LIMIT: Duration = Duration::from_secs(25);
 /// The agent has to be this many times sooner on a machine of the usual speed.
 const FACTOR: f64 = 5.0;
+const FACTOR_AMONG_SERVICES: f64 = 8.0;
+const SERVICES: usize = 40;
 /// The agent has to be this many times sooner on every machine.
 const LEAST_FACTOR: f64 = 2.0;
 
 pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
-    if !Path::new(PROGRAM).exists() {
-        stage.skip(format!("no {PROGRAM} in this guest"));
+    compare(stage, FACTOR)
+}
+
+/// The same beside Debian's systemd and forty more services, whose memory the agent reads for its list.
+pub fn among_services(stage: &mut Stage<'_>) -> Result<()> {
+    let units: Vec<String> = (0..SERVICES).map(|number| format!("neighbour{number}.service")).collect();
+    for unit in &units {
+        containers::run("systemd-run", &["--quiet", &format!("--unit={unit}"), "/bin/sleep", "infinity"])?;
+    }
+    let compared = compare(stage, FACTOR_AMONG_SERVICES);
+    let units: Vec<&str> = ["stop"].into_iter().chain(units.iter().map(String::as_str)).collect();
+    containers::systemctl(&units)?;
+    compared
+}
+
+fn compare(stage: &mut Stage<'_>, factor: f64) -> Result<()> {
+    if !Path::new(EARLYOOM).exists() {
+        stage.skip(format!("no {EARLYOOM} in this guest"));
         return Ok(());
     }
     // The bystanders use most of the memory, so that each round's ramp is short.
@@ -42,7 +61,7 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
     score(bystanders.guaranteed.pid, -997)?;
     score(bystanders.burstable.pid, 850)?;
     let slowness = EMULATED_READS.slowness()?;
-    let wanted = factor_at(slowness);
+    let wanted = factor_at(factor, slowness);
     while ours.len() < ROUNDS || (ratio(&theirs, &ours) < wanted && ours.len() < MOST_ROUNDS) {
         theirs.push(rival(stage, &bystanders)?);
         ours.push(agent(stage, &bystanders, &mut stages)?);
@@ -60,8 +79,8 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Returns how many times sooner the agent has to be on this machine. A slow machine lengthens the agent's time, and hardly that of
 /// earlyoom, which sleeps. The CPU time of the reference counts: other load on the machine does not lower the factor.
-fn factor_at(slowness: Slowness) -> f64 {
-    (FACTOR / slowness.cpu.max(1.0)).max(LEAST_FACTOR)
+fn factor_at(usual: f64, slowness: Slowness) -> f64 {
+    (usual / slowness.cpu.max(1.0)).max(LEAST_FACTOR)
 }
 
 /// The milliseconds that each stage from the crossing to the kill took, a list for each stage.
@@ -102,7 +121,7 @@ fn score(pid: i32, adj: i32) -> Result<()> {
 
 /// Runs one ramp against earlyoom; returns the milliseconds from the crossing to its first signal.
 fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
-    let pid = stage.service(PROGRAM, &["-M", "102400", "-r", "0"])?;
+    let pid = stage.service(EARLYOOM, &["-M", "102400", "-r", "0"])?;
     // earlyoom needs a moment to lock its memory and to read its first figures.
     stage.pause(Duration::from_millis(300));
     stage.boot.trace.clear()?;
@@ -154,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_slow_machine_lowers_the_factor_down_to_the_least() {
-        let at = |cpu| factor_at(Slowness { cpu, wall: 20.0 });
+        let at = |cpu| factor_at(FACTOR, Slowness { cpu, wall: 20.0 });
         assert_eq!([at(0.5), at(1.0), at(2.0), at(10.0)], [FACTOR, FACTOR, FACTOR / 2.0, LEAST_FACTOR]);
     }
 }

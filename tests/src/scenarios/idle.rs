@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use super::pressure::Bystanders;
 use crate::agent::Agent;
 use crate::config::AgentConfig;
+use crate::http::Series;
 use crate::processes;
 use crate::reference::EMULATED_READS;
 use crate::stage::Stage;
@@ -18,6 +19,9 @@ use crate::units::{MIB, mib, monotonic_ns};
 const SPAN: Duration = Duration::from_secs(60);
 /// The promised share of one core, on the reference machine; 0.21 and 0.22 % were measured.
 const PROMISED_PERCENT: f64 = 0.2;
+/// The same with so much memory above a threshold.
+const NEAR: u64 = 100 * MIB;
+const PROMISED_NEAR: f64 = 0.3;
 /// While two clients watch the idle node, as a page and `top` do, the agent takes at most this many times its idle CPU time.
 const PROMISED_WATCHED: f64 = 3.0;
 const WATCHED: Duration = Duration::from_secs(30);
@@ -60,6 +64,37 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     let limit = PROMISED_PERCENT * slowness.allowance();
     stage.check(percent <= limit, || format!("{percent:.3} % of a core, {limit:.3} are allowed"));
     stage.check(resident <= LIMIT_RESIDENT, || format!("{:.1} MiB resident, 16 are allowed", mib(resident)));
+    stage.check_alive(&bystanders.all());
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// Measures the agent for a minute in which a threshold is near, and nothing moves.
+pub fn near(stage: &mut Stage<'_>) -> Result<()> {
+    let bystanders = Bystanders::start(stage, 100, 60)?;
+    let slowness = EMULATED_READS.slowness()?;
+    let far = stage.agent(&AgentConfig::observe())?;
+    let metrics = far.metrics()?;
+    let of_signal = |series: &&Series| series.label("signal") == "memory.available";
+    let available = metrics.all("signal_available_bytes").find(of_signal).context("no memory.available")?.value;
+    stage.stop(&far);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a guest has a GiB")]
+    let threshold = (available as u64).saturating_sub(NEAR);
+    let agent = stage.agent(&AgentConfig { hard: Some(threshold.to_string()), ..AgentConfig::observe() })?;
+    stage.pause(Duration::from_secs(2));
+    let (before, begun) = (processes::cpu_time(agent.pid)?, monotonic_ns());
+    sleep(SPAN);
+    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - before);
+    let span = Duration::from_nanos(monotonic_ns() - begun);
+    let percent = cpu.as_secs_f64() / span.as_secs_f64() * 100.0;
+    for series in agent.metrics()?.all("wakeups_total") {
+        stage.note(format!("wakeups since the start, {}: {}", series.label("cause"), series.value));
+    }
+    let slowness = slowness.max(EMULATED_READS.slowness()?);
+    stage.figure("agent_cpu_near", percent, "% of a core");
+    stage.figure("slowness", slowness.cpu, "times");
+    let limit = PROMISED_NEAR * slowness.allowance();
+    stage.check(percent <= limit, || format!("{percent:.3} % of a core, {limit:.3} are allowed"));
     stage.check_alive(&bystanders.all());
     stage.stop(&agent);
     Ok(())

@@ -81,15 +81,23 @@ pub fn all_tests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
         &["--workspace", "--exclude", CONTRACT],
         &[],
     )?;
-    contract_tests(workspace, tally, "contract tests with an API server", None)
+    contract_tests(workspace, tally, "contract tests with an API server", None, None)
 }
 
-/// Runs the contract tests against the API server that this kubeconfig names, or one in memory.
-pub fn contract_tests(workspace: &Workspace, tally: &mut Tally, name: &str, kubeconfig: Option<&Path>) -> Result<()> {
+/// Runs the contract tests against the API server that this kubeconfig names, or one in memory; with a filter only those whose name
+/// contains it.
+pub fn contract_tests(
+    workspace: &Workspace,
+    tally: &mut Tally,
+    name: &str,
+    kubeconfig: Option<&Path>,
+    filter: Option<&str>,
+) -> Result<()> {
     let threads = ("RUST_TEST_THREADS", OsStr::new(CONTRACT_THREADS));
     let kubeconfig = kubeconfig.map(|path| ("KUBECONFIG", path.as_os_str()));
     let environment: Vec<_> = [threads].into_iter().chain(kubeconfig).collect();
-    cargo_test(workspace, tally, name, &contract_suites(), &environment)
+    let selection: Vec<_> = contract_suites().into_iter().chain(filter).collect();
+    cargo_test(workspace, tally, name, &selection, &environment)
 }
 
 pub fn compile_contract_tests() -> Result<()> {
