@@ -23,6 +23,18 @@ use crate::server::TestServer;
 /// The namespace of the agents and their Leases.
 pub const AGENTS: &str = "node-pressure-monitor";
 
+/// Returns the path of a manifest's object.
+#[must_use]
+pub fn path(object: &Value) -> String {
+    let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("/apiVersion"), text("/kind").to_ascii_lowercase());
+    let group = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+    let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
+    let namespace = namespace.map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
+    format!("{group}{namespace}/{plural}/{}", text("/metadata/name"))
+}
+
 /// Returns the path of a node's Lease.
 #[must_use]
 pub fn lease_path(node: &str) -> String {
@@ -161,6 +173,16 @@ impl Stage {
             bail!("creating in {collection}: {status} {answer}");
         }
         Ok(answer)
+    }
+
+    /// Makes the object of a manifest, or changes it to what the manifest says.
+    pub async fn apply(&self, object: &Value) -> Result<()> {
+        let path = format!("{}?fieldManager=test&force=true", path(object));
+        let kind = "application/apply-patch+yaml";
+        match self.ask_with(&self.admin(), Method::PATCH, &path, kind, object.to_string()).await? {
+            (200 | 201, _) => Ok(()),
+            (code, answer) => bail!("applying {path}: {code} {answer}"),
+        }
     }
 
     /// Patches an object by a strategic merge; returns it as stored.

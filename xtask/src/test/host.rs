@@ -22,7 +22,7 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
 /// The package of the test API server and of the contract tests.
 const CONTRACT: &str = "node-pressure-apiserver";
-const CONTRACT_SUITES: [&str; 6] = ["behaviour", "evict", "permissions", "report", "serve", "watch"];
+const CONTRACT_SUITES: [&str; 7] = ["behaviour", "evict", "permissions", "report", "serve", "tokens", "watch"];
 /// The number of concurrent contract tests. They spend most of their time waiting for time-outs and back-offs.
 const CONTRACT_THREADS: &str = "6";
 

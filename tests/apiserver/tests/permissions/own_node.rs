@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use http::Method;
 use kube::Client;
-use node_pressure_apiserver::stage::{AGENTS, Stage, lease_path};
+use node_pressure_apiserver::stage::{AGENTS, Stage, lease_path, path};
 use node_pressure_manifests::{kustomize, root};
 use node_pressure_monitor::cluster::own_node_policy::{self, OwnNodePolicy};
 use node_pressure_monitor::cluster::{Access, Cluster, permissions::Component};
@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 use super::sweeper_policy::is_of_sweeper;
 use super::{SOON, evict, intent, make_every_request};
 
-const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -90,7 +89,7 @@ impl<'s> Scene<'s> {
         for object in kustomize::build(&root().join("config/kubernetes/first")).unwrap() {
             let is_account = object["kind"] == "ServiceAccount" || object["kind"].as_str().unwrap().contains("Role");
             if is_account && object["metadata"]["name"] == name {
-                apply(self.stage, &object).await;
+                self.stage.apply(&object).await.unwrap();
             }
         }
         let container = json!({"name": "agent", "image": "example.org/none:1"});
@@ -251,23 +250,6 @@ fn of_metadata(path: &str, what: &'static str) -> Vec<Forbidden> {
     requests.map(|(metadata, message)| replace(what, path, json!({"metadata": metadata}), message)).collect()
 }
 
-/// Returns the path of a manifest's object.
-pub(super) fn path(object: &Value) -> String {
-    let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap();
-    let (version, kind) = (text("/apiVersion"), text("/kind").to_ascii_lowercase());
-    let group = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
-    let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
-    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
-    let namespace = namespace.map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
-    format!("{group}{namespace}/{plural}/{}", text("/metadata/name"))
-}
-
-pub(super) async fn apply(stage: &Stage, object: &Value) {
-    let path = format!("{}?fieldManager=test&force=true", path(object));
-    let answer = stage.ask_with(&stage.admin(), Method::PATCH, &path, APPLY, object.to_string()).await.unwrap();
-    assert!([200, 201].contains(&answer.0), "{path}: {answer:?}");
-}
-
 /// Waits until the agent finds the policy as expected: an API server learns of roles and policies with a delay.
 async fn found(access: &Access, expected: OwnNodePolicy) {
     let begun = Instant::now();
@@ -348,7 +330,7 @@ async fn the_policy_limits_the_agent_to_its_own_node() {
         );
     }
     for object in &policies {
-        apply(&stage, object).await;
+        stage.apply(object).await.unwrap();
     }
     found(&access, OwnNodePolicy::InForce).await;
     for request in &forbidden {
@@ -364,7 +346,7 @@ async fn the_policy_limits_the_agent_to_its_own_node() {
     let many: Map<_, _> = (0..40_000).map(|number| (format!("{number:x}"), json!(""))).collect();
     fails_without_its_annotation(&stage, &access, "many", json!({"annotations": many})).await;
     for object in policies.iter().map(before_the_annotation) {
-        apply(&stage, &object).await;
+        stage.apply(&object).await.unwrap();
     }
     let failed = json!({"metadata": {"annotations": {OWN_ANNOTATION: "c"}}, "status": {"phase": "Failed"}});
     let here = format!("{}/status", stage.pods("here"));

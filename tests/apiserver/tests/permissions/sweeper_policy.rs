@@ -1,7 +1,7 @@
 //! The admission policy that limits the sweeper to what agents left on nodes.
 
 use http::Method;
-use node_pressure_apiserver::stage::{AGENTS, Stage};
+use node_pressure_apiserver::stage::{AGENTS, Stage, path};
 use node_pressure_manifests::{kustomize, root};
 use node_pressure_monitor::cluster::Access;
 use node_pressure_monitor::cluster::permissions::Component;
@@ -9,7 +9,7 @@ use node_pressure_monitor::cluster::sweeper::{Rules, Sweeper};
 use serde_json::{Value, json};
 
 use super::die_under_pressure;
-use super::own_node::{Forbidden, apply, patch, path, refused, replace};
+use super::own_node::{Forbidden, patch, refused, replace};
 
 /// Makes the sweeper's account with its roles; returns a token.
 async fn token(stage: &Stage) -> String {
@@ -17,7 +17,7 @@ async fn token(stage: &Stage) -> String {
     for object in kustomize::build(&root().join("config/kubernetes/base")).unwrap() {
         let is_account = object["kind"] == "ServiceAccount" || object["kind"].as_str().unwrap().contains("Role");
         if is_account && object["metadata"]["name"] == name {
-            apply(stage, &object).await;
+            stage.apply(&object).await.unwrap();
         }
     }
     let path = format!("/api/v1/namespaces/{AGENTS}/serviceaccounts/{name}/token");
@@ -58,7 +58,7 @@ async fn the_policy_limits_the_sweeper_to_what_agents_left() {
     let mut policies: Vec<Value> = kustomize::build(&root().join("config/kubernetes/own-node")).unwrap();
     policies.retain(is_of_sweeper);
     for object in &policies {
-        apply(&stage, object).await;
+        stage.apply(object).await.unwrap();
     }
     let client = stage.server.client_with(&token).await.unwrap();
     for request in forbidden(&stage.node_path()) {
