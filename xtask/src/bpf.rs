@@ -13,6 +13,9 @@ use std::{
 /// The only target: the agent runs on little-endian machines, on which aya loads little-endian objects.
 const TARGET: &str = "bpfel-unknown-none";
 
+/// The nightly of rustup. It is one of a date, so that every build of a commit has the same compiler. Its LLVM is that of Debian's compiler.
+const NIGHTLY: &str = "nightly-2026-05-20";
+
 /// Path of Debian's compiler. rustup never installs a compiler at this path.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
@@ -20,13 +23,15 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toolchain {
     compiler: Compiler,
-    linker: PathBuf,
+    /// What the compiler prints of its version: `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+    pub version: String,
+    pub linker: PathBuf,
     llvm_major: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Compiler {
-    /// `rustup run nightly`, which compiles `core` itself from rust-src.
+    /// `rustup run` with [`NIGHTLY`], which compiles `core` itself from rust-src.
     RustupNightly,
     /// A rustc with a precompiled `core` for the target (Debian: libstd-rust-web-dev-bpf).
     Precompiled { rustc: PathBuf },
@@ -35,11 +40,12 @@ enum Compiler {
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.compiler {
-            Compiler::RustupNightly => f.write_str("rustup's nightly with rust-src")?,
+            Compiler::RustupNightly => write!(f, "rustup's {NIGHTLY} with rust-src")?,
             Compiler::Precompiled { rustc } => {
                 write!(f, "{} with its core for {TARGET}", rustc.display())?;
             }
         }
+        write!(f, ", {}", self.version)?;
         if let Some(major) = self.llvm_major {
             write!(f, " (LLVM {major})")?;
         }
@@ -80,15 +86,18 @@ pub fn find() -> Result<Toolchain, Missing> {
     let linker = find_linker();
     for candidate in [rustup_nightly(), debian()] {
         match candidate {
-            Ok((compiler, llvm_major)) => match &linker {
-                Some(linker) => match same_llvm(llvm_major, linker_llvm_major(linker)) {
-                    Ok(()) => {
-                        return Ok(Toolchain { compiler, linker: linker.clone(), llvm_major });
-                    }
+            Ok((compiler, version)) => {
+                let llvm_major = rustc_llvm_major(&version);
+                let Some(linker) = &linker else {
+                    missing.pieces.push(no_linker(llvm_major));
+                    continue;
+                };
+                let version = version.lines().next().unwrap_or_default().to_owned();
+                match same_llvm(llvm_major, linker_llvm_major(linker)) {
+                    Ok(()) => return Ok(Toolchain { compiler, version, linker: linker.clone(), llvm_major }),
                     Err(piece) => missing.pieces.push(piece),
-                },
-                None => missing.pieces.push(no_linker(llvm_major)),
-            },
+                }
+            }
             Err(piece) => missing.pieces.push(piece),
         }
     }
@@ -101,7 +110,7 @@ pub fn build(toolchain: &Toolchain, workspace_root: &Path, target_dir: &Path) ->
     let mut command = match &toolchain.compiler {
         Compiler::RustupNightly => {
             let mut command = Command::new("rustup");
-            command.args(["run", "nightly", "cargo"]);
+            command.args(["run", NIGHTLY, "cargo"]);
             command
         }
         Compiler::Precompiled { .. } => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
@@ -159,21 +168,24 @@ fn is_hosts_own(name: &OsString) -> bool {
         && DROP.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn rustup_nightly() -> Result<(Compiler, Option<u32>), MissingPiece> {
-    let piece = |what: &str, fix: &str| MissingPiece { way: "rustup", what: what.into(), fix: fix.into() };
+/// Returns the compiler, and what it prints of its version.
+fn rustup_nightly() -> Result<(Compiler, String), MissingPiece> {
+    let piece = |what: String, fix: String| MissingPiece { way: "rustup", what, fix };
     if run("rustup", &["--version"]).is_none() {
-        return Err(piece("rustup is not in PATH", "see https://rustup.rs"));
+        return Err(piece("rustup is not in PATH".into(), "see https://rustup.rs".into()));
     }
-    let version = run("rustup", &["run", "nightly", "rustc", "-vV"])
-        .ok_or_else(|| piece("no nightly toolchain", "run: rustup toolchain install nightly --component rust-src"))?;
-    let sysroot = run("rustup", &["run", "nightly", "rustc", "--print", "sysroot"]).unwrap_or_default();
+    let version = run("rustup", &["run", NIGHTLY, "rustc", "-vV"]).ok_or_else(|| {
+        piece(format!("no {NIGHTLY}"), format!("run: rustup toolchain install {NIGHTLY} --component rust-src"))
+    })?;
+    let sysroot = run("rustup", &["run", NIGHTLY, "rustc", "--print", "sysroot"]).unwrap_or_default();
     if !Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir() {
-        return Err(piece("nightly has no rust-src", "run: rustup component add rust-src --toolchain nightly"));
+        let fix = format!("run: rustup component add rust-src --toolchain {NIGHTLY}");
+        return Err(piece(format!("{NIGHTLY} has no rust-src"), fix));
     }
-    Ok((Compiler::RustupNightly, rustc_llvm_major(&version)))
+    Ok((Compiler::RustupNightly, version))
 }
 
-fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
+fn debian() -> Result<(Compiler, String), MissingPiece> {
     let piece = |what: String, fix: &str| MissingPiece { way: "Debian", what, fix: fix.into() };
     let version = run(DEBIAN_RUSTC, &["-vV"])
         .ok_or_else(|| piece(format!("no {DEBIAN_RUSTC}"), "run: apt-get install rustc-web libstd-rust-web-dev-bpf"))?;
@@ -187,7 +199,7 @@ fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
             "run: apt-get install libstd-rust-web-dev-bpf",
         ));
     }
-    Ok((Compiler::Precompiled { rustc: DEBIAN_RUSTC.into() }, rustc_llvm_major(&version)))
+    Ok((Compiler::Precompiled { rustc: DEBIAN_RUSTC.into() }, version))
 }
 
 /// Looks in PATH first, then in the directory of `cargo install`, which root's PATH often lacks. A linker that lacks its LLVM does not run, and

@@ -1,5 +1,6 @@
 //! The developer's commands of the project: `cargo xtask --help`.
 
+mod advisories;
 mod api_server;
 mod arch;
 mod background;
@@ -60,6 +61,8 @@ enum Command {
     Vm(vm::Options),
     /// Run the contract tests against a real API server of each version of Kubernetes at hand.
     Contract(contract::Options),
+    /// Look for crates with a known vulnerability.
+    Advisories(advisories::Options),
     /// Measure the decision and other promised figures, and compare with the promises.
     Bench(bench::Options),
     /// Search for a text or a document that breaks a claim of a parser or of the decision.
@@ -96,6 +99,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Manifests(options) => manifests::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
         Command::Contract(options) => contract::run(&options, &workspace),
+        Command::Advisories(options) => advisories::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),
         Command::Worlds(options) => worlds::run(&options),

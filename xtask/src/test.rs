@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::advisories;
 use crate::bench;
 use crate::build;
 use crate::outcome::Counts;
@@ -36,6 +37,7 @@ pub struct Options {
     no_vm: bool,
 }
 
+const ADVISORIES: &str = "advisories";
 const WORLDS: &str = "invariants of a kill in simulated nodes";
 
 /// The counts, and a description of each failure.
@@ -134,6 +136,10 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         supplies
     });
     host::all_tests(workspace, &mut tally)?;
+    match advisories::named() {
+        Some(database) => tally.check(ADVISORIES, || advisories::check(workspace, &database)),
+        None => tally.skip(format!("{ADVISORIES}: {}", advisories::reason_to_skip())),
+    }
     tally.check(WORLDS, || worlds::check(if options.long { worlds::MANY } else { worlds::FEW }));
     tally.check("wrong rules in simulated nodes", worlds::check_mutants);
     tally.check("speed of the decision", bench::check_promise);

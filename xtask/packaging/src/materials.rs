@@ -29,6 +29,9 @@ pub struct Options {
     /// Version of the statically linked C library
     #[arg(long)]
     libc: Option<String>,
+    /// A program that made the agent, as it prints its version: `rustc 1.95.0 (59807616e 2026-04-14)`; several times for several
+    #[arg(long = "tool")]
+    tools: Vec<String>,
     /// File to write
     #[arg(long)]
     output: PathBuf,
@@ -121,11 +124,18 @@ fn compose(
         "metadata": {
             "timestamp": timestamp.to_string(),
             "component": of_agent,
+            "tools": {"components": options.tools.iter().map(|text| tool(text)).collect::<Vec<_>>()},
             "properties": [{"name": "cargo:target", "value": options.target}],
         },
         "components": components,
         "dependencies": dependencies,
     }))
+}
+
+/// Returns a program of the build by what it prints: its name, and the rest as its version.
+fn tool(text: &str) -> Value {
+    let (name, version) = text.split_once(' ').unwrap_or((text, ""));
+    json!({"type": "application", "name": name, "version": version})
 }
 
 fn component(package: &Value, checksums: &BTreeMap<String, String>) -> Value {
@@ -180,7 +190,8 @@ mod tests {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let output = std::env::temp_dir().join(format!("packaging-materials-{}", std::process::id()));
         let target = "x86_64-unknown-linux-gnu".to_owned();
-        write(&Options { target, epoch: 0, workspace, libc: Some("2.36".to_owned()), output: output.clone() }).unwrap();
+        let (libc, tools) = (Some("2.36".to_owned()), vec!["rustc 1.95.0 (59807616e 2026-04-14)".to_owned()]);
+        write(&Options { target, epoch: 0, workspace, libc, tools, output: output.clone() }).unwrap();
         let bill: Value = serde_json::from_slice(&fs::read(&output).unwrap()).unwrap();
         fs::remove_file(output).unwrap();
         let names: BTreeSet<&str> = array(&bill["components"]).iter().map(|it| text(&it["name"])).collect();
@@ -195,5 +206,6 @@ mod tests {
             array(&bill["components"]).iter().filter(|it| it["purl"].is_string() && it["hashes"].is_null());
         assert_eq!(without_sum.count(), 0);
         assert_eq!(bill["metadata"]["component"]["name"], AGENT);
+        assert_eq!(bill["metadata"]["tools"]["components"][0]["version"], "1.95.0 (59807616e 2026-04-14)");
     }
 }

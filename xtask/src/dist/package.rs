@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use super::content::{self, Content, RED_HAT};
 use super::{NAME, debian};
 use crate::arch::Arch;
+use crate::bpf;
 use crate::cmd;
 use crate::files::Files;
 use crate::image::layout::filter;
@@ -71,9 +72,21 @@ impl Packaging {
         if let Some(version) = libc_version(arch) {
             command.arg("--libc").arg(version);
         }
+        for tool in tools() {
+            command.arg("--tool").arg(tool);
+        }
         cmd::output(&mut command)?;
         Ok(path)
     }
+}
+
+/// Returns the compilers and linkers of the agent and of its eBPF programs, each as it prints its version.
+fn tools() -> Vec<String> {
+    let rustc = cmd::output(Command::new("rustc").arg("--version")).ok();
+    let bpf = bpf::find().ok();
+    let linker = bpf.as_ref().and_then(|bpf| cmd::output(Command::new(&bpf.linker).arg("--version")).ok());
+    let all = rustc.into_iter().chain(bpf.map(|bpf| bpf.version)).chain(linker);
+    all.map(|text| text.trim().to_owned()).collect()
 }
 
 /// Returns the version of the C library that is linked statically, by Debian's packages.
@@ -118,6 +131,9 @@ impl Package<'_> {
         command.args(["rpm", "--version", &release.version, "--arch", arch.machine()]);
         command.args(["--epoch", &release.epoch.to_string()]).arg("--root").arg(&root);
         command.arg("--scripts").arg(workspace.root.join("config/packages/rpm")).arg("--output").arg(&path);
+        for tool in tools() {
+            command.arg("--tool").arg(tool);
+        }
         cmd::output(&mut command)?;
         Ok(path)
     }

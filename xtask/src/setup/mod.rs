@@ -31,8 +31,8 @@ use kernel::Series;
 use need::Lack;
 pub use packaged::{BPF_CLIPPY, DPKG_DEB, SETPRIV};
 use packaged::{
-    C_LINKER, CARGO_FUZZ, CHROMIUM, CHROMIUM_PROGRAM, CLIPPY_DRIVER, CXX_COMPILER, DEBIANS_RUSTC, GCC_FOR_AMD64,
-    GCC_FOR_ARM64, MKFS, Packaged, QEMU_AMD64, QEMU_ARM64, STATIC_C_LIBRARY, XZ,
+    C_LINKER, CARGO_AUDIT, CARGO_FUZZ, CHROMIUM, CHROMIUM_PROGRAM, CLIPPY_DRIVER, CXX_COMPILER, DEBIANS_RUSTC,
+    GCC_FOR_AMD64, GCC_FOR_ARM64, MKFS, Packaged, QEMU_AMD64, QEMU_ARM64, STATIC_C_LIBRARY, XZ,
 };
 use unpacked::{EARLYOOM, PROMETHEUS, Unpacked};
 
@@ -60,6 +60,7 @@ pub enum Part {
     /// Programs from Debian's packages, which are not installed.
     Unpacked(Unpacked),
     CargoFuzz,
+    CargoAudit,
     Kernel(Series, Arch),
     /// The standard library for another architecture.
     CrossStd(Arch),
@@ -97,6 +98,7 @@ pub const VM: &[Part] = &[QEMU, Part::Busybox(Arch::host()), MKFS, XZ, Part::Unp
 pub const FUZZ: &[Part] = &[C_LINKER, Part::BpfToolchain, CXX_COMPILER, Part::CargoFuzz];
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
+const CARGO_AUDIT_VERSION: &str = "0.22.2";
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut parts = to_build(Arch::host());
@@ -212,6 +214,7 @@ impl Part {
             Self::RustComponents => "rustfmt and clippy".to_owned(),
             Self::Unpacked(part) => part.title(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
+            Self::CargoAudit => "cargo-audit".to_owned(),
             Self::Kernel(series, arch) => format!("kernel {series} {arch}"),
             Self::CrossStd(arch) => format!("Rust for {arch}"),
             Self::Busybox(arch) => format!("busybox {arch}"),
@@ -237,6 +240,10 @@ impl Part {
                 let found = subcommand("fuzz")?;
                 CARGO_FUZZ.find().map(|_| found)
             }
+            Self::CargoAudit => {
+                let found = subcommand("audit")?;
+                CARGO_AUDIT.find().map(|_| found)
+            }
             Self::Kernel(series, arch) => {
                 let kernel = kernel::find(cache, *series, *arch).ok_or(Lack::Absent)?;
                 Ok(kernel.image.display().to_string())
@@ -258,6 +265,7 @@ impl Part {
             | Self::RustComponents
             | Self::Unpacked(_)
             | Self::CargoFuzz
+            | Self::CargoAudit
             | Self::GuestRoot(_) => None,
         }
     }
@@ -268,6 +276,7 @@ impl Part {
             Self::RustComponents
             | Self::Unpacked(_)
             | Self::CargoFuzz
+            | Self::CargoAudit
             | Self::Kernel(..)
             | Self::CrossStd(_)
             | Self::Busybox(_) => false,
@@ -283,6 +292,11 @@ impl Part {
             Self::BpfToolchain => bpf_toolchain::by_hand(),
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
+            Self::CargoAudit => {
+                vec![format!(
+                    "cargo install cargo-audit --version {CARGO_AUDIT_VERSION} --locked --no-default-features"
+                )]
+            }
             // Downloads need only the package lists. xtask then does the rest as an ordinary user.
             Self::Kernel(series, arch) if !Series::IN_SUITE.contains(series) || !arch.is_host() => {
                 vec![format!("cargo xtask vm --kernel {series} --arch {arch} probes")]
@@ -315,13 +329,8 @@ impl Part {
             Self::CrossStd(arch) => cross::install(apt, cache, arch),
             Self::Busybox(arch) => busybox::install(apt, cache, arch),
             Self::GuestRoot(root) => guest_root::make(root, apt, cache),
-            Self::CargoFuzz => {
-                let mut install = cmd::cargo();
-                install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ_VERSION, "--locked"]);
-                // The workspace's settings of linker and aliases are not for this build, so it runs in another directory.
-                cmd::output(install.current_dir(std::env::temp_dir()))?;
-                Ok(format!("installed cargo-fuzz {CARGO_FUZZ_VERSION}"))
-            }
+            Self::CargoFuzz => cargo_install("cargo-fuzz", CARGO_FUZZ_VERSION, &[]),
+            Self::CargoAudit => cargo_install("cargo-audit", CARGO_AUDIT_VERSION, &["--no-default-features"]),
             Self::Packaged(part) => {
                 apt.install(part.packages)?;
                 Ok("installed".to_owned())
@@ -339,6 +348,15 @@ fn subcommand(name: &str) -> Result<String, Lack> {
 /// Returns the browser that the tests of the status page use.
 pub fn browser() -> Result<PathBuf, Lack> {
     CHROMIUM_PROGRAM.find()
+}
+
+/// Installs a program of crates.io with the versions of crates that it was released with.
+fn cargo_install(name: &str, version: &str, features: &[&str]) -> Result<String> {
+    let mut install = cmd::cargo();
+    install.args(["install", name, "--version", version, "--locked"]).args(features);
+    // The workspace's settings of linker and aliases are not for this build, so it runs in another directory.
+    cmd::output(install.current_dir(std::env::temp_dir()))?;
+    Ok(format!("installed {name} {version}"))
 }
 
 #[cfg(test)]

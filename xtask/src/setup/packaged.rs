@@ -114,6 +114,8 @@ pub const DEBIANS_RUSTC: Part = packaged("Debian's rustc", &[RUSTC], &["rustc-we
 
 /// Cargo finds its subcommands in the directory of `cargo install`, even if that directory is not in `PATH`.
 pub const CARGO_FUZZ: Program = program("cargo", &[Need::version(&["fuzz", "--version"], "cargo-fuzz ", &[&[0, 13]])]);
+pub const CARGO_AUDIT: Program =
+    program("cargo", &[Need::version(&["audit", "--version"], "cargo-audit-audit ", &[&[0, 22]])]);
 /// Makes the root file system of guests.
 pub const MMDEBSTRAP: Program = program("mmdebstrap", HAS_VERSION);
 /// Starts programs that end with this one. A machine may lack it, and busybox has one without this option.
