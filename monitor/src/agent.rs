@@ -53,6 +53,8 @@ struct LastTimes {
     rehearsed: Option<Monotonic>,
     /// Whether the memory of the first connections and reports was given back.
     is_settled: bool,
+    /// When the last whole turn ended.
+    whole_turn: Option<Monotonic>,
     /// Until this time a sample may come without a whole turn.
     alone_until: Option<Monotonic>,
 }

@@ -14,7 +14,7 @@ use super::self_protection::OWN_NICE;
 /// The loop waits so long for a write. It takes microseconds where nobody holds the mutex.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The beginning of the wait needs no system call, if another CPU can write meanwhile.
-const SPIN: Duration = Duration::from_millis(1);
+const SPIN: Duration = Duration::from_millis(5);
 
 /// The states of an order that are no error number.
 const PENDING: i32 = -1;
