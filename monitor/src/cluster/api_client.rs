@@ -85,19 +85,24 @@ pub struct Access {
 }
 
 impl Access {
-    /// Finds the API server by the options and the environment; none: there is none, or the options switch it off.
+    /// Finds the API server by the configuration and the environment; none: there is none, or the configuration switches it off.
     pub fn find(options: &KubernetesOptions) -> Option<Self> {
+        Self::find_with(None, options)
+    }
+
+    /// Like [`Self::find`], with the kubeconfig of a command's argument, if it has one. Refuses plugins and token files of a kubeconfig that
+    /// the configuration names: a user who may write the configuration must not run programs as root, nor choose a file that is sent.
+    pub fn find_with(argument: Option<&Path>, options: &KubernetesOptions) -> Option<Self> {
         if options.api == ApiUse::Off {
             return None;
         }
-        let from_environment = || std::env::var_os("KUBECONFIG").map(PathBuf::from);
-        let kubeconfig = options.kubeconfig.clone().or_else(from_environment);
-        let has_service_account = || Path::new(SERVICE_ACCOUNT).exists();
-        let credentials = match kubeconfig {
-            Some(path) => Credentials::Kubeconfig(path),
-            None if has_service_account() => Credentials::ServiceAccount,
-            None => return None,
-        };
+        let of_environment = || std::env::var_os("KUBECONFIG").map(PathBuf::from).map(Credentials::Kubeconfig);
+        let of_pod = || Path::new(SERVICE_ACCOUNT).exists().then_some(Credentials::ServiceAccount);
+        let credentials = argument
+            .map(|path| Credentials::Kubeconfig(path.to_owned()))
+            .or_else(|| options.kubeconfig.clone().map(Credentials::PlainKubeconfig))
+            .or_else(of_environment)
+            .or_else(of_pod)?;
         Some(Self::new(credentials, name::of(options.node_name.as_deref())))
     }
 
@@ -118,17 +123,6 @@ impl Access {
     #[must_use]
     pub fn beside(self, lock_file: &Path) -> Self {
         Self { lock_file: Some(lock_file.to_owned()), ..self }
-    }
-
-    /// Refuses plugins and token files of a kubeconfig that the configuration alone names: who may write the configuration must not run
-    /// programs as root, nor choose a file that is sent.
-    #[must_use]
-    pub fn without_plugins(self) -> Self {
-        let credentials = match self.credentials {
-            Credentials::Kubeconfig(path) => Credentials::PlainKubeconfig(path),
-            other => other,
-        };
-        Self { credentials, ..self }
     }
 
     #[must_use]

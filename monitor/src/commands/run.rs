@@ -62,9 +62,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
     // The same in every pool.
-    let access = Access::find(&config.kubernetes);
-    let is_named_by_file = options.kubeconfig.is_none() && config.kubernetes.kubeconfig.is_some();
-    let access = if is_named_by_file { access.map(Access::without_plugins) } else { access };
+    let access = Access::find_with(options.kubeconfig.as_deref(), &config.kubernetes);
     let unfit = unfit(&config.cgroup_root);
     require_fit(config.strictest_mode(), &unfit)?;
     let pool = PoolChoice::of(config, access.is_some());

@@ -66,12 +66,11 @@ Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, 
 
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let single = options.once || options.remove || options.dry_run;
-    let kubernetes = KubernetesOptions { kubeconfig: options.kubeconfig.clone(), ..KubernetesOptions::default() };
-    let access =
-        Access::find(&kubernetes).map(|access| access.in_namespace(options.namespace.clone())).ok_or_else(|| {
-            let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
-            CommandError::Wrong(format!("no API server is configured: {fix}"))
-        })?;
+    let access = Access::find_with(options.kubeconfig.as_deref(), &KubernetesOptions::default());
+    let access = access.map(|access| access.in_namespace(options.namespace.clone())).ok_or_else(|| {
+        let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
+        CommandError::Wrong(format!("no API server is configured: {fix}"))
+    })?;
     let Options { remove, dry_run, after_agents, .. } = *options;
     let rules = Rules { remove, keep_leases: after_agents, dry_run, by_clock: single };
     let runtime = input::event_loop()?;
