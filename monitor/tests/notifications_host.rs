@@ -183,7 +183,10 @@ fn a_program_that_hangs_is_ended_with_its_children() {
     let options = format!("command: [{program}, {}], timeout: {seconds}s", directory.path().display());
     let mut agent = start(directory.path(), &format!("{MET}notifications: {{{options}}}\n"));
     let failure = agent.wait("\"capability\":\"notifications\"", 0);
-    assert!(failure.contains(&format!("ended after {seconds} s, the timeout")) && !failure.contains("it hangs"), "{failure}");
+    assert!(
+        failure.contains(&format!("ended after {seconds} s, the timeout")) && !failure.contains("it hangs"),
+        "{failure}"
+    );
     agent.wait("\"answer\":\"it hangs\"", 0);
     let child = fs::read_to_string(directory.path().join("child")).unwrap();
     let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));

@@ -309,13 +309,12 @@ mod tests {
                  clusters: [{{name: c, cluster: {{server: \"http://127.0.0.1:1\"}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
             );
             std::fs::write(&path, text).unwrap();
-            let credentials = Access::by_kubeconfig(path.clone(), "n").without_plugins().credentials;
-            let read = credentials.config().await;
-            assert_eq!(
-                read.as_ref().is_err_and(|reason| reason.contains("--kubeconfig")),
-                is_refused,
-                "{user}: {read:?}"
-            );
+            let options = KubernetesOptions { kubeconfig: Some(path.clone()), ..KubernetesOptions::default() };
+            let read = Access::find(&options).unwrap().credentials.config().await;
+            let refused = read.as_ref().is_err_and(|reason| reason.contains("--kubeconfig"));
+            assert_eq!(refused, is_refused, "{user}: {read:?}");
+            let by_argument = Access::find_with(Some(&path), &options).unwrap();
+            assert_eq!(by_argument.credentials, Credentials::Kubeconfig(path.clone()));
         }
         assert!(!ran.exists());
     }
