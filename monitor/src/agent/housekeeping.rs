@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::{kept_state, self_protection};
+use crate::actions::kept_state;
 use crate::cluster::ledger;
 use crate::config::Semantics;
 use crate::units::Monotonic;
@@ -69,9 +69,7 @@ impl Agent {
             return;
         }
         self.last.is_settled = true;
-        let missing = self_protection::give_back(&self.config.proc_root);
-        self.reporter.set_missing(missing.as_slice(), Monotonic::now());
-        self.rehearse();
+        self.give_back();
     }
 
     /// Tidies the ledger and reports its degradation, unless a threshold is near.

@@ -44,6 +44,11 @@ impl Agent {
         let (reporter, mut state) = self.reporting();
         reporter.report_start(&mut state, drifted, text, others);
         self.warn_of_patterns();
+        self.give_back();
+    }
+
+    /// Gives back what only the start needed.
+    pub(super) fn give_back(&mut self) {
         let missing = self_protection::give_back(&self.config.proc_root);
         self.reporter.set_missing(missing.as_slice(), Monotonic::now());
         self.rehearse();
