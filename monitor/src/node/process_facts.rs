@@ -9,13 +9,15 @@ pub fn is_of_root(directory: &Path) -> bool {
     identity(directory).is_some_and(|identity| identity.uid == 0)
 }
 
-/// Who runs a process, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who runs a process, where, and under which name.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// The real user.
     pub uid: u32,
     /// Whether it is in a PID namespace below that of procfs, as the processes of containers are.
     pub is_in_namespace: bool,
+    /// As in `comm`, apart from line feeds and backslashes, which `status` escapes.
+    pub name: String,
 }
 
 /// Reads the identity of a process from its directory.
@@ -25,7 +27,8 @@ pub fn identity(directory: &Path) -> Option<ProcessIdentity> {
     let uid = values("Uid:")?.next()?.parse().ok()?;
     // Linux 4.1; one number for each namespace from that of procfs down.
     let is_in_namespace = values("NSpid:").is_some_and(|numbers| numbers.count() > 1);
-    Some(ProcessIdentity { uid, is_in_namespace })
+    let name = status.lines().find_map(|line| line.strip_prefix("Name:\t")).unwrap_or_default().to_owned();
+    Some(ProcessIdentity { uid, is_in_namespace, name })
 }
 
 /// Returns the time now, in the ticks of [`started`].

@@ -240,7 +240,7 @@ impl Essentials {
     /// Reads at most the open files that `budget` allows, and counts them off.
     fn identify(&self, pid: Pid, kind: &Kind, signs: &Signs, budget: &mut Budget) -> Option<Essential> {
         let directory = self.proc_root.join(pid.0.to_string());
-        let ProcessIdentity { uid, is_in_namespace } = process_facts::identity(&directory)?;
+        let ProcessIdentity { uid, is_in_namespace, name } = process_facts::identity(&directory)?;
         let trust = Trust::of(uid);
         let essential = |protection, by: &str| Essential { protection, pid, by: by.to_owned(), is_monitor: false };
         if trust == Trust::Root && signs.holders.contains(&pid) {
@@ -263,7 +263,7 @@ impl Essentials {
             Held::Socket(inode) => {
                 let Sign { protection, by, is_monitor, .. } = signs.sockets.get(&inode).filter(is_genuine)?;
                 // A monitor keeps the ports of its container open.
-                let is_monitor = *is_monitor || self.name(pid).is_some_and(|name| daemon_names::is_monitor(&name));
+                let is_monitor = *is_monitor || daemon_names::is_monitor(&name);
                 Some(Essential { is_monitor, ..essential(*protection, by) })
             }
             Held::Input if !is_in_container => Some(essential(Protection::Seat, "holds an input device")),
@@ -280,7 +280,7 @@ impl Essentials {
         let _done = held_files::of(&directory, &mut left).any(|held| found.is_done(recognize(held)));
         budget.files -= given - left;
         budget.of_users -= if trust == Trust::User { given - left } else { 0 };
-        let by_name = || self.by_name(pid, trust).filter(|_| !is_in_container);
+        let by_name = || self.by_name(pid, &name).filter(|_| trust == Trust::Root && !is_in_container);
         found.strong.or_else(by_name).or(found.weak)
     }
 
@@ -290,10 +290,9 @@ impl Essentials {
         namespace(directory) == namespace(&self.proc_root.join("1"))
     }
 
-    fn by_name(&self, pid: Pid, trust: Trust) -> Option<Essential> {
-        let name = self.name(pid).filter(|_| trust == Trust::Root)?;
-        let protection = daemon_names::protection(&name)?;
-        let is_monitor = daemon_names::is_monitor(&name);
+    fn by_name(&self, pid: Pid, name: &str) -> Option<Essential> {
+        let protection = daemon_names::protection(name)?;
+        let is_monitor = daemon_names::is_monitor(name);
         // The payload of a service that Podman has split is in no cgroup that looks like a container's to the list of workloads.
         (!container_monitors::is_contained(&self.proc_root, pid)).then(|| Essential {
             protection,

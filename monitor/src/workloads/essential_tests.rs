@@ -178,7 +178,7 @@ fn a_look_reads_what_has_changed_since_the_examination() {
         let found = essentials.find_changed(pids, &Kind::Service, &essentials.signs(), Some(&before));
         found.map(|it| (it.protection, it.pid))
     };
-    std::fs::write(proc_root.join("70/comm"), "containerd\n").unwrap();
+    std::fs::write(proc_root.join("70/status"), "Name:\tcontainerd\nUid:\t0\t0\t0\t0\n").unwrap();
     assert_eq!(look(&machine, &[old]), None, "it is not read again");
     let new = machine.add(77, &Process { comm: "x", listens: "/run/crio/crio.sock", ..ORDINARY });
     assert_eq!(look(&machine, &[old, new]), Some((Protection::Runtime, new)), "a new process");
