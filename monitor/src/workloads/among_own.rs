@@ -37,7 +37,15 @@ pub struct AmongOwn {
 
 /// Returns the user whose choice the workload is part of; `None` for a workload of the system.
 pub(super) fn user(place: &str, owner_uid: u32) -> Option<u32> {
-    if owner_uid == 0 { user_of_manager(place) } else { Some(owner_uid) }
+    if owner_uid == 0 { user_of_manager(place) } else { Some(owner_uid).filter(|_| !is_system_service(place)) }
+}
+
+/// Returns whether the place is that of a service of the system manager. systemd gives the cgroup of one with `Delegate=` and `User=` to that
+/// user, who can make cgroups in it, but none beside it.
+fn is_system_service(place: &str) -> bool {
+    let Some((above, name)) = place.rsplit_once('/') else { return false };
+    let mut above = above.split('/');
+    above.next() == Some("system.slice") && above.all(|it| it.ends_with(".slice")) && name.ends_with(".service")
 }
 
 #[cfg(test)]
@@ -47,7 +55,15 @@ mod tests {
     #[test]
     fn roots_own_session_is_a_users_too() {
         assert_eq!(user("user.slice/user-0.slice/user@0.service/app.slice/a.service", 0), Some(0));
-        assert_eq!(user("system.slice/a.service", 0), None);
+        for (place, owner_uid, expected) in [
+            ("system.slice/a.service", 0, None),
+            ("system.slice/a.service", 998, None),
+            ("system.slice/system-a.slice/a@1.service", 998, None),
+            ("system.slice/a.service/b.service", 998, Some(998)),
+            ("machine.slice/a.service", 998, Some(998)),
+        ] {
+            assert_eq!(user(place, owner_uid), expected, "{place}");
+        }
         assert_eq!(user("user.slice/user-7.slice/user@7.service/app.slice/a.service", 7), Some(7));
     }
 }

@@ -1,7 +1,8 @@
 //! The workloads outside pods that can be candidates at all, by the configuration and by name. No I/O.
 
-use crate::config::{CandidateOptions, Candidates};
+use crate::config::{CandidateOptions, Candidates, NamePattern};
 
+use super::pattern_reach::Named;
 use super::workload::{Kind, Workload};
 use crate::units::Signal;
 
@@ -32,7 +33,14 @@ impl Candidacy {
 
     /// Returns whether `evictions.services` lists the workload.
     pub fn is_listed(&self, name: &str, place: &str) -> bool {
-        self.options.services.iter().any(|pattern| pattern.matches(name) || pattern.matches(place))
+        let named = Named { name, place, owner_uid: 0 };
+        self.options.services.iter().any(|pattern| Self::lists(pattern, named))
+    }
+
+    /// Returns whether a pattern of `evictions.services` lists the workload, whoever owns its cgroup: systemd gives that of a service with
+    /// `Delegate=` to the service's user, and to be listed spares nobody.
+    pub(super) fn lists(pattern: &NamePattern, Named { name, place, .. }: Named<'_>) -> bool {
+        pattern.matches(name) || pattern.matches(place)
     }
 }
 

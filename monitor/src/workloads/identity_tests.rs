@@ -299,6 +299,54 @@ fn a_manager_below_any_cgroup_has_the_same_places() {
     }
 }
 
+/// canonical/lxd#9252: the end of a container's init is the end of the container. A privileged container's cgroups belong to root.
+#[test]
+fn the_manager_of_a_privileged_container_is_an_init() {
+    let contained = |comm| Process { is_contained: true, ..called(comm) };
+    for prefix in ["lxc.payload.box", "lxc/box", "machine.slice/systemd-nspawn@box.service/payload", "podman/machine/a"]
+    {
+        let mut node = Node::new("init.scope");
+        node.add("init.scope", called("systemd"));
+        let at = |path: &str| format!("{prefix}/{path}");
+        for (path, process) in [
+            ("init.scope", contained("systemd")),
+            ("system.slice/dbus.service", contained("dbus-daemon")),
+            ("system.slice/nginx.service", contained("nginx")),
+            ("user.slice/user-0.slice/session-1.scope", contained("bash")),
+            ("box.slice/job.scope", contained("stress")),
+        ] {
+            node.add(&at(path), process);
+        }
+        let expected = [
+            ("init.scope", Protection::Named.as_str()),
+            ("system.slice/dbus.service", Protection::Named.as_str()),
+            ("system.slice/nginx.service", "leaker"),
+            ("user.slice/user-0.slice/session-1.scope", SESSION),
+            ("box.slice/job.scope", "candidate"),
+        ]
+        .map(|(path, fate)| (at(path), fate));
+        node.assert(&[], &expected.each_ref().map(|(path, fate)| (path.as_str(), *fate)));
+    }
+}
+
+/// systemd gives the cgroup of a service with `Delegate=` and `User=` to that user. What `doctor` says of a pattern is what the pattern does.
+#[test]
+fn a_listed_service_that_belongs_to_a_user_is_matched() {
+    if !is_root() {
+        return;
+    }
+    let mut node = Node::new("init.scope");
+    node.add("system.slice/runner.service", Process { comm: "runner", uid: 998, ..ROOTS });
+    node.give("system.slice/runner.service", 998);
+    node.assert(&[], &[("system.slice/runner.service", "leaker")]);
+    for pattern in ["runner.service", "*/runner.service", "system.slice/runner.service"] {
+        node.assert(&[pattern], &[("system.slice/runner.service", "candidate")]);
+        let listed = NamePattern::new(pattern).unwrap();
+        let reach = node.tree(&[pattern]).reach_of_patterns(&[], &[listed]);
+        assert_eq!(reach.iter().map(|it| it.matches).collect::<Vec<_>>(), [1], "{pattern}");
+    }
+}
+
 /// A container's daemons are its own, under any name, and on any port of its own network.
 #[test]
 fn the_daemons_of_a_container_are_not_the_nodes() {

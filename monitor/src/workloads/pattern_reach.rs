@@ -36,11 +36,12 @@ pub(super) fn matches(pattern: &NamePattern, Named { name, place, owner_uid }: N
     matches(pattern, name) || matches(pattern, place)
 }
 
-/// Returns what each pattern of a field matches among these workloads.
+/// Returns what each pattern of a field matches among these workloads. `matches` is the rule that the field goes by.
 pub(super) fn reach_of<'w>(
     field: &'static str,
     patterns: &[NamePattern],
     workloads: &(impl Iterator<Item = Named<'w>> + Clone),
+    matches: fn(&NamePattern, Named<'_>) -> bool,
 ) -> Vec<PatternReach> {
     let of = |pattern: &NamePattern| {
         let mut matching = workloads.clone().filter(|workload| matches(pattern, *workload));
@@ -78,7 +79,7 @@ mod tests {
 
     fn reach(pattern: &str, workloads: &[(&str, u32)]) -> PatternReach {
         let workloads = workloads.iter().map(|(name, owner_uid)| Named { name, place: name, owner_uid: *owner_uid });
-        reach_of("protected", &[NamePattern::new(pattern).unwrap()], &workloads).remove(0)
+        reach_of("protected", &[NamePattern::new(pattern).unwrap()], &workloads, matches).remove(0)
     }
 
     #[test]

@@ -320,8 +320,8 @@ impl WorkloadTree {
             let name = tracked.workload.name.as_str();
             Named { name, place: self.managers.place(name), owner_uid: tracked.owner_uid }
         });
-        let mut reach = pattern_reach::reach_of("protected", protected, &named);
-        reach.extend(pattern_reach::reach_of("evictions.services", services, &named));
+        let mut reach = pattern_reach::reach_of("protected", protected, &named, pattern_reach::matches);
+        reach.extend(pattern_reach::reach_of("evictions.services", services, &named, Candidacy::lists));
         reach
     }
 
