@@ -63,7 +63,7 @@ impl Agent {
 
     /// Reads the figures that are not urgent, at a low rate.
     pub(super) fn refresh_figures(&mut self, wakeup: Wakeup, now: Monotonic) {
-        self.sensors.memory.renew_corrections();
+        self.sensors.renew_corrections();
         let has_event = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
         if self.sensors.counts.is_due(has_event, || self.next_event(now).0, now) {
             self.sensors.read_counts();

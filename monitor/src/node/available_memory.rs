@@ -1,15 +1,16 @@
 //! What `MemAvailable` counts wrongly, apart from refaults: ZFS's cache, free CMA pages, and protected page cache. Each correction has a
 //! switch (`quirks`) and a metric.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{Quirk, Quirks};
-use crate::units::{Bytes, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic};
 
 use super::hierarchy::Hierarchy;
 use super::meminfo::MemInfo;
-use super::protected_cache::{ProtectedCache, ProtectedCacheReader};
+use super::protected_cache::{ProtectedCache, ProtectedCacheReader, Protections};
 use super::zfs_arc::ZfsArc;
 
 /// While ZFS drops its cache, `MemAvailable` rises by what the last reading still counts. A reading must therefore be young.
@@ -40,15 +41,16 @@ impl Miscounted {
     /// Returns what is added to `MemAvailable`, and what is subtracted.
     pub fn corrections(&self, meminfo: &MemInfo, quirks: Quirks) -> [Bytes; 2] {
         let unless = |quirk: Quirk, bytes: Bytes| if quirks.has(quirk) { Bytes::ZERO } else { bytes };
-        let ProtectedCache { min, low } = self.protected.unwrap_or_default();
         let credit = unless(Quirk::ArcIsUsed, self.arc.map_or(Bytes::ZERO, |arc| arc.credit(meminfo)));
-        let debit = [
-            unless(Quirk::CmaIsAvailable, meminfo.cma_free),
-            unless(Quirk::ProtectedCacheIsAvailable, min),
-            unless(Quirk::LowProtectedCacheIsAvailable, low),
-        ];
-        [credit, debit.into_iter().fold(Bytes::ZERO, Bytes::saturating_add)]
+        let cma = unless(Quirk::CmaIsAvailable, meminfo.cma_free);
+        [credit, cma.saturating_add(withheld(self.protected.unwrap_or_default(), quirks))]
     }
+}
+
+/// Returns how much of the protected cache does not count as available.
+fn withheld(ProtectedCache { min, low }: ProtectedCache, quirks: Quirks) -> Bytes {
+    let unless = |quirk: Quirk, bytes: Bytes| if quirks.has(quirk) { Bytes::ZERO } else { bytes };
+    unless(Quirk::ProtectedCacheIsAvailable, min).saturating_add(unless(Quirk::LowProtectedCacheIsAvailable, low))
 }
 
 /// Reads the figures at their pace.
@@ -57,6 +59,8 @@ pub struct MiscountedReader {
     proc_root: PathBuf,
     protected: Option<ProtectedCacheReader>,
     last: Miscounted,
+    /// The protections of the last reading, until they are taken.
+    by_cgroup: Option<HashMap<CgroupId, ProtectedCache>>,
     arc_read: Option<Monotonic>,
     /// When the protections were read, and how long the reading is good for.
     cache_read: Option<(Monotonic, Duration)>,
@@ -68,16 +72,17 @@ impl MiscountedReader {
             proc_root: proc_root.to_owned(),
             protected: ProtectedCacheReader::new(proc_root, hierarchy),
             last: Miscounted::default(),
+            by_cgroup: None,
             arc_read: None,
             cache_read: None,
         }
     }
 
     /// Reads everything now, for a command that looks once.
-    pub fn read_once(proc_root: &Path, hierarchy: &Hierarchy) -> Miscounted {
+    pub fn read_once(proc_root: &Path, hierarchy: &Hierarchy) -> Self {
         let mut reader = Self::new(proc_root, hierarchy);
         reader.renew_before_sample(Monotonic::now());
-        reader.last
+        reader
     }
 
     /// Reads the size of ZFS's cache if that is due. Reads the protections the first time only: their files take longer than a sample may.
@@ -98,7 +103,8 @@ impl MiscountedReader {
         if self.cache_read.is_some_and(|(at, good_for)| now.since(at) < good_for) {
             return;
         }
-        self.last.protected = Some(reader.read());
+        let Protections { all, by_cgroup } = reader.read();
+        (self.last.protected, self.by_cgroup) = (Some(all), Some(by_cgroup));
         let took = Monotonic::now().since(now);
         self.cache_read = Some((now, CACHE_AGE.max(took * CACHE_REST).min(OLDEST_CACHE)));
     }
@@ -110,6 +116,12 @@ impl MiscountedReader {
 
     pub fn last(&self) -> &Miscounted {
         &self.last
+    }
+
+    /// Returns the protected cache of each cgroup that counts as available only once the cgroup is gone; `None` if it was taken before.
+    pub fn take_withheld(&mut self, quirks: Quirks) -> Option<HashMap<CgroupId, Bytes>> {
+        let of = |(id, cache)| (id, withheld(cache, quirks));
+        Some(self.by_cgroup.take()?.into_iter().map(of).filter(|(_, bytes)| !bytes.is_zero()).collect())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Page cache that the kernel spares. `MemAvailable` counts it, but what `memory.min` protects is never handed out, and what `memory.low`
 //! protects only when nothing else is left (cgroup v2).
 
+use std::collections::HashMap;
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::units::{Bytes, kernel_text};
+use crate::units::{Bytes, CgroupId, kernel_text};
 
 use super::hierarchy::{CgroupVersion, Hierarchy};
 use super::mountinfo;
@@ -24,15 +26,25 @@ pub struct ProtectedCache {
     pub low: Bytes,
 }
 
+/// The protected cache of the node, and of each cgroup that has some, those below it included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Protections {
+    pub all: ProtectedCache,
+    pub by_cgroup: HashMap<CgroupId, ProtectedCache>,
+}
+
 #[derive(Debug)]
 pub struct ProtectedCacheReader {
     root: PathBuf,
     is_recursive: bool,
 }
 
+type ByCgroup = HashMap<CgroupId, ProtectedCache>;
+
 /// The figures of one cgroup.
 #[derive(Debug)]
 struct Group {
+    id: CgroupId,
     path: PathBuf,
     usage: u64,
     /// `memory.min` and `memory.low`.
@@ -67,12 +79,21 @@ impl ProtectedCacheReader {
 
     /// Reads the protections from the root down, and the cache of the protected cgroups that hold no others. Reads three files of each
     /// cgroup at the top, and nothing below one without protection.
-    pub fn read(&self) -> ProtectedCache {
+    pub fn read(&self) -> Protections {
         let top = groups(&self.root, MOST);
-        self.of_groups(&top, None, Room { cgroups: MOST.saturating_sub(top.len()), levels: MOST_DEEP })
+        let mut by_cgroup = HashMap::new();
+        let room = Room { cgroups: MOST.saturating_sub(top.len()), levels: MOST_DEEP };
+        let all = self.of_groups(&top, None, room, &mut by_cgroup);
+        Protections { all, by_cgroup }
     }
 
-    fn of_groups(&self, groups: &[Group], parent: Option<Parent>, room: Room) -> ProtectedCache {
+    fn of_groups(
+        &self,
+        groups: &[Group],
+        parent: Option<Parent>,
+        room: Room,
+        by_cgroup: &mut ByCgroup,
+    ) -> ProtectedCache {
         let claimed =
             [0, 1].map(|kind| groups.iter().map(|it| it.settings[kind].min(it.usage)).fold(0, u64::saturating_add));
         let effective = |group: &Group| {
@@ -87,17 +108,23 @@ impl ProtectedCacheReader {
         let protected = groups.iter().map(|group| (group, effective(group))).filter(|(_, it)| *it != [0, 0]);
         let protected: Vec<_> = protected.collect();
         let room = Room { cgroups: room.cgroups / protected.len().max(1), ..room };
-        let found = protected.into_iter().map(|(group, effective)| self.of_group(group, effective, room));
+        let found = protected.into_iter().map(|(group, effective)| {
+            let found = self.of_group(group, effective, room, by_cgroup);
+            if found != ProtectedCache::default() {
+                by_cgroup.insert(group.id, found);
+            }
+            found
+        });
         found.fold(ProtectedCache::default(), ProtectedCache::plus)
     }
 
     /// Returns the protected cache of a cgroup: the sum of those in it, unless there are none, or too many.
-    fn of_group(&self, group: &Group, effective: [u64; 2], room: Room) -> ProtectedCache {
+    fn of_group(&self, group: &Group, effective: [u64; 2], room: Room, by_cgroup: &mut ByCgroup) -> ProtectedCache {
         let inner = groups(&group.path, room.cgroups + 1);
         let below = room.levels.checked_sub(1).filter(|_| !inner.is_empty());
         let below = below.zip(room.cgroups.checked_sub(inner.len()));
         let Some((levels, cgroups)) = below else { return group.protected_cache(effective) };
-        self.of_groups(&inner, Some(Parent { usage: group.usage, effective }), Room { cgroups, levels })
+        self.of_groups(&inner, Some(Parent { usage: group.usage, effective }), Room { cgroups, levels }, by_cgroup)
     }
 }
 
@@ -111,7 +138,7 @@ impl ProtectedCache {
 fn groups(directory: &Path, most: usize) -> Vec<Group> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories.take(most).filter_map(|entry| Group::read(entry.path())).collect()
+    directories.take(most).filter_map(|entry| Group::read(CgroupId(entry.ino()), entry.path())).collect()
 }
 
 impl Group {
@@ -126,12 +153,12 @@ impl Group {
     }
 
     /// Returns `None` for a cgroup that is gone, or without the memory controller.
-    fn read(path: PathBuf) -> Option<Self> {
+    fn read(id: CgroupId, path: PathBuf) -> Option<Self> {
         let number = |name: &str| number_or_max(&kernel_text::read(path.join(name)).ok()?).ok();
         let usage = number("memory.current")??;
         let settings =
             ["memory.min", "memory.low"].map(|name| number(name).map_or(0, |value| value.unwrap_or(u64::MAX)));
-        Some(Self { usage, settings, path })
+        Some(Self { id, path, usage, settings })
     }
 }
 
@@ -188,7 +215,7 @@ mod tests {
                 format!("anon 1\nfile 1\ninactive_file {}\nactive_file {}\n", cache * MIB / 4, cache * MIB / 4 * 3),
             );
         }
-        let found = ProtectedCacheReader { root: root.path().to_owned(), is_recursive }.read();
+        let found = ProtectedCacheReader { root: root.path().to_owned(), is_recursive }.read().all;
         (found.min.0 / MIB, found.low.0 / MIB)
     }
 
@@ -253,6 +280,6 @@ mod tests {
         assert!(ProtectedCacheReader::new(Path::new("/proc"), &hierarchy(CgroupVersion::V1)).is_none());
         std::fs::create_dir(root.path().join("bare")).unwrap();
         let reader = ProtectedCacheReader::new(Path::new("/proc"), &hierarchy(CgroupVersion::V2)).unwrap();
-        assert_eq!(reader.read(), ProtectedCache::default());
+        assert_eq!(reader.read(), Protections::default());
     }
 }

@@ -1,5 +1,6 @@
 //! `memory.available` under both semantics, its rate of fall, and the amounts that `MemAvailable` counts wrongly.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::node::meminfo::MemDetails;
 use crate::node::pinned_file::FileError;
 use crate::node::zoneinfo::ZoneInfo;
 use crate::node::{Hierarchy, MemoryReader, MemorySample, RootUsage};
-use crate::units::{Bytes, Monotonic, Signal, page_size};
+use crate::units::{Bytes, CgroupId, Monotonic, Signal, page_size};
 
 use super::figure_report::MemoryReport;
 
@@ -205,8 +206,13 @@ impl Memory {
     }
 
     /// Reads the figures behind the corrections that take too long for a sample.
-    pub fn renew_corrections(&mut self) {
+    pub(super) fn renew_corrections(&mut self) {
         self.miscounted.renew_after_decision();
+    }
+
+    /// Returns the page cache of each cgroup that counts as available only once the cgroup is gone, after a new reading.
+    pub(super) fn take_withheld(&mut self) -> Option<HashMap<CgroupId, Bytes>> {
+        self.miscounted.take_withheld(self.quirks)
     }
 
     /// Makes the next reading of these figures due.

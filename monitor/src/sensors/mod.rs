@@ -194,6 +194,7 @@ impl Sensors {
             self.memory.note_due(due, Monotonic::now());
         }
         let sample = self.memory.read(semantics)?;
+        self.pass_on_withheld();
         self.growth.forget_stale(sample.at);
         let is_armed = |signal| armed.iter().any(|armed| armed.threshold.signal == signal);
         let new_layout = self.signals.observe(config, is_armed, sample.at);
@@ -247,6 +248,19 @@ impl Sensors {
             self.update_sources();
         }
         Some(stat)
+    }
+
+    /// Reads the figures behind the corrections of available memory that take too long for a sample.
+    pub fn renew_corrections(&mut self) {
+        self.memory.renew_corrections();
+        self.pass_on_withheld();
+    }
+
+    /// Lets the gain of a workload have the cache that is withheld while it is there.
+    fn pass_on_withheld(&mut self) {
+        if let Some(withheld) = self.memory.take_withheld() {
+            self.workloads.tree_mut().set_withheld(withheld);
+        }
     }
 
     /// Notes that a workload was evicted: its refaults are no reason to evict another one, its disk usage must be measured again,

@@ -1,5 +1,6 @@
 //! What the end of a workload gives back, read from its cgroup.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, PinnedFile, keyed_value};
 use crate::node::zram::ZramShare;
-use crate::units::Bytes;
+use crate::units::{Bytes, CgroupId};
 
 use super::outliving_memory::Outliving;
 
@@ -19,6 +20,15 @@ pub struct Counting {
     pub zram: Option<ZramShare>,
     /// Whether huge pages are usage.
     pub huge_pages: bool,
+    /// The workload's file pages that do not count as available while it is there (`memory.min`).
+    pub withheld: Bytes,
+}
+
+impl Counting {
+    /// Returns how the memory of this workload is counted.
+    pub(super) fn of(self, id: CgroupId, withheld: &HashMap<CgroupId, Bytes>) -> Self {
+        Self { withheld: withheld.get(&id).copied().unwrap_or(Bytes::ZERO), ..self }
+    }
 }
 
 /// The figures of `memory.stat` that the gain follows from, with the usage.
@@ -35,8 +45,9 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Anonymous, shared and kernel memory is given back, the compressed pages of zswap among it. File pages and reclaimable slab count as
-    /// available already. `file` and `cache` include shared memory and tmpfs. File pages that a process has locked (`mlock`) are available
-    /// only after its end: they are on the list of unevictable pages, and not on those of file pages. Huge pages that the cgroup is charged
+    /// available already, but those that `memory.min` protects only after the end of the cgroup. `file` and `cache` include shared memory and
+    /// tmpfs. File pages that a process has locked (`mlock`) are available only after its end: they are on the list of unevictable pages, and
+    /// not on those of file pages. Huge pages that the cgroup is charged
     /// with (`hugetlb`, Linux 6.13, mount option `memory_hugetlb_accounting`) return to their pool.
     pub(super) fn of(usage: Bytes, stat: &str, counting: Counting) -> Self {
         let version = counting.version;
@@ -59,7 +70,9 @@ impl Figures {
         let locked = inactive.zip(active).map_or(Bytes::ZERO, |(inactive, active)| {
             file.saturating_sub(inactive.saturating_add(active)).min(unevictable)
         });
-        let counted = usage.saturating_sub(file.saturating_sub(locked)).saturating_sub(slab).saturating_sub(huge);
+        let withheld = counting.withheld.min(file.saturating_sub(locked));
+        let there = file.saturating_sub(locked).saturating_sub(withheld);
+        let counted = usage.saturating_sub(there).saturating_sub(slab).saturating_sub(huge);
         Self { counted, shared, swap, zswapped }
     }
 }
@@ -160,7 +173,7 @@ mod tests {
     }
 
     fn counting(version: CgroupVersion, zram: Option<u64>) -> Counting {
-        Counting { version, zram: zram.map(ZramShare::thousandths), huge_pages: false }
+        Counting { version, zram: zram.map(ZramShare::thousandths), huge_pages: false, withheld: Bytes::ZERO }
     }
 
     #[test]
@@ -170,6 +183,22 @@ mod tests {
             Figures::of(Bytes(1_000), "anon 200\nhugetlb 800\n", counting).counted
         };
         assert_eq!([counted(false), counted(true)], [Bytes(200), Bytes(1_000)]);
+    }
+
+    #[test]
+    fn protected_cache_is_gain_as_it_is_not_available_before() {
+        for (withheld, stat, expected) in [
+            (0, "anon 500\nfile 400\ninactive_file 100\nactive_file 300\n", 600),
+            (250, "anon 500\nfile 400\ninactive_file 100\nactive_file 300\n", 850),
+            // The cache has shrunk since the protection was read.
+            (250, "anon 500\nfile 100\ninactive_file 100\nactive_file 0\n", 1_000),
+            // Locked pages are gain already.
+            (250, "anon 0\nfile 1000\ninactive_file 100\nactive_file 0\nunevictable 900\n", 1_000),
+        ] {
+            let counting = counting(CgroupVersion::V2, None)
+                .of(CgroupId(7), &HashMap::from([(CgroupId(7), Bytes(withheld)), (CgroupId(8), Bytes(9))]));
+            assert_eq!(Figures::of(Bytes(1_000), stat, counting).counted, Bytes(expected), "{withheld} {stat}");
+        }
     }
 
     const STAT: &str = "anon 500\nfile 300\nshmem 200\ninactive_file 60\nactive_file 40\nzswapped 1000\n";

@@ -273,8 +273,12 @@ mod tests {
         let directory = std::fs::File::open(root.path()).unwrap().into();
         let (version, mut buffer) = (CgroupVersion::V2, Buffer::new());
         let tracked = Tracked::open(fixtures::workload("a.service").into(), &directory, root.path(), version).unwrap();
-        let counting =
-            |zram: Option<u64>| Counting { version, zram: zram.map(ZramShare::thousandths), huge_pages: false };
+        let counting = |zram: Option<u64>| Counting {
+            version,
+            zram: zram.map(ZramShare::thousandths),
+            huge_pages: false,
+            withheld: Bytes::ZERO,
+        };
         let mut gain = |zram: Option<u64>| {
             let exact = tracked.measure(counting(zram), &mut buffer).unwrap();
             (exact.outlook.gain, tracked.upper_bound(&mut buffer).unwrap().outlook.gain)

@@ -12,7 +12,7 @@ use crate::node::Hierarchy;
 use crate::node::mountinfo::NodeMounts;
 use crate::node::pinned_file::{Buffer, FileError};
 use crate::node::zram::{Zram, ZramShare};
-use crate::units::{CgroupId, Monotonic, Pid, Resource, kernel_text};
+use crate::units::{Bytes, CgroupId, Monotonic, Pid, Resource, kernel_text};
 
 use super::among_own::{self, AmongOwn, OwnPlace};
 use super::candidacy::{
@@ -60,6 +60,8 @@ pub struct WorkloadTree {
     zram_share: (Option<ZramShare>, Option<Monotonic>),
     /// Whether huge pages that a workload is charged with are part of its usage.
     are_huge_pages_usage: bool,
+    /// The page cache of workloads that counts as available only once they are gone.
+    withheld: HashMap<CgroupId, Bytes>,
     buffer: Buffer,
 }
 
@@ -133,6 +135,7 @@ impl WorkloadTree {
             zram,
             zram_share: (None, None),
             are_huge_pages_usage: false,
+            withheld: HashMap::new(),
             buffer,
         }
     }
@@ -162,6 +165,11 @@ impl WorkloadTree {
     /// Applies the quirks to how usage is counted.
     pub fn set_usage_quirks(&mut self, quirks: Quirks) {
         self.are_huge_pages_usage = quirks.has(Quirk::HugePagesAreUsage);
+    }
+
+    /// Replaces the page cache of workloads that counts as available only once they are gone.
+    pub fn set_withheld(&mut self, withheld: HashMap<CgroupId, Bytes>) {
+        self.withheld = withheld;
     }
 
     pub fn reach(&self) -> Reach {
@@ -373,8 +381,9 @@ impl WorkloadTree {
 
     /// Reads the working set of every workload. Removed workloads are omitted.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
-        let (counting, buffer) = (self.counting(), &mut self.buffer);
-        self.tracked.iter().filter_map(|tracked| tracked.measure(counting, buffer)).collect()
+        let (counting, withheld, buffer) = (self.counting(), &self.withheld, &mut self.buffer);
+        let measure = |tracked: &Tracked| tracked.measure(counting.of(tracked.workload.id, withheld), buffer);
+        self.tracked.iter().filter_map(measure).collect()
     }
 
     /// Reads the usage of every workload, an upper bound of its working set. Removed workloads are omitted.
@@ -419,13 +428,18 @@ impl WorkloadTree {
 
     /// Reads the working set of one workload; `None` when it has been removed.
     pub fn measure(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
-        let counting = self.counting();
+        let counting = self.counting().of(id, &self.withheld);
         let tracked = self.tracked.iter().find(|tracked| tracked.workload.id == id)?;
         tracked.measure(counting, &mut self.buffer)
     }
 
     fn counting(&self) -> Counting {
-        Counting { version: self.hierarchy.version, zram: self.zram_share.0, huge_pages: self.are_huge_pages_usage }
+        Counting {
+            version: self.hierarchy.version,
+            zram: self.zram_share.0,
+            huge_pages: self.are_huge_pages_usage,
+            withheld: Bytes::ZERO,
+        }
     }
 
     /// Returns the OOM kills of each workload since the last call, by the kernel's counters. On the `first` call the counters so far are
@@ -448,7 +462,7 @@ impl WorkloadTree {
 
     /// Opens the files from which the gain of a workload of this tree is read again after its kill.
     pub fn gain_files(&self, tracked: &Tracked) -> Option<GainFiles> {
-        tracked.gain_files(self.counting())
+        tracked.gain_files(self.counting().of(tracked.workload.id, &self.withheld))
     }
 
     pub fn hierarchy(&self) -> &Hierarchy {

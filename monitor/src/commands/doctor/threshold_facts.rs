@@ -83,7 +83,7 @@ fn memory(config: &MonitorConfig, hierarchy: &Hierarchy) -> Option<(Signal, u64,
     let meminfo = reader.sample().ok()?.meminfo;
     let available = match config.policy.semantics {
         Semantics::Corrected => {
-            MiscountedReader::read_once(&config.proc_root, hierarchy).available(&meminfo, config.policy.quirks)
+            MiscountedReader::read_once(&config.proc_root, hierarchy).last().available(&meminfo, config.policy.quirks)
         }
         Semantics::Kubelet => reader.root_usage().ok()?.available(meminfo.total),
     };

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use crate::actions::self_protection::raise_open_files;
 use crate::cluster::{Access, cached_pods};
-use crate::config::MonitorConfig;
+use crate::config::{MonitorConfig, Semantics};
 use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
+use crate::node::available_memory::MiscountedReader;
 use crate::node::filesystem_roles::{FilesystemHints, Role};
 use crate::node::pinned_file::Buffer;
 use crate::node::{CgroupVersion, Hierarchy, namespaces};
@@ -139,6 +140,10 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     let tree = tree.with_candidates(config.candidates.clone(), has_api_server, &config.runtime.endpoint);
     let mut tree = tree.with_agent(agent);
     tree.set_usage_quirks(config.policy.quirks);
+    if config.policy.semantics == Semantics::Corrected {
+        let mut miscounted = MiscountedReader::read_once(&config.proc_root, tree.hierarchy());
+        tree.set_withheld(miscounted.take_withheld(config.policy.quirks).unwrap_or_default());
+    }
     if let Some(missing) = raise_open_files() {
         output::note(format_args!("{missing}; on a node with many pods some may be missing"));
     }

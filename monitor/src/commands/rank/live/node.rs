@@ -103,7 +103,7 @@ fn memory(
     let (meminfo, details) = (reader.sample()?.meminfo, reader.details()?);
     let available = match config.policy.semantics {
         Semantics::Corrected => {
-            MiscountedReader::read_once(&config.proc_root, hierarchy).available(&meminfo, config.policy.quirks)
+            MiscountedReader::read_once(&config.proc_root, hierarchy).last().available(&meminfo, config.policy.quirks)
         }
         Semantics::Kubelet => reader.root_usage()?.available(meminfo.total),
     };
