@@ -389,3 +389,42 @@ fn tests_that_are_missing(document: &str, least: usize) -> Vec<String> {
     let is_missing = |name: &&str| !sources.contains(&format!("fn {name}()"));
     named.into_iter().filter(is_missing).map(str::to_owned).collect()
 }
+
+/// At least 25 reports are tried as nodes made of files, and as many as inputs of commands.
+#[test]
+fn the_tried_reports_are_as_many_as_the_log_says() {
+    const OF_NODES: [&str; 5] =
+        ["identity_tests", "corrected_nodes_host", "nodes_of_files_host", "rank_live_cli", "asked_host"];
+    const OF_INPUTS: [&str; 10] = [
+        "field_reports",
+        "rank_views_cli",
+        "distributions_tests",
+        "layers_tests",
+        "foreign_tests",
+        "check_config_cli",
+        "migrate_cli",
+        "at_capacity",
+        "rank::",
+        "tolerations::",
+    ];
+    let text = std::fs::read_to_string(root().join("tests/FIELD.md")).unwrap();
+    let is_row =
+        |line: &&str| line.starts_with("| ") && !line.starts_with("| reference") && !line.starts_with("| report ");
+    let mut before = String::new();
+    let (mut nodes, mut inputs) = (0, 0);
+    for row in text.lines().filter(is_row) {
+        let cell = row.split('|').nth(4).unwrap().trim();
+        // "the same" and "as above" are the test of the row above.
+        let test = if cell.starts_with("the same") { format!("{before}{cell}") } else { cell.to_owned() };
+        let is_of = |words: &[&str]| words.iter().any(|word| test.contains(word));
+        if is_of(&OF_NODES) {
+            nodes += 1;
+        } else if is_of(&OF_INPUTS) {
+            inputs += 1;
+        }
+        before = test;
+    }
+    assert!(nodes >= 25 && inputs >= 25, "{nodes} nodes, {inputs} inputs");
+    let said = format!("Of the rows {nodes} are nodes made of files, and {inputs} are inputs of commands.");
+    assert!(text.contains(&said), "tests/FIELD.md has to say: {said}");
+}

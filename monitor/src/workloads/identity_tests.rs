@@ -329,6 +329,39 @@ fn the_manager_of_a_privileged_container_is_an_init() {
     }
 }
 
+/// systemd/systemd#32687: oomd killed the small systemd-resolved beside a nix-daemon of 43 GB. #25853: a whole login session went for its
+/// largest process. canonical/lxd#6576: of a container without an init of systemd's the kernel killed a small daemon, not the browser.
+#[test]
+fn what_other_killers_took_is_exempt_or_goes_as_a_whole() {
+    let mut node = Node::new("init.scope");
+    node.add("init.scope", called("systemd"));
+    node.add("system.slice/nix-daemon.service", called("nix-daemon"));
+    node.add("system.slice/systemd-resolved.service", called("systemd-resolve"));
+    node.assert(
+        &["nix-daemon.service"],
+        &[
+            ("system.slice/nix-daemon.service", "candidate"),
+            ("system.slice/systemd-resolved.service", Protection::Named.as_str()),
+        ],
+    );
+    let mut node = Node::new("init.scope");
+    node.add("user.slice/user-1000.slice/session-2.scope", USERS);
+    node.add(&format!("{USER}/app.slice/app-browser-7.scope"), USERS);
+    node.assert(
+        &[],
+        &[
+            ("user.slice/user-1000.slice/session-2.scope", SESSION),
+            (&format!("{USER}/app.slice/app-browser-7.scope"), "candidate"),
+        ],
+    );
+    let mut node = Node::new("init.scope");
+    for comm in ["init", "lxd", "firefox"] {
+        node.add("lxc.payload.tryit", Process { is_contained: true, ..called(comm) });
+    }
+    node.assert(&[], &[("lxc.payload.tryit", "candidate")]);
+    assert_eq!(node.tree(&[]).workloads().count(), 1);
+}
+
 /// systemd gives the cgroup of a service with `Delegate=` and `User=` to that user. What `doctor` says of a pattern is what the pattern does.
 #[test]
 fn a_listed_service_that_belongs_to_a_user_is_matched() {
