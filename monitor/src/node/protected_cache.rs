@@ -194,6 +194,8 @@ fn part(of: u64, numerator: u64, denominator: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -246,6 +248,34 @@ mod tests {
         assert_eq!(read(&unprotected_parent, false), (0, 0), "the owner of a delegated cgroup protects nothing");
         let overcommitted = [("a", 1000, 1000, 400, 0), ("a/b", 600, 600, 600, 0), ("a/c", 400, 400, 400, 0)];
         assert_eq!(read(&overcommitted, false), (400, 0), "the claims share what the parent has");
+    }
+
+    /// What goes with a pod is what it and the cgroups in it have.
+    #[test]
+    fn each_protected_cgroup_has_the_cache_below_it() {
+        let groups = [("pods", 900, 700, 600, 0), ("pods/a", 500, 400, 300, 0), ("pods/a/c", 500, 400, 300, 0)];
+        let root = tempfile::tempdir().unwrap();
+        for (path, usage, cache, min, _) in groups {
+            let directory = root.path().join(path);
+            std::fs::create_dir_all(&directory).unwrap();
+            for (name, text) in [
+                ("memory.current", usage.to_string()),
+                ("memory.min", min.to_string()),
+                ("memory.low", "0".to_owned()),
+                ("memory.stat", format!("inactive_file {cache}\nactive_file 0")),
+            ] {
+                std::fs::write(directory.join(name), text + "\n").unwrap();
+            }
+        }
+        std::fs::create_dir(root.path().join("bare")).unwrap();
+        let found = ProtectedCacheReader { root: root.path().to_owned(), is_recursive: false }.read();
+        assert_eq!(found.all.min, Bytes(200));
+        let mut each: Vec<Bytes> = groups
+            .iter()
+            .map(|(path, ..)| found.by_cgroup[&CgroupId(std::fs::metadata(root.path().join(path)).unwrap().ino())].min)
+            .collect();
+        each.dedup();
+        assert_eq!((each, found.by_cgroup.len()), (vec![Bytes(200)], 3));
     }
 
     /// The values of the kernel's documentation of `memory.low` (mm/page_counter.c).
