@@ -1,7 +1,7 @@
 //! What a user records beside an agent, once a second, names in `simulate` the victim that the agent chose: the same configuration, the
 //! statistics of a kubelet, and the pods. The agent runs in observe mode on nodes that are made of files.
 
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
 use std::path::Path;
