@@ -150,6 +150,32 @@ async fn an_endless_header_is_cut_off() {
 }
 
 #[tokio::test]
+async fn no_request_is_smuggled_traverses_or_fills_the_memory() {
+    const NEXT: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let fixture = start().await;
+    let head = "Host: localhost\r\nContent-Length";
+    for smuggled in [
+        format!("GET /healthz HTTP/1.1\r\n{head}: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{NEXT}"),
+        format!("GET /healthz HTTP/1.1\r\n{head}: 0\r\nContent-Length: 5\r\n\r\n{NEXT}"),
+        format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n{NEXT}"),
+    ] {
+        let text = exchange(fixture.address, smuggled.as_bytes()).await;
+        assert!(text.matches("HTTP/1.1 ").count() <= 1 && !text.contains("memory_capacity"), "{smuggled}: {text}");
+    }
+    for path in ["/../../etc/passwd", "/incidents/../../etc/passwd", "/incidents/%2e%2e%2f%2e%2e%2fetc%2fpasswd"] {
+        let text = fetch(fixture.address, path).await;
+        assert!(text.starts_with("HTTP/1.1 4") && !text.contains("root:"), "{path}: {text}");
+    }
+    // The body is never sent, and the answer does not wait for it.
+    for (method, status) in [("GET", "200"), ("POST", "405")] {
+        let request = format!("{method} /healthz HTTP/1.1\r\n{head}: 1000000000\r\n\r\n");
+        let answer = tokio::time::timeout(HEADER_TIME / 2, exchange(fixture.address, request.as_bytes())).await;
+        let text = answer.unwrap();
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn silent_clients_do_not_block_others() {
     let fixture = start().await;
     let mut silent = Vec::new();

@@ -99,3 +99,22 @@ fn inodes_that_a_workload_made_count_after_an_incomplete_measurement() {
     assert_eq!(counts(split, 0, 0), [10, 2, 30], "there are no counters");
     assert_eq!(counts(Roles::default(), 1000, 1000), [10, 2, 30], "the filesystem is unknown");
 }
+
+#[test]
+fn only_quotas_that_a_pod_cannot_change_count() {
+    let of = |host_users: Option<bool>| {
+        let mut pod = Pod::default();
+        pod.spec.host_users = host_users;
+        pod
+    };
+    for (quotas, pod, expected) in [
+        (ProjectQuotas::Isolated, Some(of(Some(false))), true),
+        (ProjectQuotas::Isolated, Some(of(Some(true))), false),
+        (ProjectQuotas::Isolated, Some(of(None)), false),
+        (ProjectQuotas::Isolated, None, false),
+        (ProjectQuotas::Trusted, None, true),
+        (ProjectQuotas::Off, Some(of(Some(false))), false),
+    ] {
+        assert_eq!(trusts_quotas(quotas, pod.as_ref()), expected, "{quotas:?} {pod:?}");
+    }
+}

@@ -21,7 +21,6 @@ const SPAN: Duration = Duration::from_secs(60);
 const PROMISED_PERCENT: f64 = 0.2;
 /// The same with so much memory above a threshold.
 const NEAR: u64 = 100 * MIB;
-const PROMISED_NEAR: f64 = 0.3;
 /// While two clients watch the idle node, as a page and `top` do, the agent takes at most this many times its idle CPU time.
 const PROMISED_WATCHED: f64 = 3.0;
 const WATCHED: Duration = Duration::from_secs(30);
@@ -69,7 +68,7 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Measures the agent for a minute in which a threshold is near, and nothing moves.
+/// Measures what the agent costs in a minute in which a threshold is near, and nothing moves.
 pub fn near(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 100, 60)?;
     let slowness = EMULATED_READS.slowness()?;
@@ -93,8 +92,6 @@ pub fn near(stage: &mut Stage<'_>) -> Result<()> {
     let slowness = slowness.max(EMULATED_READS.slowness()?);
     stage.figure("agent_cpu_near", percent, "% of a core");
     stage.figure("slowness", slowness.cpu, "times");
-    let limit = PROMISED_NEAR * slowness.allowance();
-    stage.check(percent <= limit, || format!("{percent:.3} % of a core, {limit:.3} are allowed"));
     stage.check_alive(&bystanders.all());
     stage.stop(&agent);
     Ok(())
