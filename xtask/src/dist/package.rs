@@ -131,9 +131,6 @@ impl Package<'_> {
         command.args(["rpm", "--version", &release.version, "--arch", arch.machine()]);
         command.args(["--epoch", &release.epoch.to_string()]).arg("--root").arg(&root);
         command.arg("--scripts").arg(workspace.root.join("config/packages/rpm")).arg("--output").arg(&path);
-        for tool in tools() {
-            command.arg("--tool").arg(tool);
-        }
         cmd::output(&mut command)?;
         Ok(path)
     }
