@@ -256,7 +256,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("image", Containers, 240, "the agent's image run by containerd as the DaemonSet says: ready, every probe, an eviction; its configuration changes"),
     with_containerd("imagefs-layer", Containers, 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
     with_containerd("runtime-outage", Containers, 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
-    with_containerd("earlyoom-systemd", Containers, 420, "`earlyoom` beside systemd and forty more services: at least 8 times sooner by the guest's speed, and 2 times on every machine"),
+    with_containerd("earlyoom-systemd", Long, 420, "`earlyoom` beside systemd and forty more services: at least 8 times sooner by the guest's speed, and 2 times on every machine"),
     with_cluster("cluster-install", 900, "the agent installed by kubectl apply -k and by the Helm chart, as config/README.md describes: ready, upgraded, removed"),
     with_cluster("cluster-figures", 900, "the agent's /stats/summary beside the kubelet's, and the answers of rank and doctor in the agent's pod"),
     with_cluster("cluster-ramp", 900, "beside a real kubelet a pod of a Deployment leaks: it ends as Failed and Evicted, a replacement runs, the node has the condition and the taint"),
