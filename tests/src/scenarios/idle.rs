@@ -34,14 +34,8 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     let slowness = EMULATED_READS.slowness()?;
     let agent = stage.agent(&AgentConfig { extra: FASTEST_RATE.to_owned(), ..AgentConfig::default() })?;
     stage.pause(Duration::from_secs(2));
-    let cpu_before = processes::cpu_time(agent.pid)?;
     let threads_before = processes::thread_times(agent.pid);
-    let begun = monotonic_ns();
-    // The scenario does not poll during this minute.
-    sleep(SPAN);
-    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before);
-    let span = Duration::from_nanos(monotonic_ns() - begun);
-    let percent = cpu.as_secs_f64() / span.as_secs_f64() * 100.0;
+    let percent = cpu_percent(&agent, SPAN)?;
     for (thread, (name, time)) in processes::thread_times(agent.pid) {
         let before = threads_before.get(&thread).map_or(0, |(_, time)| *time);
         let took = Duration::from_nanos(time.saturating_sub(before));
@@ -68,6 +62,15 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Returns the agent's CPU time in per cent of a core. The scenario does not poll meanwhile.
+fn cpu_percent(agent: &Agent, span: Duration) -> Result<f64> {
+    let (before, begun) = (processes::cpu_time(agent.pid)?, monotonic_ns());
+    sleep(span);
+    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - before);
+    let passed = Duration::from_nanos(monotonic_ns() - begun);
+    Ok(cpu.as_secs_f64() / passed.as_secs_f64() * 100.0)
+}
+
 /// Measures what the agent costs in a minute in which a threshold is near, and nothing moves.
 pub fn near(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 100, 60)?;
@@ -81,11 +84,7 @@ pub fn near(stage: &mut Stage<'_>) -> Result<()> {
     let threshold = (available as u64).saturating_sub(NEAR);
     let agent = stage.agent(&AgentConfig { hard: Some(threshold.to_string()), ..AgentConfig::observe() })?;
     stage.pause(Duration::from_secs(2));
-    let (before, begun) = (processes::cpu_time(agent.pid)?, monotonic_ns());
-    sleep(SPAN);
-    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - before);
-    let span = Duration::from_nanos(monotonic_ns() - begun);
-    let percent = cpu.as_secs_f64() / span.as_secs_f64() * 100.0;
+    let percent = cpu_percent(&agent, SPAN)?;
     for series in agent.metrics()?.all("wakeups_total") {
         stage.note(format!("wakeups since the start, {}: {}", series.label("cause"), series.value));
     }
@@ -102,16 +101,13 @@ fn watched(stage: &mut Stage<'_>, agent: &Agent, idle_percent: f64) -> Result<()
     let streams = [watch(agent.address)?, watch(agent.address)?];
     // The first document of a stream costs more than the next: a viewer stays.
     stage.pause(Duration::from_secs(1));
-    let (before, begun) = (processes::cpu_time(agent.pid)?, monotonic_ns());
-    sleep(WATCHED);
-    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - before);
-    let span = Duration::from_nanos(monotonic_ns() - begun);
+    let percent = cpu_percent(agent, WATCHED)?;
     let mut states = 0;
     for (stream, reader) in streams {
         stream.shutdown(Shutdown::Both)?;
         states += reader.join().unwrap_or_default();
     }
-    let times = cpu.as_secs_f64() / span.as_secs_f64() * 100.0 / idle_percent;
+    let times = percent / idle_percent;
     stage.figure("agent_cpu_watched", times, "times idle");
     stage.check(states >= 10, || format!("two streams had {states} states in 30 s; at least ten are expected"));
     stage.check(times <= PROMISED_WATCHED, || {
