@@ -18,7 +18,8 @@ use crate::vm::SKIPPED;
 #[command(after_help = "Example:\n  ADVISORY_DB=$HOME/advisory-db cargo xtask advisories")]
 pub struct Options {}
 
-const VARIABLE: &str = "ADVISORY_DB";
+/// The environment variable that names the database.
+pub const VARIABLE: &str = "ADVISORY_DB";
 const ORIGIN: &str = "https://github.com/RustSec/advisory-db";
 const LOCK_FILES: [&str; 2] = ["Cargo.lock", "monitor/fuzz/Cargo.lock"];
 
@@ -41,11 +42,6 @@ pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
 /// Returns the database that the variable names.
 pub fn named() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|directory| !directory.is_empty()).map(PathBuf::from)
-}
-
-/// Why the suite looks for no advisories.
-pub fn reason_to_skip() -> String {
-    format!("{VARIABLE} names no database")
 }
 
 /// Fails if a crate has a known vulnerability. Unmaintained and withdrawn crates are printed.

@@ -40,7 +40,7 @@ pub struct Target {
     record: Option<FreezeRecord>,
 }
 
-/// What a kill has reached.
+/// The outcome of a kill.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Killed {
     /// The processes that are exiting.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::self_protection::OWN_NICE;
 
-/// The loop waits so long for a write. It takes microseconds where nobody holds the mutex.
+/// The loop waits so long for a write. It takes microseconds while the mutex is free.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The beginning of the wait needs no system call, if another CPU can write meanwhile.
 const SPIN: Duration = Duration::from_millis(5);
@@ -93,7 +93,7 @@ impl KillWriter {
 fn carry_out(orders: &Receiver<Order>, is_held_up: &AtomicBool) {
     for Order { files, state, asker } in orders {
         let is_asked = || state.load(Ordering::Acquire) == PENDING;
-        // One that is restarted meanwhile must not be killed by an order that nobody waits for.
+        // One that is restarted meanwhile must not be killed by an order that was given up.
         let outcomes = files.iter().take_while(|_| is_asked()).map(write);
         let refusal = outcomes.fold(None, |refusal, outcome| refusal.or(outcome.err()));
         let outcome = refusal.map_or(WRITTEN, Errno::raw_os_error);

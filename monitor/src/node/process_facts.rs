@@ -9,7 +9,7 @@ pub fn is_of_root(directory: &Path) -> bool {
     identity(directory).is_some_and(|identity| identity.uid == 0)
 }
 
-/// Who runs a process, where, and under which name.
+/// The user, the namespace and the name of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// The real user.
