@@ -167,6 +167,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "cluster-drain" => real_kubelet::drain,
         "cluster-no-execute" => real_kubelet::no_execute,
         "cluster-preemption" => real_kubelet::preemption,
+        "cluster-resize" => real_kubelet::resize,
         "cluster-journal-hook" => real_kubelet::journal_hook,
         "cluster-removal" => real_kubelet::removal,
         _ => return None,

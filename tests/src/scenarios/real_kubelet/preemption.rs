@@ -53,7 +53,12 @@ fn preempted(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
         stage.pause(Duration::from_millis(1_100));
     }
     write_pods_and_nodes(cluster)?;
-    requests_equal_kubectls(stage, cluster)?;
+    let answer = requests_equal_kubectls(stage, cluster)?;
+    stage.check_equal(
+        "the node and its verdict, by rank",
+        &(&answer["nodes"][0]["node"], &answer["nodes"][0]["verdict"]),
+        &(&NODE.into(), &"overutilized".into()),
+    );
     let mut expected = BTreeSet::new();
     for (name, percent, leave) in WAITING {
         write_pods_and_nodes(cluster)?;
@@ -133,7 +138,7 @@ fn uids(cluster: &Cluster) -> Result<BTreeMap<String, String>> {
 }
 
 /// Writes the files that `rank` reads.
-fn write_pods_and_nodes(cluster: &Cluster) -> Result<()> {
+pub fn write_pods_and_nodes(cluster: &Cluster) -> Result<()> {
     fs::write(PODS, cluster.kubectl(&["get", "pods", "-A", "-o", "json"])?).context("write the pods")?;
     fs::write(NODES, cluster.kubectl(&["get", "nodes", "-o", "json"])?).context("write the nodes")
 }
@@ -161,8 +166,8 @@ fn foreseen(stage: &mut Stage<'_>, cluster: &Cluster, percent: u64) -> Result<BT
     Ok(rows.map(|row| text(&row["pod"]).trim_start_matches("default/").to_owned()).collect())
 }
 
-/// Asserts that `rank --utilization` and `kubectl describe node` name the same sums of requests.
-fn requests_equal_kubectls(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
+/// Asserts that `rank --utilization` and `kubectl describe node` name the same sums of requests. Returns rank's answer.
+pub fn requests_equal_kubectls(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<Value> {
     let answer = rank(stage, &["--utilization"])?;
     let page = cluster.kubectl(&["describe", "node", NODE])?;
     let allocated: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("Allocated resources:")).collect();
@@ -180,10 +185,5 @@ fn requests_equal_kubectls(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<(
             &((*requested).to_owned(), (*percent).to_owned()),
         );
     }
-    stage.check_equal(
-        "the node and its verdict, by rank",
-        &(&answer["nodes"][0]["node"], &answer["nodes"][0]["verdict"]),
-        &(&NODE.into(), &"overutilized".into()),
-    );
-    Ok(())
+    Ok(answer)
 }
