@@ -36,6 +36,8 @@ pub struct Need {
     pub fall: Option<f64>,
     /// The same without what has just stopped to grow: what culprits cause.
     pub fall_that_goes_on: Option<f64>,
+    /// The same since the last kill, which ended what the victim caused; `None` if nothing was killed lately.
+    pub fall_since_kill: Option<f64>,
     /// The fastest growth of a workload that is never evicted. Such a workload may be a culprit too.
     pub protected_growth: f64,
     /// The bytes below which the threshold is met.
@@ -354,10 +356,10 @@ fn slowest_culprit(rows: &[Row], need: Need) -> f64 {
 fn fall_to_explain(rows: &[Row], need: Need) -> Option<f64> {
     // Memory of victims that came back hides the fall. What grows is all that is known of it then.
     let is_hidden = need.culprits != Culprits::AsRanked;
-    let fall = match need.fall_that_goes_on? {
-        fall if fall <= 0.0 && is_hidden => growth_together(rows) + need.protected_growth.max(0.0),
-        fall => fall,
-    };
+    let growth = || growth_together(rows) + need.protected_growth.max(0.0);
+    let goes_on = need.fall_that_goes_on?;
+    let fall = need.fall_since_kill.map_or(goes_on, |since| goes_on.min(since.max(growth())));
+    let fall = if fall <= 0.0 && is_hidden { growth() } else { fall };
     (fall > 0.0).then_some(fall)
 }
 

@@ -121,14 +121,24 @@ impl Memory {
     /// what the victims grew by. A jump of the counters is taken for a fall only where little is left (`is_scarce`).
     pub(super) fn fall_after(&self, value: SignalValue, dying: &[DyingMemory], is_scarce: bool, now: Monotonic) -> f64 {
         // The growth of a victim that cannot exit ended with its kill.
-        let dying = || dying.iter().filter(|dying| dying.is_recent(now));
-        let killed = dying().filter(|dying| dying.grace_ends.is_none()).map(|dying| dying.killed).max();
-        let since =
-            killed.and_then(|killed| self.falls.of(value.signal).since(killed, (value.available, value.capacity), now));
-        let grew: i64 = dying().map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
+        let since = self.fall_since_kill(value, dying, now);
+        let dying = dying.iter().filter(|dying| dying.is_recent(now));
+        let grew: i64 = dying.map(|dying| dying.growth.max(0)).fold(0, i64::saturating_add);
         let before = || self.fall(value, now).map_or(0.0, FallNow::assumed) - signed_float(grew);
         let since = since.map(|(whole, certain)| if is_scarce { whole } else { certain });
         since.unwrap_or_else(before).max(0.0)
+    }
+
+    /// Returns by how much the signal fell per second since the last of these workloads was killed, as [`Fall::since`] does.
+    pub(super) fn fall_since_kill(
+        &self,
+        value: SignalValue,
+        dying: &[DyingMemory],
+        now: Monotonic,
+    ) -> Option<(f64, f64)> {
+        let killed = dying.iter().filter(|dying| dying.is_recent(now) && dying.grace_ends.is_none());
+        let last = killed.map(|dying| dying.killed).max()?;
+        self.falls.of(value.signal).since(last, (value.available, value.capacity), now)
     }
 
     pub(super) fn fail(&mut self, id: CgroupId, now: Monotonic) {

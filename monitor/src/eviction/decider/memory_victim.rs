@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::config::{Policy, Semantics};
 use crate::eviction::fall::FallNow;
+use crate::eviction::growth;
 use crate::eviction::memory_benefit::{Culprits, MemoryBenefit, Need, Row, Worth, is_cliff};
 use crate::eviction::mutants::rule;
 use crate::eviction::rank::{Candidate, Facts};
@@ -21,9 +22,7 @@ const POLL: Duration = Duration::from_millis(10);
 const SOUGHT_EVERY: Duration = Duration::from_millis(50);
 /// A protected workload that grows by less than this share of the fall is not named as what leaks.
 const NAMED_SHARE: f64 = 0.1;
-/// A threshold that is met within this time at the present fall is imminent. Growth is measured over one second.
-const IMMINENT: Duration = Duration::from_secs(3);
-/// Memory is sampled at least this often then, and growth is read as often.
+/// Memory is sampled at least this often while growth is measured, and growth is read as often.
 const SAMPLED_EVERY: Duration = Duration::from_millis(200);
 /// A wait is reported once the victim was killed this long ago.
 const REPORTED_AFTER: Duration = Duration::from_millis(500);
@@ -199,6 +198,7 @@ impl<C: Candidate> Decider<C> {
             expected: self.memory.pending.expected(&snapshot.dying, now).as_f64(),
             fall: fall.map(|fall| fall.measured),
             fall_that_goes_on: fall.map(FallNow::that_goes_on),
+            fall_since_kill: self.memory.fall_since_kill(met.value, &snapshot.dying, now).map(|(whole, _)| whole),
             protected_growth: snapshot.protected_growth.map_or(0.0, |(_, growth)| signed_float(growth)),
             threshold: met.quantity.as_f64(),
             minimum: agent.limits.minimum_gain,
@@ -288,7 +288,7 @@ impl<C: Candidate> Decider<C> {
     /// Returns within which time of the last sample the next one is due, by what is measured. The fastest fall that is possible may allow a
     /// longer pause, which would hide what has stopped to grow since.
     pub fn sampled_within(&self, policy: &Policy, now: Monotonic) -> Option<Duration> {
-        self.is_memory_near(policy, IMMINENT, now).then_some(SAMPLED_EVERY)
+        self.is_memory_near(policy, growth::HORIZON, now).then_some(SAMPLED_EVERY)
     }
 
     /// Returns what the end of the candidate at this place of the ranking was worth, as the last pick judged it.
