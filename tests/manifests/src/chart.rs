@@ -132,10 +132,11 @@ pub fn write(root: &Path) -> Result<usize> {
 
 fn chart() -> String {
     let version = env!("CARGO_PKG_VERSION");
+    let (name, email) = env!("CARGO_PKG_AUTHORS").trim_end_matches('>').split_once(" <").unwrap_or_default();
     format!(
         "# Generated from Cargo.toml by `cargo xtask manifests --chart`.\napiVersion: v2\nname: node-pressure-monitor\ndescription: Evicts the right \
          workload before the OOM killer kills the wrong one\ntype: application\nversion: {version}\nappVersion: \"{version}\"\nkubeVersion: \
-         \">=1.30.0-0\"\n"
+         \">=1.30.0-0\"\nmaintainers:\n  - name: {name}\n    email: {email}\n"
     )
 }
 

@@ -57,6 +57,7 @@ pub fn write(options: &Options) -> Result<()> {
         .using_config(config)
         .release("1")
         .description(DESCRIPTION)
+        .packager(env!("CARGO_PKG_AUTHORS"))
         // The name of the machine must not be in the package.
         .build_host("localhost")
         .post_install_script(script("post")?)

@@ -79,8 +79,9 @@ pub fn write(package: &Package<'_>, workspace: &Workspace, output: &Path) -> Res
 
 fn control(version: &str, arch: &str, bytes: usize) -> String {
     format!(
-        "Package: {NAME}\nVersion: {version}\nArchitecture: {arch}\nMaintainer: Node Pressure Monitor developers \
-         <developers@node-pressure-monitor.invalid>\nInstalled-Size: {}\nSection: admin\nPriority: optional\n{DESCRIPTION}",
+        "Package: {NAME}\nVersion: {version}\nArchitecture: {arch}\nMaintainer: {}\n\
+         Installed-Size: {}\nSection: admin\nPriority: optional\n{DESCRIPTION}",
+        env!("CARGO_PKG_AUTHORS"),
         bytes.div_ceil(1024)
     )
 }
