@@ -195,13 +195,15 @@ mod tests {
 
     #[test]
     fn a_file_that_moves_between_numbers_is_found_or_missed_knowingly() {
-        const MOVES: &str = r#"exec 3<>"$0"; rm "$0"; while :; do exec 4<&3 3<&-; exec 3<&4 4<&-; done"#;
+        // The numbers between the two take time to list.
+        const MOVES: &str = r#"exec 3<>"$0"; for n in {10..199}; do eval "exec $n</dev/null"; done; rm "$0"
+            while :; do exec 200<&3 3<&-; exec 3<&200 200<&-; done"#;
         let directory = tempfile::tempdir().unwrap();
         let (big, mount, _) = deleted_file(directory.path());
         drop(big);
         let path = directory.path().join("moved");
         std::fs::write(&path, vec![1; 300_000]).unwrap();
-        let mut process = std::process::Command::new("sh").args(["-c", MOVES]).arg(&path).spawn().unwrap();
+        let mut process = std::process::Command::new("bash").args(["-c", MOVES]).arg(&path).spawn().unwrap();
         while path.exists() {
             std::thread::yield_now();
         }

@@ -137,6 +137,20 @@ fn what_has_just_stopped_to_grow_hides_no_leaker() {
 }
 
 #[test]
+fn what_a_victim_caused_hides_no_leaker() {
+    let chosen = |since_kill: Option<f64>| {
+        let pods = [("bystander", 900, 0), ("slow", 300, 10), ("leaker", 170, 70)];
+        let fall_since_kill = since_kill.map(|fall| fall * MIB);
+        let need = Need { culprits: Culprits::First, fall_since_kill, ..need(1, Some(200)) };
+        pick(need, &pods)
+    };
+    assert_eq!(chosen(None), Some("bystander"), "half of the fall is not explained");
+    assert_eq!(chosen(Some(100.0)), Some("leaker"));
+    assert_eq!(chosen(Some(-500.0)), Some("leaker"), "memory that comes back hides the fall");
+    assert_eq!(chosen(Some(400.0)), Some("bystander"), "something else falls, too");
+}
+
+#[test]
 fn some_are_evicted_only_as_leakers() {
     let service = |name: &str, outlook: &mut Outlook| outlook.only_as_leaker = name == "service";
     let pods = [("service", 900, 0), ("pod", 300, 20)];
