@@ -275,7 +275,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_cluster("cluster-drain", 900, "a soft threshold is met while the node is drained: the agent evicts no pod"),
     with_cluster("cluster-no-execute", 900, "a condition that lasts sets a taint NoExecute: one pod is evicted at once, one after its tolerationSeconds, one stays"),
     with_cluster("cluster-preemption", 900, "pods wait for CPUs: the scheduler preempts those that rank predicts, and rank sums up the requests as kubectl describe node does"),
-    with_cluster("cluster-resize", 900, "two pods are resized in place, and the kubelet grants one: rank counts the requests in force, as kubectl does, and the other pod is evicted"),
+    with_cluster("cluster-resize", 900, "two pods are resized in place, and the kubelet grants one and defers one: rank counts the requests in force, as kubectl does, and the other pod is evicted"),
     with_cluster("cluster-journal-hook", 900, "the example of a machine's lifecycle hook: a machine is released when it is drained and its journal is stored"),
     with_cluster("cluster-removal", 900, "the agent is removed by one kubectl delete under pressure, before and after the Job of removal is applied: nothing is left on the node"),
     with_cluster("cluster-watch", 900, "the agent observes, and the kubelet evicts: one pod for one shortage, and no taint of the agent"),

@@ -1,4 +1,5 @@
-//! Pods that are resized in place: what the kubelet allocates counts, not what a pod asks for.
+//! Pods that are resized in place: what the kubelet allocates counts, not what a pod asks for. The API server (1.36) refuses a resize beyond what
+//! the node has at all.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -12,13 +13,15 @@ use crate::cluster::{Cluster, container_id, is_ready};
 use crate::stage::Stage;
 use crate::units::MIB;
 
-/// A pod whose resize the node can never grant.
+/// A pod that asks for almost all memory of the node, which the kubelet defers while another pod runs.
 const GREEDY: &str = "greedy";
 /// A pod whose resize the kubelet grants.
 const GRANTED: &str = "granted";
-/// The request of both at first, and what each asks for later.
+/// The request of both at first, and what the second asks for later.
 const REQUEST: &str = "32Mi";
-const ASKED: [(&str, &str); 2] = [(GREEDY, "10Ti"), (GRANTED, "128Mi")];
+const ASKED: &str = "128Mi";
+/// The bytes of the node for which the greedy pod does not ask.
+const SPARED: u64 = 32 * MIB;
 /// The requests that are in force then.
 const IN_FORCE: [(&str, u64); 2] = [(GREEDY, 32 * MIB), (GRANTED, 128 * MIB)];
 /// MiB that the granted pod holds: more than it requested at first, less than now.
@@ -27,9 +30,8 @@ const HELD: u64 = 64;
 pub fn resize(stage: &mut Stage<'_>) -> Result<()> {
     let Scene { cluster, agent, .. } = Scene::with(stage, ENFORCING, long_pressure)?;
     let [greedy, granted] = [start(stage, &cluster, GREEDY)?, start(stage, &cluster, GRANTED)?];
-    for (name, memory) in ASKED {
-        ask(&cluster, name, memory)?;
-    }
+    ask(&cluster, GRANTED, ASKED)?;
+    ask(&cluster, GREEDY, &(allocatable(&cluster)? - SPARED).to_string())?;
     are_answered(stage, &cluster)?;
     let holder = work(stage, &granted, &format!("hold --name {GRANTED} --mib {HELD}"))?;
     stage.wait_resident(&holder, HELD)?;
@@ -81,22 +83,29 @@ fn ask(cluster: &Cluster, name: &str, memory: &str) -> Result<()> {
     cluster.kubectl(&["-n", "default", "patch", "pod", name, "--subresource", "resize", "--patch", &patch]).map(drop)
 }
 
-/// Waits until the kubelet has granted one resize and refused the other.
+/// Returns the bytes of memory that the node has for pods.
+fn allocatable(cluster: &Cluster) -> Result<u64> {
+    let memory = text(&cluster.admin.node()?["status"]["allocatable"]["memory"]);
+    let kib = memory.strip_suffix("Ki").and_then(|kib| kib.parse::<u64>().ok());
+    Ok(kib.with_context(|| format!("the node has {memory:?} of memory"))? << 10)
+}
+
+/// Waits until the kubelet has granted one resize and deferred the other.
 fn are_answered(stage: &mut Stage<'_>, cluster: &Cluster) -> Result<()> {
     let status = |name: &str| cluster.admin.pod(name).map(|pod| pod["status"].clone()).unwrap_or_default();
-    let is_granted = |status: &Value| status["containerStatuses"][0]["resources"]["requests"]["memory"] == "128Mi";
-    let is_refused = |status: &Value| {
+    let is_granted = |status: &Value| status["containerStatuses"][0]["resources"]["requests"]["memory"] == ASKED;
+    let is_deferred = |status: &Value| {
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
-        conditions.any(|one| one["type"] == "PodResizePending" && one["reason"] == "Infeasible")
+        conditions.any(|one| one["type"] == "PodResizePending" && one["reason"] == "Deferred")
     };
     let mut last = (Value::Null, Value::Null);
     let came = stage.until(TIME_LIMIT, |stage| {
         stage.pause(BETWEEN_LOOKS);
         last = (status(GRANTED), status(GREEDY));
-        is_granted(&last.0) && is_refused(&last.1)
+        is_granted(&last.0) && is_deferred(&last.1)
     });
     ensure!(came, "the kubelet has not answered the resizes: {} {}", last.0, last.1);
-    stage.note("the kubelet has granted one resize, and refused the other");
+    stage.note("the kubelet has granted one resize, and deferred the other");
     Ok(())
 }
 
