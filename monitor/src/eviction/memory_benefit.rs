@@ -149,7 +149,8 @@ impl MemoryBenefit {
         let at_cliff =
             || [group, Group::All].into_iter().find_map(|group| self.helps(group).or_else(|| self.leaves_cliff(group)));
         let helps = self.helps(group).or_else(|| if self.need.is_cliff { at_cliff() } else { None });
-        let picked = helps.or_else(|| self.most_time(group))?;
+        let any_at_cliff = || self.most_time(Group::All).filter(|_| self.need.is_cliff);
+        let picked = helps.or_else(|| self.most_time(group)).or_else(any_at_cliff)?;
         Some(self.own_before(group, picked).unwrap_or(picked))
     }
 

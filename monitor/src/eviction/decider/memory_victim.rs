@@ -80,7 +80,7 @@ impl<C: Candidate> Decider<C> {
         let (available, threshold) = (signed_float(met.value.available), met.quantity.as_f64());
         let fall = self.memory.fall(met.value, now).map_or(0.0, FallNow::assumed);
         let waits =
-            start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall, is_cliff: false }, now);
+            start::knows_no_fall(snapshot.first_sample, Level { available, threshold, fall, is_cliff: None }, now);
         if waits {
             self.retry_at(now.after(POLL));
         }
@@ -99,8 +99,9 @@ impl<C: Candidate> Decider<C> {
         }
         let now = snapshot.clock();
         let (available, threshold) = (signed_float(value.available), quantity.as_f64());
-        let is_cliff = self.is_at_cliff(rules, snapshot, met);
-        let is_scarce = is_cliff && available < threshold / 4.0;
+        let has_cliff = met.is_hard() && Self::weighs_memory(rules, value.signal);
+        let is_cliff = has_cliff.then(|| self.is_at_cliff(rules, snapshot, met));
+        let is_scarce = is_cliff == Some(true) && available < threshold / 4.0;
         let fall = self.memory.fall_after(value, &snapshot.dying, is_scarce, now);
         let level = Level { available, threshold, fall, is_cliff };
         if let Some(left) = on_cpu_lists(snapshot, value.signal).filter(|free| level.is_over_with(*free)) {

@@ -76,8 +76,9 @@ pub(super) struct Level {
     pub(super) threshold: f64,
     /// The bytes per second by which the available memory falls, without what the victims grew by.
     pub(super) fall: f64,
-    /// Whether the kernel's OOM killer is near. The fall has what came back in it then, and what may come is not relied on.
-    pub(super) is_cliff: bool,
+    /// Whether the kernel's OOM killer is near: the fall has what came back in it then, and what may come is not relied on. `None` for a threshold
+    /// that has no cliff.
+    pub(super) is_cliff: Option<bool>,
 }
 
 /// Returns whether half of the threshold is reached, or will be soon at this fall in bytes per second.
@@ -140,10 +141,12 @@ impl Pending {
                 fresh += dying.left.as_f64() / AHEAD;
             }
         }
-        let came = if level.is_cliff { None } else { self.left.fall(sum(dying), now) };
+        let came = if level.is_cliff == Some(true) { None } else { self.left.fall(sum(dying), now) };
         let coming = came.unwrap_or(0.0).max(fresh).max(0.0);
         let falls = level.fall - coming;
-        let is_urgent = falls > 0.0 && reaches_half(level.available, level.threshold, falls);
+        // Away from the cliff there is time to wait.
+        let may_hurry = level.is_cliff != Some(false);
+        let is_urgent = may_hurry && falls > 0.0 && reaches_half(level.available, level.threshold, falls);
         (is_waiting && !is_urgent).then_some(left)
     }
 

@@ -1,6 +1,7 @@
 //! Checks how long an eviction waits for the memory of victims. Sizes are in MiB, times in milliseconds.
 
 use super::*;
+use crate::eviction::memory_benefit::is_cliff;
 
 const THRESHOLD: u64 = 100;
 
@@ -25,12 +26,9 @@ fn victim(expected: u64, left: u64) -> DyingMemory {
 /// Returns the time at which the wait ends, if `left` tells what is left at each time. `available` does not change.
 fn ends(of: DyingMemory, (available, fall): (u64, u64), left: impl Fn(u64) -> u64) -> Option<u64> {
     let mut pending = Pending::default();
-    let level = Level {
-        available: Bytes::from_mib(available).as_f64(),
-        threshold: Bytes::from_mib(THRESHOLD).as_f64(),
-        fall: Bytes::from_mib(fall).as_f64(),
-        is_cliff: false,
-    };
+    let [available, threshold, fall] = [available, THRESHOLD, fall].map(|mib| Bytes::from_mib(mib).as_f64());
+    let is_cliff = Some(is_cliff(available, threshold, threshold, Some(fall)));
+    let level = Level { available, threshold, fall, is_cliff };
     (0..20_000).step_by(20).find(|now| {
         let dying = [DyingMemory { left: Bytes::from_mib(left(*now)), ..of }];
         pending.observe(&dying, at(*now));
@@ -55,6 +53,7 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
         ("it comes slowly", own, (90, 1), &steady, 10_000),
         ("it comes slowly to another program's victim", others, (90, 1), &steady, 10_000),
         ("half of the threshold is near: something else leaks", own, (60, 250), &|_| 400, 200),
+        ("below half, but some seconds are left", own, (40, 10), &|_| 400, 3_000),
         ("below half, but the memory is coming", own, (40, 10), &|now: u64| 400_u64.saturating_sub(now / 5), 1_900),
         ("a pod ends with its grace period", grace, (90, 1), &stopped, 2_100),
         ("a pod outlives its grace period", grace, (90, 1), &|_| 400, 5_000),
@@ -68,7 +67,7 @@ fn the_wait_ends_when_the_memory_is_back_or_does_not_come() {
 #[test]
 fn many_victims_of_others_are_awaited_for_one_bound() {
     let (mut pending, mut waited) = (Pending::default(), 0);
-    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0, is_cliff: false };
+    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0, is_cliff: None };
     // Every second another program kills one more workload, whose memory comes back slowly.
     for now in (0..30_000).step_by(100) {
         let dying = DyingMemory { id: CgroupId(now / 1_000), is_own: false, ..victim(400, 400 - now % 1_000 / 10) };
@@ -84,7 +83,7 @@ fn many_victims_of_others_are_awaited_for_one_bound() {
 
 #[test]
 fn the_wait_for_an_early_victim_of_others_begins_with_the_shortage() {
-    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0, is_cliff: false };
+    let level = Level { available: 90.0, threshold: 100.0, fall: 0.0, is_cliff: None };
     let killed_early = |is_own| DyingMemory { is_own, ..victim(400, 400) };
     for (dying, expected) in [(killed_early(false), Some(8_000)), (killed_early(true), Some(5_000))] {
         let mut pending = Pending::default();
