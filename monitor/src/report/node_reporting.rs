@@ -165,8 +165,8 @@ fn threshold_reports(state: &LoopState<'_>) -> Vec<ThresholdReport> {
                 .map(|value| threshold.value.resolve(value.capacity, state.config.policy.quirks).bytes()),
             met: crossed.get(index).copied().unwrap_or(false),
             unarmed: unarmed.iter().find(|(place, ..)| *place == index).map(|(.., why)| *why),
-            reported_only: reach.reported_only(threshold.signal, runtime.state.is_there()),
-            evicts: reach.evicts(threshold.signal),
+            reported_only: reach.reported_only(threshold, policy.semantics, runtime.state.is_there()),
+            evicts: reach.evicts(threshold, policy.semantics),
         })
         .collect()
 }

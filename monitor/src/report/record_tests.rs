@@ -381,13 +381,7 @@ fn drift_on_a_host_without_pods_is_one_line() {
         newly_drifted: 6,
         ..crate::actions::oom_score::Audit::default()
     };
-    let reach = |has_pods| crate::workloads::Reach {
-        is_pods_only: false,
-        has_pods,
-        has_workloads: true,
-        evictable_pods: usize::from(has_pods),
-        evictable_others: 1,
-    };
+    let reach = |has_pods| crate::workloads::Reach { has_pods, has_workloads: true, ..Default::default() };
     let mut audits = crate::actions::Audits::default();
     tracing::subscriber::with_default(captured, || {
         for has_pods in [false, false, true, true] {

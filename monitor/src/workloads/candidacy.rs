@@ -4,7 +4,6 @@ use crate::config::{CandidateOptions, Candidates, NamePattern};
 
 use super::pattern_reach::Named;
 use super::workload::{Kind, Workload};
-use crate::units::Signal;
 
 /// The configured rule, and what this node is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,57 +40,6 @@ impl Candidacy {
     /// `Delegate=` to the service's user, and to be listed spares nobody.
     pub(super) fn lists(pattern: &NamePattern, Named { name, place, .. }: Named<'_>) -> bool {
         pattern.matches(name) || pattern.matches(place)
-    }
-}
-
-/// The workloads of this host that can be evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    pub is_pods_only: bool,
-    pub has_pods: bool,
-    pub has_workloads: bool,
-    /// How many pods and other workloads are not exempt.
-    pub evictable_pods: usize,
-    pub evictable_others: usize,
-}
-
-impl Reach {
-    pub fn candidates(self) -> Candidates {
-        if self.is_pods_only { Candidates::Pods } else { Candidates::Everything }
-    }
-
-    /// Returns why a threshold on the signal can evict nothing here. Where a container runtime removes garbage, a threshold on a disk frees
-    /// space without an eviction.
-    pub fn reported_only(self, signal: Signal, removes_garbage: bool) -> Option<&'static str> {
-        if removes_garbage && signal.resource().is_on_disk() {
-            return None;
-        }
-        match self.evictable_for(signal) {
-            (0, 0) if self.is_of_pods(signal) && !self.has_pods => Some("no pods on this host"),
-            (0, 0) if self.has_workloads => Some("each workload on this host is exempt"),
-            _ => None,
-        }
-    }
-
-    /// Returns the workloads that a threshold on the signal may evict, in words: `12 pods`.
-    pub fn evicts(self, signal: Signal) -> Option<String> {
-        let counted = |number: usize, one: &str| {
-            (number > 0).then(|| format!("{number} {one}{}", if number == 1 { "" } else { "s" }))
-        };
-        let (pods, others) = self.evictable_for(signal);
-        match (counted(pods, "pod"), counted(others, "other workload")) {
-            (Some(pods), Some(others)) => Some(format!("{pods} and {others}")),
-            (None, Some(_)) => counted(others, "workload"),
-            (pods, None) => pods,
-        }
-    }
-
-    fn is_of_pods(self, signal: Signal) -> bool {
-        self.is_pods_only || signal.is_of_pods()
-    }
-
-    fn evictable_for(self, signal: Signal) -> (usize, usize) {
-        (self.evictable_pods, if self.is_of_pods(signal) { 0 } else { self.evictable_others })
     }
 }
 
@@ -219,49 +167,6 @@ mod tests {
         assert!(!is_of_sessions("lxc/web/user.slice/user-0.slice/session-3.scope"));
         assert!(is_user_manager(&format!("{user}/user@1000.service")));
         assert!(!is_user_manager(&format!("{user}/session-3.scope")));
-    }
-
-    #[test]
-    fn a_threshold_for_pods_alone_is_reported_only_without_pods() {
-        let reach = |is_pods_only, has_pods| Reach {
-            is_pods_only,
-            has_pods,
-            has_workloads: true,
-            evictable_pods: usize::from(has_pods),
-            evictable_others: 5,
-        };
-        let is_reported_only = |reach: Reach, signal, removes| reach.reported_only(signal, removes).is_some();
-        for (signal, plain_host, with_runtime) in [
-            (Signal::MemoryAvailable, false, false),
-            (Signal::PidAvailable, false, false),
-            (Signal::AllocatableMemoryAvailable, true, true),
-            (Signal::NodeFsAvailable, true, false),
-            (Signal::ImageFsInodesFree, true, false),
-        ] {
-            assert_eq!(is_reported_only(reach(false, false), signal, false), plain_host, "{signal}");
-            assert_eq!(is_reported_only(reach(false, false), signal, true), with_runtime, "{signal}");
-            assert!(!is_reported_only(reach(true, true), signal, false), "{signal}");
-        }
-        assert!(is_reported_only(reach(true, false), Signal::MemoryAvailable, true));
-    }
-
-    #[test]
-    fn a_threshold_says_on_whom_it_acts() {
-        for (is_pods_only, evictable, of_memory, of_disk) in [
-            (false, (2, 5), Some("2 pods and 5 other workloads"), Some("2 pods")),
-            (false, (0, 1), Some("1 workload"), None),
-            (true, (1, 5), Some("1 pod"), Some("1 pod")),
-            (true, (0, 5), None, None),
-        ] {
-            let (evictable_pods, evictable_others) = evictable;
-            let reach = Reach { is_pods_only, has_pods: true, has_workloads: true, evictable_pods, evictable_others };
-            for (signal, expected) in [(Signal::MemoryAvailable, of_memory), (Signal::NodeFsAvailable, of_disk)] {
-                assert_eq!(reach.evicts(signal).as_deref(), expected, "{evictable:?} {signal}");
-                let why = expected.is_none().then_some("each workload on this host is exempt");
-                assert_eq!(reach.reported_only(signal, false), why, "{evictable:?} {signal}");
-                assert_eq!(reach.reported_only(signal, true), why.filter(|_| signal == Signal::MemoryAvailable));
-            }
-        }
     }
 
     #[test]

@@ -15,9 +15,7 @@ use crate::node::zram::{Zram, ZramShare};
 use crate::units::{Bytes, CgroupId, Monotonic, Pid, Resource, kernel_text};
 
 use super::among_own::{self, AmongOwn, OwnPlace};
-use super::candidacy::{
-    Candidacy, Reach, is_in_session_slice, is_mount_unit, is_of_sessions, is_outside_pods, is_session_id,
-};
+use super::candidacy::{Candidacy, is_in_session_slice, is_mount_unit, is_of_sessions, is_outside_pods, is_session_id};
 use super::cgroup_path::{self, PodUid};
 use super::cgroup_walk::{Before, Extent, Owned, Walk, open_root};
 use super::essential::{Essential, Essentials, Examined};
@@ -29,6 +27,7 @@ use super::own_limit::AtLimit;
 use super::pattern_reach::{self, Named, PatternReach};
 use super::pod_specs::PodSpecs;
 use super::protection::Protection;
+use super::reach::Reach;
 use super::signs::Signs;
 use super::tracked_workload::{Listed, Tracked};
 use super::workload::{Kind, Workload, WorkloadUsage};
@@ -173,17 +172,17 @@ impl WorkloadTree {
     }
 
     pub fn reach(&self) -> Reach {
-        let is_pod = |workload: &&Workload| workload.kind.pod_uid().is_some();
-        let may_go = |it: &&Workload| matches!(it.protection, None | Some(Protection::DaemonSet));
-        let evictable = self.workloads().filter(may_go).count();
-        let evictable_pods = self.workloads().filter(may_go).filter(is_pod).count();
-        Reach {
-            is_pods_only: self.candidacy.is_pods_only(),
-            has_pods: self.workloads().any(|workload| is_pod(&workload)),
-            has_workloads: !self.tracked.is_empty(),
-            evictable_pods,
-            evictable_others: evictable - evictable_pods,
+        let (is_pods_only, has_workloads) = (self.candidacy.is_pods_only(), !self.tracked.is_empty());
+        let mut reach = Reach { is_pods_only, has_workloads, ..Reach::default() };
+        for workload in self.workloads() {
+            if is_outside_pods(workload) {
+                reach.others.count(workload);
+            } else {
+                reach.has_pods = true;
+                reach.pods.count(workload);
+            }
         }
+        reach
     }
 
     pub fn candidacy(&self) -> &Candidacy {

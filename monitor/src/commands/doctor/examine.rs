@@ -93,8 +93,12 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
     let removes_garbage = runtimes.iter().any(|runtime| runtime.trouble.is_none());
     let pods = pods_memory.and_then(Result::ok);
-    let thresholds = threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods, &kept, |signal| {
-        reach.map_or((None, None), |reach| (reach.reported_only(signal, removes_garbage), reach.evicts(signal)))
+    let thresholds = threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods, &kept, |threshold| {
+        let semantics = config.policy.semantics;
+        let of = |reach: Reach| {
+            (reach.reported_only(threshold, semantics, removes_garbage), reach.evicts(threshold, semantics))
+        };
+        reach.map_or((None, None), of)
     });
     let capacities = |signal| match signal {
         Signal::MemoryAvailable => memory.map(|memory| signed(memory.0)),

@@ -1,6 +1,6 @@
 //! Resolves each threshold on this machine, and finds out whether an agent that starts now would act on it.
 
-use crate::config::{MonitorConfig, Policy, Semantics};
+use crate::config::{MonitorConfig, Policy, Semantics, Threshold};
 use crate::eviction::at_capacity::{self, Capacities};
 use crate::eviction::decider::{Kept, Unarmed, at_arrival};
 use crate::eviction::{Observation, SignalValue, is_below};
@@ -19,7 +19,7 @@ pub fn thresholds(
     filesystems: &[Filesystem],
     pods: Option<PodsMemorySample>,
     kept: &Kept,
-    of_reach: impl Fn(Signal) -> (Option<&'static str>, Option<String>),
+    of_reach: impl Fn(&Threshold) -> (Option<&'static str>, Option<String>),
 ) -> Vec<NodeThreshold> {
     let memory = hierarchy.and_then(|hierarchy| memory(config, hierarchy));
     let pids = PidReader::open(&config.proc_root).and_then(|mut reader| reader.sample()).ok();
@@ -34,11 +34,11 @@ pub fn thresholds(
     let policy = &config.policy;
     let of_pods = pods.and_then(|sample| allocatable_signal::value(sample, policy));
     let observation = Observation { signals: values.map(value).chain(of_pods).collect() };
-    let resolved = |threshold: &crate::config::Threshold| {
+    let resolved = |threshold: &Threshold| {
         let SignalValue { available, capacity, .. } = observation.get(threshold.signal)?;
         // A threshold that an agent of this boot has armed stays armed.
         let is_armed = kept.is_armed(threshold, capacity, policy.quirks);
-        let (reported_only, evicts) = of_reach(threshold.signal);
+        let (reported_only, evicts) = of_reach(threshold);
         let unarmed = at_arrival(policy, threshold, &observation);
         let unarmed = unarmed.filter(|why| !is_armed || matches!(why, Unarmed::Implausible { .. }));
         Some(NodeThreshold {
