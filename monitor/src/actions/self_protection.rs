@@ -6,7 +6,7 @@ use rustix::mm::{Advice, MlockAllFlags, MlockFlags};
 use rustix::process::{Resource, Rlimit};
 
 use crate::kernel::Capabilities;
-use crate::units::kernel_text;
+use crate::units::{kernel_text, privileges};
 
 /// The value that the kubelet sets for itself.
 const OWN_OOM_SCORE_ADJ: i16 = -999;
@@ -142,9 +142,8 @@ fn set_own_score(proc_root: &Path) -> Result<(), String> {
 pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
     let status = kernel_text::read(proc_root.join("self/status")).unwrap_or_default();
     may_lower(&status).is_some_and(|may| !may).then(|| {
-        format!(
-            "{SCORES}: no CAP_SYS_RESOURCE: values of workloads can be raised, and not lowered; grant it or run as root"
-        )
+        let mend = privileges::grant("CAP_SYS_RESOURCE", privileges::is_root());
+        format!("{SCORES}: no CAP_SYS_RESOURCE: values of workloads can be raised, and not lowered; {mend}")
     })
 }
 
@@ -205,6 +204,15 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&own).unwrap(), left);
         }
         assert!(lower_own_score(Path::new("/nonexistent")).is_some_and(|text| text.starts_with(OWN_SCORE)));
+    }
+
+    #[test]
+    fn root_without_the_capability_is_not_told_to_become_root() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("self")).unwrap();
+        std::fs::write(root.path().join("self/status"), "CapEff:\t0000000000000000\n").unwrap();
+        let sentence = missing_for_scores(root.path()).unwrap();
+        assert_eq!(sentence.contains("as root"), !privileges::is_root(), "{sentence}");
     }
 
     #[test]

@@ -90,9 +90,9 @@ pub(super) fn tracefs() -> Result<PathBuf, String> {
             tracing::info!(path = TRACEFS, "mounted tracefs");
             Ok(TRACEFS.into())
         }
-        Err(error) => {
-            Err(format!("cannot mount it at {TRACEFS}: {error}; run as root: mount -t tracefs tracefs {TRACEFS}"))
-        }
+        Err(error) => Err(format!(
+            "cannot mount it at {TRACEFS}: {error}; mount it in the host's mount namespace: mount -t tracefs tracefs {TRACEFS}"
+        )),
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     tracepoint_format::TracepointFormat,
 };
 use crate::config::KernelOptions;
-use crate::units::{error_chain, page_size};
+use crate::units::{error_chain, page_size, privileges};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 
@@ -28,7 +28,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 const LIMIT_OWNER: &str = "kprobe:oom_kill_process";
 
 const NOT_MOUNTED: &str =
-    "it is not mounted; the agent mounts it when it starts, run as root: mount -t tracefs tracefs /sys/kernel/tracing";
+    "it is not mounted; the agent mounts it when it starts; by hand: mount -t tracefs tracefs /sys/kernel/tracing";
 
 pub(super) struct Loaded {
     /// Owns the programs and their attachments.
@@ -55,7 +55,8 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report:
     let capabilities = Capabilities::of_this_process();
     let lacking = capabilities.map(Capabilities::lacking).unwrap_or_default();
     if !lacking.is_empty() {
-        let reason = format!("no {}: run as root or grant CAP_BPF and CAP_PERFMON", lacking.join(", no "));
+        let mend = privileges::grant("CAP_BPF and CAP_PERFMON", privileges::is_root());
+        let reason = format!("no {}: {mend}", lacking.join(", no "));
         if lacking.contains(&"CAP_BPF") {
             report_all_missing(report, &reason);
             report.degrade("eBPF", reason);

@@ -6,7 +6,7 @@ mod pairing;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crate::units::kernel_text;
+use crate::units::{kernel_text, privileges};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -38,7 +38,11 @@ impl Kmsg {
     /// Opens the log at its end. Must be called within the tokio runtime. Fails when the log cannot be read.
     pub fn open(path: &Path) -> Result<Self, String> {
         let failed = |what: &str, error: std::io::Error| {
-            format!("cannot {what} {}: {error}; run as root or grant CAP_SYSLOG", path.display())
+            let mend = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => privileges::grant("CAP_SYSLOG", privileges::is_root()),
+                _ => "make the machine's log visible (in a container: mount the host's /dev/kmsg)".to_owned(),
+            };
+            format!("cannot {what} {}: {error}; {mend}", path.display())
         };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed("open", errno.into()))?;
@@ -187,7 +191,10 @@ mod tests {
                 Err(reason) => assert!(reason.contains(PATH), "{reason}"),
             }
             let reason = Kmsg::open(Path::new("/nonexistent/kmsg")).unwrap_err();
-            assert!(reason.contains("/nonexistent/kmsg") && reason.contains("CAP_SYSLOG"), "{reason}");
+            assert!(
+                reason.contains("/nonexistent/kmsg") && reason.ends_with("mount the host's /dev/kmsg)"),
+                "{reason}"
+            );
         });
     }
 }

@@ -10,6 +10,7 @@ pub mod duration;
 pub mod gofloat;
 pub mod kernel_text;
 mod named_enum;
+pub mod privileges;
 pub mod quantity;
 pub mod signal;
 

@@ -17,7 +17,7 @@ use crate::node::{Hierarchy, MemoryReader, NESTED_ACCOUNTING, PoolChoice, cpus, 
 use crate::sensors::allocatable_signal;
 use crate::sensors::counter_error::CounterError;
 use crate::sensors::oom_kill_stream::OomKills;
-use crate::units::{Bytes, Signal, kernel_text, signed};
+use crate::units::{Bytes, Signal, kernel_text, privileges, signed};
 use crate::workloads::Reach;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
@@ -119,6 +119,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         kernel_log: Kmsg::open(Path::new(kmsg::PATH)).is_ok(),
         swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
         capabilities: host_facts::capabilities(&status),
+        is_root: privileges::is_root(),
         private_namespaces: namespaces::private(),
         other_killers: others
             .iter()

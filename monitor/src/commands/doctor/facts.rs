@@ -29,6 +29,8 @@ pub struct Facts {
     pub swap_bytes: u64,
     /// The capabilities that the agent needs.
     pub capabilities: Vec<Capability>,
+    #[serde(skip)]
+    pub is_root: bool,
     /// Namespaces of this process that are not those of the machine's init.
     pub private_namespaces: Vec<&'static str>,
     pub filesystems: Vec<Filesystem>,

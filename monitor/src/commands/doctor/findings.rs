@@ -12,7 +12,7 @@ use super::super::run::{SWAP_ON, namespaces_text};
 use super::facts::{Facts, Filesystem, NodeThreshold, PodsLimit, Problem};
 use crate::eviction::decider::Unarmed;
 use crate::node::other_killers::{Meaning, OtherKillerFact};
-use crate::units::Bytes;
+use crate::units::{Bytes, privileges};
 
 const PODS_LIMIT: &str = "limit of all pods";
 /// xfs accepts the option at a mount, not at a remount (`man 5 xfs`).
@@ -168,13 +168,13 @@ fn killing(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&s
         add(Severity::Unsafe, "killing workloads", sentence.to_owned(), Some("boot a newer kernel"));
     }
     if !has("CAP_KILL") {
-        let mend = Some("run as root, or grant CAP_KILL");
+        let mend = privileges::grant("CAP_KILL", facts.is_root);
         let (severity, sentence) = if cgroup.kill {
             (Severity::Degraded, "no CAP_KILL: the agent can kill whole cgroups, but cannot send SIGTERM before")
         } else {
             (Severity::Unsafe, "no CAP_KILL: the agent cannot signal any workload, so it cannot evict")
         };
-        add(severity, "killing workloads", sentence.to_owned(), mend);
+        add(severity, "killing workloads", sentence.to_owned(), Some(&mend));
     }
     if !cgroup.kill && !cgroup.freezer {
         let sentence = "neither cgroup.kill nor a freezer: the agent kills processes one by one while they fork, and a fork bomb may outrun it";

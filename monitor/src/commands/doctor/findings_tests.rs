@@ -37,6 +37,7 @@ pub(in super::super) fn capable() -> Facts {
         kernel_log: true,
         swap_bytes: 0,
         capabilities: vec![capability("CAP_KILL")],
+        is_root: true,
         private_namespaces: Vec::new(),
         filesystems: vec![filesystem("nodefs", "/var/lib/kubelet"), filesystem("imagefs", "/var/lib/containerd")],
         kubelet: true,

@@ -33,7 +33,7 @@ pub(super) fn mend(capability: &str, reason: &str) -> Option<&'static str> {
         "nested cgroups" => {
             "write 1 to memory.use_hierarchy at boot before other cgroups are made, or boot with cgroup v2"
         }
-        "oom_score_adj" | "own oom_score_adj" => "run the agent as root with CAP_SYS_RESOURCE",
+        "oom_score_adj" | "own oom_score_adj" => "run the agent with CAP_SYS_RESOURCE",
         "memory.reclaim" => "boot Linux 5.19 or later with cgroup v2, or set evictions.reclaimDeadline: 0s",
         "counter error" => "set the threshold above the error that the log names",
         "pid.available"
