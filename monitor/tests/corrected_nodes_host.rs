@@ -217,6 +217,25 @@ fn cache_under_memory_min_is_not_available() {
     }
 }
 
+/// The cache is withheld from the node while its workload is there, and its end gives it back: the whole way from the reader of protections to
+/// the choice. Without it the workload has 4 MiB to give, which is less than what is missing.
+#[test]
+fn the_end_of_a_workload_gives_its_protected_cache_back() {
+    for (name, file, config) in [
+        ("memory.min", "memory.min", ""),
+        ("memory.low, by choice", "memory.low", "quirks: {lowProtectedCacheIsAvailable: false}\n"),
+    ] {
+        let node = Node::new(4_096);
+        let cache = node.workload(b"cache.service", 102, 604);
+        let stat = format!("anon {}\nfile {1}\nshmem 0\ninactive_file {1}\nactive_file 0\n", 4 * MIB, 600 * MIB);
+        node.write(cache.join("memory.stat"), stat.as_bytes());
+        node.write(cache.join(file), format!("{}\n", 604 * MIB).as_bytes());
+        let config = format!("evictionHard: {{memory.available: 100Mi}}\n{config}");
+        let evicted = fall(&node, &config, (720, 690), |_| String::new());
+        assert_eq!(evicted, ["cache.service"], "{name}");
+    }
+}
+
 fn pressure(stalled_us: u64) -> String {
     ["some", "full"]
         .map(|kind| format!("{kind} avg10=20.00 avg60=20.00 avg300=20.00 total={stalled_us:020}\n"))
