@@ -3,6 +3,7 @@
 mod kubelet_thresholds;
 mod meaning;
 mod set_up;
+mod talos;
 
 use std::fs;
 use std::path::Path;
@@ -30,6 +31,7 @@ named_enum! {
         Earlyoom = "earlyoom",
         Oomd = "oomd",
         Nohang = "nohang",
+        Talos = "talos",
     }
 }
 
@@ -85,6 +87,9 @@ pub fn find(proc_root: &Path) -> Vec<OtherKiller> {
         }
         found.push(OtherKiller { killer, pid, acts: acts(killer, &directory, &name, &arguments) });
     }
+    if talos::is_here(proc_root) {
+        found.push(OtherKiller { killer: Killer::Talos, pid: 1, acts: Acts::ByOwnRules });
+    }
     found.sort_by_key(|other| other.killer);
     found
 }
@@ -111,7 +116,7 @@ fn acts(killer: Killer, directory: &Path, name: &str, arguments: &[String]) -> A
     match killer {
         Killer::Kubelet => kubelet_thresholds::read(directory, name, arguments).map_or_else(Acts::Unknown, Acts::At),
         Killer::Earlyoom => Acts::At(vec![earlyoom_threshold(arguments)]),
-        Killer::SystemdOomd | Killer::Oomd | Killer::Nohang => Acts::ByOwnRules,
+        Killer::SystemdOomd | Killer::Oomd | Killer::Nohang | Killer::Talos => Acts::ByOwnRules,
     }
 }
 

@@ -73,6 +73,20 @@ fn each_program_is_reported_once_in_one_order() {
     assert_eq!(found, [(Killer::Kubelet, 30), (Killer::Earlyoom, 9), (Killer::Nohang, 7)]);
 }
 
+#[test]
+fn the_controller_in_process_1_of_talos_is_a_killer() {
+    let machine = Proc::new();
+    machine.process(1, "init", "/sbin/init", "init");
+    machine.process(900, "kubelet", "/usr/local/bin/kubelet", "podruntime/kubelet");
+    machine.file("1/root/etc/os-release", "NAME=\"Talos\"\nID=talos\nVERSION_ID=v1.12.1\n");
+    let found = find(machine.0.path());
+    let named: Vec<_> = found.iter().map(|other| (other.killer, other.pid)).collect();
+    assert_eq!(named, [(Killer::Kubelet, 900), (Killer::Talos, 1)]);
+    let meaning = found[1].meaning(&MonitorConfig::default(), &|_| None);
+    assert!(meaning.sentence.starts_with("talos (process 1) has Talos' OOM controller"), "{}", meaning.sentence);
+    assert!(!meaning.collides && meaning.mend.contains("OOMConfig"));
+}
+
 /// Returns the thresholds in their textual form, or the reason why they are unknown.
 fn thresholds(acts: &Acts) -> String {
     match acts {

@@ -75,7 +75,8 @@ metrics! {
         evictions: IntCounterVec = "evictions_total"{signal, outcome},
         /// Processes whose oom_score_adj is not the one that their workload's QoS class asks for.
         oom_score_adj_drift: IntGauge = "oom_score_adj_drift",
-        /// 1 for each other program that kills workloads on the node, found at the start: kubelet, systemd-oomd, earlyoom, oomd or nohang.
+        /// 1 for each other program that kills workloads on the node, found at the start: kubelet, systemd-oomd, earlyoom, oomd, nohang or
+        /// talos (the OOM controller of Talos).
         other_killer: IntGaugeVec = "other_killer"{killer},
         /// Events that the kernel side tried to stream; delivered plus lost plus malformed.
         generated: IntCounterVec = "events_generated_total"{event},

@@ -86,6 +86,11 @@ impl OtherKiller {
                 "kills whole cgroups by the rules of its own configuration, which this agent does not read",
                 "leave the cgroups of pods out of its rules",
             ),
+            Killer::Talos => (
+                "has Talos' OOM controller, which kills whole pods by the memory pressure of the node, in the order of their QoS classes; it knows \
+                 no requests or priorities",
+                "apply a document of kind OOMConfig whose triggerExpression holds only after this agent has acted",
+            ),
             _ => (
                 "ends single processes by the limits of its own configuration, which this agent does not read, in pods too",
                 "switch it off, or set its limits below this agent's thresholds",
