@@ -106,7 +106,9 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
         "{hard}evictionSoft: {{memory.available: 500Mi}}\nevictionSoftGracePeriod: {{memory.available: 1m30s}}\n"
     );
     for (name, command, file, expected) in [
-        ("kubelet", "kubelet", "", DEFAULTS),
+        ("kubelet", "kubelet", "", "unknown: it has neither --config nor --eviction-hard"),
+        ("kubelet", "kubelet --node-ip=10.0.0.1", "", "unknown: it has neither --config nor --eviction-hard"),
+        ("hyperkube", "hyperkube kubelet", "", DEFAULTS),
         (
             "kubelet",
             "kubelet --eviction-hard=memory.available<500Mi,nodefs.available<5%",
@@ -114,7 +116,7 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
             "memory.available<500Mi nodefs.available<5%",
         ),
         ("kubelet", "kubelet --eviction-hard memory.available<1Gi --v=2", "", "memory.available<1Gi"),
-        ("kubelet", "kubelet --eviction-hard-x=memory.available<1Gi", "", DEFAULTS),
+        ("kubelet", "kubelet --config=/etc/k.yaml --eviction-hard-x=memory.available<1Gi", head, DEFAULTS),
         ("kubelet", "kubelet --config=/etc/k.yaml", hard.as_str(), "memory.available<200Mi"),
         ("kubelet", "kubelet --config /etc/k.yaml --eviction-hard=memory.available<1Gi", &hard, "memory.available<1Gi"),
         ("kubelet", "kubelet --config=/etc/k.yaml", head, DEFAULTS),
@@ -131,7 +133,12 @@ fn thresholds_of_a_kubelet_are_read_where_the_kubelet_reads_them() {
             &soft,
             "memory.available<200Mi memory.available<1Gi for 10s",
         ),
-        ("kubelet", "kubelet --eviction-soft=memory.available<1Gi", "", "unknown: the kubelet's flags:"),
+        (
+            "kubelet",
+            "kubelet --config=/etc/k.yaml --eviction-soft=memory.available<1Gi",
+            head,
+            "unknown: the kubelet's flags:",
+        ),
         (
             "kubelet",
             "kubelet --config=/etc/k.yaml",

@@ -10,6 +10,8 @@ const DECISIVE: [&str; 4] =
     ["eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim"];
 const CONFIG: &str = "config";
 const CONFIG_DIR: &str = "config-dir";
+const WITHOUT_CONFIG: &str = "it has neither --config nor --eviction-hard: since Kubernetes 1.25 such a kubelet has no hard thresholds, and \
+                              before it had the defaults";
 /// The programs that contain a kubelet, and keep its settings below this directory.
 const RANCHER: [&str; 2] = ["k3s", "rke2"];
 const RANCHER_DATA: &str = "/var/lib/rancher";
@@ -25,8 +27,13 @@ pub(super) fn read(directory: &Path, name: &str, arguments: &[String]) -> Result
     };
     let flags: Vec<_> =
         flags.into_iter().filter(|(flag, path)| flag != CONFIG_DIR || seen_by(directory, path).exists()).collect();
-    if !is_plain && !flags.iter().any(|(flag, _)| [CONFIG, CONFIG_DIR, DECISIVE[0]].contains(&flag.as_str())) {
+    let decides = flags.iter().any(|(flag, _)| [CONFIG, CONFIG_DIR, DECISIVE[0]].contains(&flag.as_str()));
+    if !is_plain && !decides {
         return Err(format!("it is part of {name}"));
+    }
+    // hyperkube has no version since 1.25, so it has the defaults.
+    if name == "kubelet" && !decides {
+        return Err(WITHOUT_CONFIG.to_owned());
     }
     let text: String =
         [("v".to_owned(), "0".to_owned())].iter().chain(&flags).map(|(flag, value)| line(flag, value)).collect();
