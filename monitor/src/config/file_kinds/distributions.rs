@@ -193,9 +193,13 @@ fn ami_family(document: &Node) -> Option<String> {
 
 /// Talos' first document states a version and no kind. A patch of it may have `machine` alone.
 fn is_talos(document: &Node) -> bool {
-    document.field("machine").is_some_and(|machine| {
-        document.field("version").and_then(Node::text) == Some("v1alpha1") || machine.field("kubelet").is_some()
-    })
+    document.field("machine").is_some()
+        && (document.field("version").and_then(Node::text) == Some("v1alpha1") || has_kubelet_of_talos(document))
+}
+
+/// Returns whether a document without a kind has the field of Talos with the kubelet's settings.
+pub fn has_kubelet_of_talos(document: &Node) -> bool {
+    text(document, "kind").is_empty() && at(document, "machine.kubelet").is_some()
 }
 
 fn of_talos(document: &Node) -> Found {
@@ -228,7 +232,7 @@ pub struct OfK3s {
 }
 
 /// The kubelet's flags in `/etc/rancher/k3s/config.yaml` and `/etc/rancher/rke2/config.yaml`.
-const K3S_ARGUMENTS: &str = "kubelet-arg";
+pub const K3S_ARGUMENTS: &str = "kubelet-arg";
 /// The same where the flags are appended to those of the files before.
 const K3S_APPENDED: &str = "kubelet-arg+";
 /// The thresholds that k3s and RKE2 set by flags before 1.32, and by their drop-in since. In both forms a flag of the user replaces them.
@@ -332,6 +336,23 @@ fn flags_of_map(given: &Node) -> Node {
     let Value::Mapping(pairs) = &given.value else { return flags_of_list(given) };
     let flags = pairs.iter().filter_map(|(key, value)| Some((key.text()?.to_owned(), list(value).to_vec())));
     map_of(given, flags.collect())
+}
+
+/// Returns the kubelet's flags in a document of kubeadm: a map in `v1beta3`, a list of names and values since `v1beta4`. The outer value says
+/// whether the document is kubeadm's at all.
+pub fn arguments_of_kubeadm(document: &Node) -> Option<Option<Node>> {
+    let is_of_node = matches!(text(document, "kind"), "InitConfiguration" | "JoinConfiguration");
+    let is_of_kubeadm = text(document, "apiVersion").starts_with("kubeadm.k8s.io/") && is_of_node;
+    is_of_kubeadm.then(|| {
+        let given = at(document, "nodeRegistration.kubeletExtraArgs")?;
+        Some(match &given.value {
+            Value::Sequence(items) => {
+                let pair = |item: &Node| Some((item.field("name")?.clone(), item.field("value")?.clone()));
+                flags_of_map(&Node { value: Value::Mapping(items.iter().filter_map(pair).collect()), ..given.clone() })
+            }
+            _ => flags_of_map(given),
+        })
+    })
 }
 
 #[cfg(test)]

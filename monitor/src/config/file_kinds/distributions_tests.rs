@@ -239,6 +239,90 @@ fn the_files_of_k3s_and_rke2_are_read_together() {
     assert!(found.contains("config.yaml.d/50-rancher.yaml:2: kubelet-arg.eviction-hard"), "{found}");
 }
 
+/// k3s-io/k3s#7578 and #5213: the arguments are on the command line of a unit.
+#[test]
+fn the_command_line_of_k3s_and_rke2_is_read() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        fs::create_dir_all(place.path().join(path).parent().unwrap()).unwrap();
+        fs::write(place.path().join(path), text).unwrap();
+    };
+    let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    write("k.yaml", &format!("{header}evictionHard: {{memory.available: 500Mi, nodefs.available: 3%}}\n"));
+    write("etc/rancher/rke2/config.yaml", "kubelet-arg: [eviction-hard=memory.available<700Mi]\n");
+    write("own.yaml", "kubelet-arg: [eviction-hard=memory.available<800Mi]\n");
+    let named = |path: &str| place.path().join(path.trim_start_matches('/'));
+    let k3s = "imagefs.available<5% nodefs.available<5%";
+    for (line, with_root, without) in [
+        (
+            "ExecStart=/usr/local/bin/k3s \\\n    server \\\n\t'--kubelet-arg=eviction-hard=memory.available<300Mi,nodefs.available<4%' \\\n",
+            "memory.available<300Mi nodefs.available<4%",
+            "memory.available<300Mi nodefs.available<4%",
+        ),
+        (
+            "INSTALL_K3S_EXEC=\"agent --kubelet-arg eviction-hard=memory.available<1Gi --kubelet-arg=max-pods=50\"\n",
+            "memory.available<1Gi",
+            "memory.available<1Gi",
+        ),
+        (
+            "ExecStart=/usr/local/bin/k3s server --kubelet-arg config=/k.yaml\n",
+            "imagefs.available<5% memory.available<500Mi nodefs.available<3%",
+            "no defaults are put in their place",
+        ),
+        ("ExecStart=/usr/local/bin/k3s server --disable traefik\n", k3s, k3s),
+        ("ExecStart=/usr/local/bin/rke2 agent --node-name a\n", "memory.available<700Mi", k3s),
+        ("k3s server --config /own.yaml\n", "memory.available<800Mi", "the settings of k3s in /own.yaml were not read"),
+    ] {
+        let others = OtherFiles { named: Some(&named), ..OtherFiles::default() };
+        let found = said_with(line, others).unwrap_or_else(|errors| panic!("{line}\n{errors}"));
+        assert_eq!(found.hard, with_root, "{line}");
+        let found = said_with(line, OtherFiles::default()).map_or_else(|errors| errors, |said| said.hard);
+        assert!(found.contains(without), "{line}: {found}");
+    }
+    let found = said("/usr/local/bin/rke2 server --token x\n");
+    assert!(found.warnings.contains("in /etc/rancher/rke2/config.yaml were not read"), "{}", found.warnings);
+    let found = refused("k3s server --kubelet-arg=eviction-hard=memory.available<1GB\n");
+    assert!(found.starts_with("f:1: kubelet-arg.eviction-hard"), "{found}");
+}
+
+/// kubernetes/kubeadm#1576: the file of `kubeadm init --config` has several documents, one with the fields and one with flags.
+#[test]
+fn the_kubelet_of_kubeadms_documents_is_read() {
+    let kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {memory.available: 700Mi}\n";
+    let cluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.0\n";
+    let init = |arguments: &str| {
+        format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nnodeRegistration:\n  kubeletExtraArgs: {arguments}\n"
+        )
+    };
+    for (text, hard) in [
+        (format!("{cluster}---\n{kubelet}"), "memory.available<700Mi"),
+        (
+            format!("{}---\n{cluster}---\n{kubelet}", init("[{name: node-ip, value: 10.0.0.1}]")),
+            "memory.available<700Mi",
+        ),
+        (
+            format!(
+                "{kubelet}---\n{}",
+                init("[{name: eviction-hard, value: 'memory.available<1Gi,nodefs.available<5%'}]")
+            ),
+            "memory.available<1Gi nodefs.available<5%",
+        ),
+        (
+            format!("---\n{}---\n{kubelet}", init("{eviction-hard: memory.available<2Gi}").replace("Init", "Join")),
+            "memory.available<2Gi",
+        ),
+    ] {
+        assert_eq!(said(&text).hard, hard, "{text}");
+    }
+    let found = refused(&format!("{cluster}---\n{}", kubelet.replace("700Mi", "7GB")));
+    assert!(found.starts_with("f:7: evictionHard.memory.available: \"7GB\""), "{found}");
+    // Two of them, and a line of dashes in the middle of one.
+    for text in [format!("{kubelet}---\n{kubelet}"), kubelet.replace("evictionHard", "---\nevictionHard")] {
+        assert!(refused(&text).contains("a second document in the same file"), "{text}");
+    }
+}
+
 /// openshift/machine-config-operator#2390 and #1880.
 #[test]
 fn one_of_a_list_of_openshift_is_read() {
@@ -281,6 +365,10 @@ fn a_version_that_is_not_known_is_refused_and_the_known_ones_are_named() {
             "since karpenter.sh/v1 an EC2NodeClass has the kubelet's fields",
         ),
         ("apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n", "write kubelet.config.k8s.io/v1beta1"),
+        (
+            "version: v1beta1\nmachine: {kubelet: {extraConfig: {}}}\n",
+            "f:1: version: \"v1beta1\": not a known version of Talos' machine configuration; known: v1alpha1",
+        ),
         (
             "apiVersion: apps/v1\nkind: Deployment\n",
             "also known are KubeletConfig of OpenShift 4, EC2NodeClass of Karpenter",

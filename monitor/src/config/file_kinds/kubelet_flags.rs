@@ -18,6 +18,42 @@ const BARE: [&str; 6] = [
 /// A word of the text and its place, both counted from one.
 type Word<'t> = (usize, usize, &'t str);
 
+/// A command line that starts k3s or RKE2: their own flags, among them the kubelet's as `--kubelet-arg`.
+#[derive(Debug)]
+pub struct RancherLine {
+    pub program: &'static str,
+    pub flags: Node,
+    /// Where the program is named, or the first flag.
+    pub place: Node,
+}
+
+/// The programs of Rancher that have a kubelet in them, and the commands that start it.
+const RANCHER: [&str; 2] = ["k3s", "rke2"];
+const STARTS: [&str; 2] = ["server", "agent"];
+const KUBELET_ARGUMENT: &str = "kubelet-arg";
+
+/// Returns the command line of k3s or RKE2 in a text, such as a unit or `INSTALL_K3S_EXEC="server --kubelet-arg=…"`.
+pub fn of_rancher(text: &str) -> Option<RancherLine> {
+    let words = words(text);
+    if is_of_fields(&words) {
+        return None;
+    }
+    let program = |word: &Word<'_>| RANCHER.into_iter().find(|program| word.2.rsplit('/').next() == Some(program));
+    let started =
+        words.windows(2).find_map(|pair| Some((program(&pair[0])?, pair[0])).filter(|_| STARTS.contains(&pair[1].2)));
+    let flags = document(text).unwrap_or_else(|| map(Vec::new(), &(1, 1, "")));
+    let has_arguments = flags.field(KUBELET_ARGUMENT).is_some();
+    let (program, place) = started.or_else(|| has_arguments.then(|| (RANCHER[0], words[0])))?;
+    Some(RancherLine { program, flags, place: scalar(&place, program) })
+}
+
+/// Returns whether the text is of another kind: it begins with a field, and may name flags in its comments.
+fn is_of_fields(words: &[Word<'_>]) -> bool {
+    let Some((_, _, first)) = words.first() else { return true };
+    let is_quoted_field = words.get(1).is_some_and(|second| second.2.starts_with(':'));
+    first.ends_with(':') || first.starts_with('{') || *first == "---" || is_quoted_field
+}
+
 /// Returns the flags as a map from their names to lists of values, or `None` where the text is no flags.
 pub fn document(text: &str) -> Option<Node> {
     let words = words(text);
@@ -26,10 +62,7 @@ pub fn document(text: &str) -> Option<Node> {
         let values = words.iter().map(|word| scalar(word, word.2)).collect();
         return Some(map(vec![(scalar(first, "eviction-hard"), sequence(first, values))], first));
     }
-    // The text of another kind begins with a field, and may name flags in its comments.
-    let is_quoted_field = words.get(1).is_some_and(|second| second.2.starts_with(':'));
-    let is_yaml = first.2.ends_with(':') || first.2.starts_with('{') || first.2 == "---" || is_quoted_field;
-    if is_yaml || !words.iter().any(|word| name(word.2).is_some()) {
+    if is_of_fields(&words) || !words.iter().any(|word| name(word.2).is_some()) {
         return None;
     }
     let mut flags: Vec<(Node, Vec<Node>)> = Vec::new();
@@ -40,7 +73,7 @@ pub fn document(text: &str) -> Option<Node> {
         let value = match own.filter(|value| !value.is_empty()) {
             Some(value) => Some((word, value)),
             // A quote or a blank is between the flag and its value.
-            None => words.next_if(|next| name(next.2).is_none()).map(|next| (next, next.2)),
+            None => words.next_if(|next| is_value(flag, next.2)).map(|next| (next, next.2)),
         };
         // A flag without a value is a switch, except where `=` says that the value is empty.
         let (place, text) = value.unwrap_or((word, if own.is_some() { "" } else { "true" }));
@@ -66,6 +99,11 @@ pub fn document(text: &str) -> Option<Node> {
         (key, value)
     });
     Some(map(lists.collect(), &place))
+}
+
+/// Returns whether a word can be the value of the flag before it. That of an argument for the kubelet looks like a flag without hyphens.
+fn is_value(flag: &str, word: &str) -> bool {
+    name(word).is_none() || flag == KUBELET_ARGUMENT && !word.starts_with("--")
 }
 
 /// Splits at blanks and quotes. Comments and the backslashes at line ends are no words.

@@ -1,5 +1,9 @@
 //! Finds the configuration in a text, and in the files that belong to it.
 
+mod documents;
+mod rancher;
+
+use self::documents::Chosen;
 use super::distributions::{self, Found};
 use super::layers::{Layers, Reading, lower};
 use super::other_files::{self, NamedText, OtherFiles};
@@ -38,8 +42,6 @@ enum Form {
     Stated,
 }
 
-/// More documents than a file of Talos has.
-const MOST_DOCUMENTS: usize = 64;
 /// The files that a kubelet is started with, and the text of which flag names each.
 const CONFIG: &str = "config";
 const CONFIG_DIR: &str = "config-dir";
@@ -56,15 +58,18 @@ impl Source {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = FileLines::of_first(text);
         let assembly = Assembly { file_name, others, lines, warnings: Vec::new() };
+        if let Some(line) = kubelet_flags::of_rancher(text) {
+            return assembly.of_rancher(line);
+        }
         if let Some(flags) = kubelet_flags::document(text) {
             return assembly.of_flags(flags);
         }
         let of_file = |error: Box<ConfigError>| ConfigErrors(vec![named(file_name, *error)]);
         match parse_document(text) {
             Ok(document) => assembly.of_document(text, document),
-            // Talos' file has several documents, and one with the kubelet's fields.
-            Err(error) => match only_document_of_distribution(text) {
-                Some(document) => assembly.of_document(text, document),
+            Err(error) => match documents::choose(text) {
+                Some(Chosen::One(document)) => assembly.of_document(text, document),
+                Some(Chosen::Kubeadm { fields, flags }) => assembly.of_kubeadm(fields, flags),
                 None => Err(of_file(error)),
             },
         }
@@ -111,30 +116,6 @@ impl Source {
         };
         Some((kind, config))
     }
-}
-
-/// Returns the one of several documents that has a kubelet's settings in the form of a distribution.
-fn only_document_of_distribution(text: &str) -> Option<Node> {
-    let count = text.lines().filter(|line| is_separator(line)).count();
-    if !(1..=MOST_DOCUMENTS).contains(&count) {
-        return None;
-    }
-    // The lines of the others become empty, so that each keeps its number.
-    let alone = |wanted: usize| {
-        let mut number = 0;
-        let lines = text.lines().map(|line| {
-            number += usize::from(is_separator(line));
-            if number == wanted && !is_separator(line) { line } else { "" }
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let mut found = (0..=count).filter_map(|number| parse_document(&alone(number)).ok());
-    let mut found = found.by_ref().filter(|document| distributions::find(document).is_some());
-    found.next().filter(|_| found.next().is_none())
-}
-
-fn is_separator(line: &str) -> bool {
-    line == "---" || line.starts_with("--- ")
 }
 
 fn named(file_name: &str, error: ConfigError) -> ConfigError {
@@ -204,6 +185,17 @@ impl Assembly<'_> {
         self.layered(path, Layers { base: Some(node), drop_ins, flags })
     }
 
+    /// kubeadm gives the kubelet the fields of the one document as a file, and the arguments of another as flags.
+    fn of_kubeadm(mut self, fields: Node, flags: Option<Node>) -> Result<Source, ConfigErrors> {
+        self.check(|walk| kubelet_configuration::check_file(walk, &Field { path: String::new(), node: &fields }))?;
+        let mut source = self.layered(String::new(), Layers { base: Some(fields), drop_ins: Vec::new(), flags })?;
+        let reason = "kubeadm writes these fields into /var/lib/kubelet/config.yaml, and the arguments of nodeRegistration become flags, as here; \
+                      its patches are not known here";
+        source.notices.push((reason.to_owned(), "for all of it, name what the node's kubelet answers to /configz"));
+        source.what = Some("configuration of kubeadm");
+        Ok(source)
+    }
+
     fn of_distribution(mut self, document: &Node, found: Found) -> Result<Source, ConfigErrors> {
         self.check(|walk| distributions::check_names(walk, document, found.names))?;
         let own = found.own.as_ref().map(|own| own.document(&mut self.lines)).transpose()?;
@@ -214,41 +206,6 @@ impl Assembly<'_> {
         let mut source = self.layered(path.to_owned(), found.layers(own))?;
         source.notices.push(notice);
         source.what = Some(what);
-        Ok(source)
-    }
-
-    fn of_k3s(mut self, document: Node) -> Result<Source, ConfigErrors> {
-        let texts = self.others.own.map(other_files::beside).transpose()?.unwrap_or_default();
-        let mut documents = vec![document];
-        for text in texts {
-            documents.push(text.document(&mut self.lines)?);
-        }
-        let all: Vec<&Node> = documents.iter().collect();
-        let Some(found) = distributions::of_k3s(&all) else {
-            let first = documents.swap_remove(0);
-            return self.of_stated(String::new(), first);
-        };
-        if references(&found.flags).is_empty() {
-            let mut source = Source::new(found.path, found.flags, Form::Flags);
-            if !found.defaults.is_empty() {
-                let reason = format!(
-                    "not set in this file; unless another file or the command line sets them, k3s and RKE2 start the kubelet with {}",
-                    found.defaults.join(" ")
-                );
-                source.notices.push((reason, "set eviction-hard and eviction-minimum-reclaim here to replace them"));
-            }
-            source.lines = self.lines;
-            return Ok(source);
-        }
-        let given = self.read_references(&found.flags)?;
-        let own = distributions::k3s_drop_in().document(&mut self.lines)?;
-        // Since 1.32 the file is copied into the directory of drop-ins, and the flag is taken away.
-        let drop_ins = [own].into_iter().chain(given.config).chain(given.drop_ins).collect();
-        let flags = Some(without_references(found.flags));
-        let mut source = self.layered(found.path.to_owned(), Layers { base: None, drop_ins, flags })?;
-        let reason = "k3s and RKE2 merge this file key by key over their own thresholds since 1.32, as here; before, their own flags \
-                      replaced its evictionHard";
-        source.notices.push((reason.to_owned(), "for all of it, name what the node's kubelet answers to /configz"));
         Ok(source)
     }
 

@@ -8,8 +8,13 @@ use crate::config::yaml::{Node, Value};
 /// The `kind` of a Kubernetes object that has files in it.
 pub const CONFIG_MAP: &str = "ConfigMap";
 
+/// A kind, the versions of it that are known, and these in words.
+type Versions = (&'static str, &'static [&'static str], &'static str);
+
+/// Talos' first document has a version of its own.
+const TALOS: Versions = ("Talos' machine configuration", &["v1alpha1"], "v1alpha1");
 /// The kinds whose name says too little, and the versions of each that are known.
-const VERSIONS: [(&str, &[&str], &str); 5] = [
+const VERSIONS: [Versions; 5] = [
     (openshift3::KIND, &["v1", distributions::EKS_API_VERSION], "v1 (OpenShift 3) or node.eks.aws/v1alpha1 (EKS)"),
     (wrapped::OPERATOR_KIND, &["machineconfiguration.openshift.io/v1"], "machineconfiguration.openshift.io/v1"),
     ("EC2NodeClass", &["karpenter.k8s.aws/v1"], "karpenter.k8s.aws/v1"),
@@ -44,15 +49,21 @@ pub fn kind_of(document: &Node) -> StatedKind<'_> {
 /// Refuses a kind in a version that is not known: its fields may mean something else.
 pub fn refuse_api_version(file_name: &str, document: &Node) -> Result<(), ConfigErrors> {
     let kind = kind_of(document).name;
-    let Some(node) = document.field("apiVersion") else { return Ok(()) };
-    let Some(version) = node.text() else { return Ok(()) };
-    let Some((_, known, shown)) = VERSIONS.iter().find(|(name, ..)| *name == kind) else { return Ok(()) };
+    let stated = VERSIONS.iter().find(|(name, ..)| *name == kind);
+    let (field, (kind, known, shown)) = match stated {
+        Some(stated) => ("apiVersion", stated),
+        None if distributions::has_kubelet_of_talos(document) => ("version", &TALOS),
+        None => return Ok(()),
+    };
+    let Some((node, version)) = document.field(field).and_then(|node| Some((node, node.text()?))) else {
+        return Ok(());
+    };
     if known.contains(&version) {
         return Ok(());
     }
     let error = ConfigError {
         file: file_name.to_owned(),
-        field: "apiVersion".to_owned(),
+        field: field.to_owned(),
         value: Some(version.to_owned()),
         ..ConfigError::at(node.line, node.column, format!("not a known version of {kind}"), format!("known: {shown}"))
     };
