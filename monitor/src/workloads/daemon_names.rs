@@ -6,8 +6,8 @@ use crate::node::other_killers::KUBELET_NAMES;
 use super::protection::Protection;
 
 const RUNTIMES: [&str; 4] = ["containerd", "crio", "dockerd", "cri-dockerd"];
-/// The monitors of one container each: Podman's and CRI-O's, and containerd's.
-const MONITOR: &str = "conmon";
+/// The monitors of containers: Podman's and CRI-O's, also the one in Rust that serves a whole pod, and containerd's.
+const MONITORS: [&str; 2] = ["conmon", "conmonrs"];
 const SHIM: &str = "containerd-shim";
 /// The system bus, and the device manager (udev, eudev, mdevd).
 const SYSTEM: [&str; 6] = ["dbus-daemon", "dbus-broker", "dbus-broker-lau", "systemd-udevd", "udevd", "mdevd"];
@@ -52,7 +52,7 @@ pub(super) fn protection(name: &str) -> Option<Protection> {
 
 /// Returns whether the process monitors one container.
 pub(super) fn is_monitor(name: &str) -> bool {
-    name == MONITOR || name.starts_with(SHIM)
+    MONITORS.contains(&name) || name.starts_with(SHIM)
 }
 
 #[cfg(test)]
@@ -64,6 +64,7 @@ mod tests {
         for name in [&RUNTIMES[..], &SYSTEM, &LOGINS, &NETWORK, &INITS].concat() {
             assert!(name.len() <= 15 && protection(name).is_some(), "{name}");
         }
-        assert!(is_monitor("containerd-shim-runc-v2") && is_monitor("conmon") && !is_monitor("containerd"));
+        assert!(is_monitor("containerd-shim-runc-v2") && is_monitor("conmon") && is_monitor("conmonrs"));
+        assert!(!is_monitor("containerd") && !is_monitor("conmon-x"));
     }
 }

@@ -534,10 +534,14 @@ fn a_monitor_protects_the_containers_that_it_has_elsewhere() {
     // A deployer that starts containers, whose monitor stays with it.
     node.add("system.slice/deployer.service", Process { comm: "node", ..java });
     node.add("system.slice/deployer.service", monitor);
+    // conmon-rs, the monitor in Rust.
+    node.add("system.slice/rust.service/runtime", Process { comm: "conmonrs", ..monitor });
+    node.add(&format!("system.slice/rust.service/libpod-payload-{ID}"), java);
     node.assert(
-        &["app.service", "flat.service", "deployer.service"],
+        &["app.service", "flat.service", "deployer.service", "rust.service"],
         &[
             ("system.slice/app.service", "candidate"),
+            ("system.slice/rust.service", "candidate"),
             (&format!("machine.slice/libpod-conmon-{ID}.scope"), RUNTIME),
             (&format!("machine.slice/libpod-{ID}.scope"), "candidate"),
             ("system.slice/pod-hass.service", RUNTIME),

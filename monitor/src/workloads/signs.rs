@@ -84,22 +84,34 @@ impl Configured {
         let drop_ins = drop_ins.into_iter().flatten().flatten().map(|entry| entry.path());
         let texts =
             drop_ins.chain([root.join(SSH_CONFIGURATION)]).filter_map(|file| std::fs::read_to_string(file).ok());
-        let mut ssh_ports: Vec<u16> = texts.flat_map(|text| ports(&text)).collect();
-        if ssh_ports.is_empty() {
-            ssh_ports.push(SSH_PORT);
-        }
-        Self { runtime, ssh_ports }
+        Self { runtime, ssh_ports: ports(&texts.collect::<Vec<_>>().join("\n")) }
     }
 }
 
-/// Returns the ports in sshd's configuration. A keyword is in any case, and an equals sign may follow it (`man 5 sshd_config`).
+/// Returns the ports in sshd's configuration: those of `Port`, and those that an address of `ListenAddress` has. The default counts unless one
+/// of the former is given, or all addresses have ports. A keyword is in any case, and an equals sign may follow it (`man 5 sshd_config`).
 fn ports(text: &str) -> Vec<u16> {
-    let port = |line: &str| {
-        let mut words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty());
-        words.next().filter(|keyword| keyword.eq_ignore_ascii_case("port"))?;
-        words.next()?.parse().ok()
+    let values = |wanted: &'static str| {
+        text.lines().filter_map(move |line| {
+            let mut words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty());
+            words.next().filter(|keyword| keyword.eq_ignore_ascii_case(wanted))?;
+            words.next()
+        })
     };
-    text.lines().filter_map(port).collect()
+    let mut ports: Vec<u16> = values("port").filter_map(|value| value.parse().ok()).collect();
+    let addresses: Vec<Option<u16>> = values("listenaddress").map(port_of_address).collect();
+    if ports.is_empty() && (addresses.is_empty() || addresses.contains(&None)) {
+        ports.push(SSH_PORT);
+    }
+    ports.extend(addresses.into_iter().flatten());
+    ports
+}
+
+/// Returns the port of `host:port` or `[address]:port`. More than one colon without brackets is an address of IPv6 alone.
+fn port_of_address(value: &str) -> Option<u16> {
+    let (host, port) = value.rsplit_once(':')?;
+    let is_port = host.ends_with(']') || !host.contains(':');
+    port.parse().ok().filter(|_| is_port)
 }
 
 impl Signs {
@@ -209,7 +221,22 @@ mod tests {
         std::fs::create_dir_all(root.path().join("etc/ssh/sshd_config.d")).unwrap();
         std::fs::write(root.path().join("etc/ssh/sshd_config"), "#Port 22\nport=2222\nPortable 7\n").unwrap();
         std::fs::write(root.path().join("etc/ssh/sshd_config.d/10-site.conf"), "  Port\t8022\n").unwrap();
-        assert_eq!(ports(), [8022, 2222]);
+        let mut found = ports();
+        found.sort_unstable();
+        assert_eq!(found, [2222, 8022]);
+    }
+
+    #[test]
+    fn an_address_on_which_sshd_listens_may_have_a_port() {
+        for (text, expected) in [
+            ("ListenAddress 0.0.0.0:2222\nListenAddress [::]:2022\n", &[2222, 2022][..]),
+            ("ListenAddress 10.0.0.1\nlistenaddress host.example:2222\n", &[22, 2222]),
+            ("ListenAddress fe80::1\nListenAddress ::\n", &[22]),
+            ("Port 8022\nListenAddress 10.0.0.1\nListenAddress=10.0.0.2:443 rdomain a\n", &[8022, 443]),
+            ("#ListenAddress 0.0.0.0:2222\n", &[22]),
+        ] {
+            assert_eq!(ports(text), expected, "{text}");
+        }
     }
 
     #[test]
