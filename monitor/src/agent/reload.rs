@@ -179,6 +179,7 @@ impl Agent {
             self.sensors.workloads.tree_mut().set_protected(self.config.protected.clone());
             // The tree must be rescanned before the next victim is chosen under the new protection rules.
             self.sensors.workloads.scan();
+            self.log_patterns();
         }
         let is_off = |config: &MonitorConfig| config.kubernetes.evictions.hard == EvictionMethod::Off;
         if is_off(&self.config) && !is_off(&before) {

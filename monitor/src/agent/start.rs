@@ -1,7 +1,7 @@
 //! Builds the agent, and takes the first turn.
 
 use crate::actions::{Actions, KeptState, self_protection};
-use crate::config::{MonitorConfig, patterns};
+use crate::config::MonitorConfig;
 use crate::eviction::Layout;
 use crate::eviction::decider::{Decider, Memory, Pace, Rules};
 use crate::node::other_killers::{Killer, OtherKiller};
@@ -43,7 +43,7 @@ impl Agent {
         let drifted = self.actions.audits.drifted() as u64;
         let (reporter, mut state) = self.reporting();
         reporter.report_start(&mut state, drifted, text, others);
-        self.warn_of_patterns();
+        self.log_patterns();
         self.give_back();
     }
 
@@ -54,13 +54,11 @@ impl Agent {
         self.rehearse();
     }
 
-    /// Warns of patterns that match no workload: a name with a mistake protects nothing.
-    fn warn_of_patterns(&self) {
-        let tree = self.sensors.workloads.tree();
-        let protected = patterns::configured(&self.config.protected);
-        for PatternReach { field, pattern, matches, hint, .. } in
-            tree.reach_of_patterns(&protected, &self.config.candidates.services)
-        {
+    /// Logs what each pattern matches, and warns of those that match no workload: a name with a mistake protects nothing.
+    pub(super) fn log_patterns(&self) {
+        for reach in self.sensors.workloads.tree().configured_patterns() {
+            let matching = reach.sentence();
+            let PatternReach { field, pattern, matches, hint, .. } = reach;
             if matches == 0 {
                 tracing::warn!(
                     event = "pattern_matches_nothing",
@@ -69,6 +67,8 @@ impl Agent {
                     hint,
                     "no workload of this machine matches the pattern now"
                 );
+            } else {
+                tracing::info!(event = "pattern", field, pattern, matches, "{matching}");
             }
         }
     }

@@ -65,6 +65,7 @@ use crate::eviction::decider::Unarmed;
 use crate::kernel::{Accounts, CgroupCounters, DeviceId, InodeCounters, KswapdCounters, ProbeStatistics, ProbeStatus};
 use crate::runtime::Names;
 use crate::units::{Bytes, CgroupId};
+use crate::workloads::PatternReach;
 
 pub use crate::sensors::figure_report::{
     DaemonsReport, DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport,
@@ -99,6 +100,8 @@ pub struct NodeReport {
     pub classes: Vec<ClassReport>,
     /// Workloads that are never evicted, whatever their class.
     pub protected: Vec<String>,
+    /// What each pattern of `protected` and of `evictions.services` matches.
+    pub patterns: Vec<PatternReach>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeStatus>,
     /// The current source of each signal: eBPF, PSI, the kernel's log or polling.

@@ -94,6 +94,7 @@ impl Reporter {
             conditions: conditions(state),
             classes: QosClass::ALL.iter().map(|qos| class_report(*qos, state)).collect(),
             protected: tree.workloads().filter(is_protected).map(|it| it.name.clone()).collect(),
+            patterns: tree.configured_patterns(),
             probes: state.sensors.events.report().probes.clone(),
             sources: state.sensors.source_reports(),
             missing_capabilities: self.outlets.health.degradations().iter().map(|(name, _)| name.to_owned()).collect(),

@@ -126,8 +126,9 @@ fn thresholds(page: &mut Page, summary: &StartSummary<'_>) {
             .or_else(|| other.map(|report| Bytes(u64::try_from(report.available).unwrap_or(0))));
         let name = threshold.to_string();
         page.row("thresholds", &format!("{} {name:<width$}  {}", threshold.kind(), standing(report, available)));
-        if let Some(why) = report.reported_only {
-            page.wrapped("thresholds", &format!("reported only: {why}"), 2, 4);
+        let whom = report.evicts.as_ref().map(|evicts| format!("may evict {evicts}"));
+        if let Some(text) = report.reported_only.map(|why| format!("reported only: {why}")).or(whom) {
+            page.wrapped("thresholds", &text, 2, 4);
         }
     }
 }
@@ -176,6 +177,10 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         let names: Vec<_> = node.protected.iter().map(|path| node.names.of(path).display).collect();
         let text = format!("protected  {:>4} {}", names.len(), names.join(", "));
         page.row("workloads", &text);
+    }
+    for reach in &node.patterns {
+        let text = format!("{}: \"{}\" {}", reach.field, reach.pattern, reach.sentence());
+        page.wrapped("patterns", &text, 0, 2);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::report::{
     DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SwapReport,
 };
 use crate::units::Signal;
+use crate::workloads::PatternReach;
 
 fn node() -> NodeReport {
     let mib = Bytes::from_mib;
@@ -307,6 +308,26 @@ fn a_threshold_that_can_evict_nothing_is_reported_only() {
     node.thresholds[1].reported_only = Some("no pods on this host");
     let text = render(Mode::Observe, &node);
     assert!(text.contains(" below 700.0 MiB\n              reported only: no pods on this host\n"), "{text}");
+}
+
+#[test]
+fn a_threshold_and_a_pattern_say_on_whom_they_act() {
+    let mut node = node();
+    node.thresholds[1].evicts = Some("3 workloads, only while they leak".to_owned());
+    let reach = |pattern: &str, examples: &[&str]| PatternReach {
+        field: "protected",
+        pattern: pattern.to_owned(),
+        matches: examples.len(),
+        examples: examples.iter().map(|it| (*it).to_owned()).collect(),
+        hint: None,
+    };
+    node.patterns = vec![reach("db*", &["a.slice/db.service", "a.slice/db2.service"]), reach("nope", &[])];
+    let text = render(Mode::Observe, &node);
+    let whom = " below 700.0 MiB, evicts after 1m30s\n              may evict 3 workloads, only while they leak\n";
+    assert!(text.contains(whom), "{text}");
+    let patterns = "patterns    protected: \"db*\" matches a.slice/db.service, a.slice/db2.service\n\
+                    \u{20}           protected: \"nope\" matches nothing\n";
+    assert!(text.contains(patterns), "{text}");
 }
 
 #[test]

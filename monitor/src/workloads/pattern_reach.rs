@@ -30,6 +30,18 @@ pub struct PatternReach {
     pub hint: Option<String>,
 }
 
+impl PatternReach {
+    /// Returns what the pattern matches, in words: `matches a.service, b.service, and 3 more`.
+    pub fn sentence(&self) -> String {
+        let Self { matches, examples, .. } = self;
+        match (*matches, examples.len()) {
+            (0, _) => "matches nothing".to_owned(),
+            (all, shown) if all > shown => format!("matches {}, and {} more", examples.join(", "), all - shown),
+            _ => format!("matches {}", examples.join(", ")),
+        }
+    }
+}
+
 /// Returns whether the pattern matches. In a cgroup that belongs to a user only the whole name counts.
 pub(super) fn matches(pattern: &NamePattern, Named { name, place, owner_uid }: Named<'_>) -> bool {
     let matches = if owner_uid == 0 { NamePattern::matches } else { NamePattern::matches_name_of_user };
@@ -92,6 +104,10 @@ mod tests {
         let many: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 0)).collect();
         let found = reach("machine.slice/*", &many);
         assert_eq!((found.matches, found.examples.len()), (7, 3));
+        let three = ["machine.slice/vm-0.scope", "machine.slice/vm-1.scope", "machine.slice/vm-2.scope"].join(", ");
+        assert_eq!(found.sentence(), format!("matches {three}, and 4 more"));
+        assert_eq!(reach("machine.slice/*", &many[..3]).sentence(), format!("matches {three}"));
+        assert_eq!(reach("none", &many).sentence(), "matches nothing");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::kubernetes_options::PodProtection;
-use crate::config::{CandidateOptions, NamePattern, Quirk, Quirks, RuntimeEndpoint};
+use crate::config::{CandidateOptions, NamePattern, Quirk, Quirks, RuntimeEndpoint, patterns};
 use crate::node::Hierarchy;
 use crate::node::mountinfo::NodeMounts;
 use crate::node::pinned_file::{Buffer, FileError};
@@ -330,6 +330,11 @@ impl WorkloadTree {
         let mut reach = pattern_reach::reach_of("protected", protected, &named, pattern_reach::matches);
         reach.extend(pattern_reach::reach_of("evictions.services", services, &named, Candidacy::lists));
         reach
+    }
+
+    /// Returns what each pattern that the configuration adds to the built-in ones matches.
+    pub fn configured_patterns(&self) -> Vec<PatternReach> {
+        self.reach_of_patterns(&patterns::configured(&self.protected), &self.candidacy.options.services)
     }
 
     pub fn find(&self, id: CgroupId) -> Option<&Tracked> {

@@ -42,6 +42,25 @@ pub struct Configuration {
     /// Fields of the file that need a restart of the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_needed: Vec<String>,
+    /// What each pattern in it matches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<Pattern>,
+}
+
+/// What a pattern of the configuration matches on this node.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pattern {
+    /// `protected` or `evictions.services`.
+    pub field: String,
+    pub pattern: String,
+    /// The number of workloads that match.
+    pub matches: usize,
+    /// The first of them.
+    pub examples: Vec<String>,
+    /// Why none matches, as far as that can be told.
+    pub hint: Option<String>,
 }
 
 /// The source of one figure.

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use agent::{Agent, Configuration, Degradation, Probe, Source};
+pub use agent::{Agent, Configuration, Degradation, Pattern, Probe, Source};
 pub use eviction::{Evictions, UnderWay};
 pub use incident::IncidentLine;
 pub use ranking::{Key, Place, Ranking};

@@ -1,7 +1,7 @@
 //! Facts about which workloads can be candidates, and what protects those that the node needs.
 
 use crate::cluster::Access;
-use crate::config::{MonitorConfig, patterns};
+use crate::config::MonitorConfig;
 use crate::node::Hierarchy;
 use crate::units::Pid;
 use crate::workloads::{Essential, PatternReach, Protection, Reach, WorkloadTree};
@@ -54,6 +54,6 @@ pub fn find(config: &MonitorConfig, hierarchy: &Hierarchy) -> Result<Scanned, St
     needed.extend(by_place);
     needed.sort_by(|one, other| (&one.workload, one.protection).cmp(&(&other.workload, other.protection)));
     let unheld_sockets = tree.unheld_sockets();
-    let patterns = tree.reach_of_patterns(&patterns::configured(&config.protected), &config.candidates.services);
+    let patterns = tree.configured_patterns();
     Ok(Scanned { reach: tree.reach(), needed, unheld_sockets, patterns, workloads: tree.tracked().len() })
 }

@@ -141,13 +141,9 @@ fn found(page: &mut Page, facts: &Facts) {
     if let Some(more) = facts.needed.len().checked_sub(MOST_NEEDED).filter(|more| *more > 0) {
         item(page, "", &format!("and {more} more (--output json)"));
     }
-    for PatternReach { field, pattern, matches, examples, .. } in &facts.patterns {
-        let matching = match (*matches, examples.len()) {
-            (0, _) => "matches nothing".to_owned(),
-            (all, shown) if all > shown => format!("matches {}, and {} more", examples.join(", "), all - shown),
-            _ => format!("matches {}", examples.join(", ")),
-        };
-        item(page, "pattern", &format!("{field}: \"{pattern}\" {matching}"));
+    for reach in &facts.patterns {
+        let PatternReach { field, pattern, .. } = reach;
+        item(page, "pattern", &format!("{field}: \"{pattern}\" {}", reach.sentence()));
     }
     for OtherKillerFact { name, pid, thresholds, .. } in &facts.other_killers {
         let at = thresholds.as_ref().map_or_else(String::new, |at| format!(": {}", at.join(", ")));

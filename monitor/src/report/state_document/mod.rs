@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use node_pressure_state::{
-    API_VERSION, Agent, Condition, Configuration, Degradation, Evictions, IncidentLine, Memory, Pressure, Probe,
-    Source, State, UnderWay,
+    API_VERSION, Agent, Condition, Configuration, Degradation, Evictions, IncidentLine, Memory, Pattern, Pressure,
+    Probe, Source, State, UnderWay,
 };
 
 use super::live::Live;
@@ -23,6 +23,7 @@ use crate::eviction::decider::EvictionStage;
 use crate::incidents::{Head, IncidentIndex};
 use crate::kernel::ProbeState;
 use crate::units::Bytes;
+use crate::workloads::PatternReach;
 use signal_rows::Histories;
 
 /// Incidents in the document; `/incidents` has the others.
@@ -121,7 +122,18 @@ fn agent(publication: &Publication, live: &Live, begun: Instant) -> Agent {
             since: Timestamp::try_from(configuration.since).ok(),
             refused: configuration.refused.clone(),
             restart_needed: configuration.needs_restart.iter().map(|field| (*field).to_owned()).collect(),
+            patterns: publication.report.patterns.iter().map(pattern).collect(),
         },
+    }
+}
+
+fn pattern(PatternReach { field, pattern, matches, examples, hint }: &PatternReach) -> Pattern {
+    Pattern {
+        field: (*field).to_owned(),
+        pattern: pattern.clone(),
+        matches: *matches,
+        examples: examples.clone(),
+        hint: hint.clone(),
     }
 }
 
