@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::json;
 
 #[path = "support/agent.rs"]
-#[expect(dead_code, reason = "other tests ask the agent's pages")]
 mod agent;
 #[path = "support/node_of_files.rs"]
 mod node_of_files;
