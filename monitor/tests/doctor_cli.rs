@@ -258,3 +258,19 @@ fn thresholds_that_cannot_be_meant_are_unsafe() {
     let (_, text, _) = machine.doctor("evictionHard: {memory.available: 1Mi}\n", &[]);
     assert!(text.contains("\nthreshold     hard memory.available<1Mi: "), "{text}");
 }
+
+/// A threshold that nothing reports must not look as if it guarded something.
+#[test]
+fn a_threshold_whose_signal_is_not_observed_is_named() {
+    let machine = Machine::new();
+    let none = "filesystems: {imagefs: /nonexistent/images}\n";
+    let config =
+        format!("evictionHard: {{memory.available: 1Mi, imagefs.available: 1%, imagefs.inodesFree: 1%}}\n{none}");
+    let (_, answer) = machine.json(&config);
+    let unobserved = answer["unobserved"].as_array().unwrap();
+    let named: Vec<&str> = unobserved.iter().map(|it| it["threshold"].as_str().unwrap()).collect();
+    assert_eq!(named, ["imagefs.available<1%", "imagefs.inodesFree<1%"], "{answer}");
+    assert!(unobserved[0]["reason"].as_str().unwrap().contains("/nonexistent/images"), "{answer}");
+    let (_, text, _) = machine.doctor(&config, &[]);
+    assert!(text.contains("hard imagefs.available<1%: not observed, and cannot be met"), "{text}");
+}

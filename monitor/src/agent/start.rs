@@ -68,7 +68,7 @@ impl Agent {
                     "no workload of this machine matches the pattern now"
                 );
             } else {
-                tracing::info!(event = "pattern", field, pattern, matches, "{matching}");
+                tracing::info!(event = "pattern", field, pattern, matches, "\"{pattern}\" {matching}");
             }
         }
     }

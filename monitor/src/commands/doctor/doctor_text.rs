@@ -9,7 +9,7 @@ use crate::workloads::PatternReach;
 
 use super::Report;
 use super::decision_facts::{BudgetLeft, Decisions, WaitingThreshold};
-use super::facts::{Facts, Filesystem, Needed, NodeThreshold};
+use super::facts::{Facts, Filesystem, Needed, NodeThreshold, UnobservedThreshold};
 use super::findings::{Finding, Severity};
 
 /// More protected workloads are only counted.
@@ -48,13 +48,13 @@ fn verdict(report: &Report<'_>) -> String {
         1 => "1 degradation".to_owned(),
         degraded => format!("{degraded} degradations"),
     };
-    let thresholds = &report.facts.thresholds;
-    match (thresholds.iter().filter(|it| it.reported_only.is_some()).count(), thresholds.len()) {
+    let Facts { thresholds, unobserved, .. } = report.facts;
+    let only = thresholds.iter().filter(|it| it.reported_only.is_some()).count() + unobserved.len();
+    let what = if unobserved.is_empty() { "reported only" } else { "reported only, or not observed" };
+    match (only, thresholds.len() + unobserved.len()) {
         (0, _) => format!("{works}; enforcing would be safe"),
-        (only, all) if only == all => {
-            format!("{works}; enforcing would evict nothing: each threshold is reported only")
-        }
-        (only, all) => format!("{works}; enforcing would be safe; {only} of {all} thresholds are reported only"),
+        (only, all) if only == all => format!("{works}; enforcing would evict nothing: each threshold is {what}"),
+        (only, all) => format!("{works}; enforcing would be safe; {only} of {all} thresholds are {what}"),
     }
 }
 
@@ -117,6 +117,9 @@ fn found(page: &mut Page, facts: &Facts) {
             (None, None) => String::new(),
         };
         item(page, "threshold", &format!("{kind} {threshold}: {left}{whom}"));
+    }
+    for UnobservedThreshold { threshold, kind, reason } in &facts.unobserved {
+        item(page, "threshold", &format!("{kind} {threshold}: not observed, and cannot be met: {reason}"));
     }
     if let Some(decisions) = facts.decisions.as_ref().filter(|decisions| decisions.unused.is_none()) {
         add_decisions(page, decisions);
@@ -282,6 +285,20 @@ mod tests {
         assert!(unwrapped(&page).ends_with(nothing), "{page}");
         let page = rendered(&Facts { thresholds: vec![only, threshold(None)], ..capable() });
         assert!(unwrapped(&page).ends_with("enforcing would be safe; 1 of 2 thresholds are reported only\n"), "{page}");
+    }
+
+    #[test]
+    fn a_threshold_without_a_signal_is_named() {
+        let unobserved = vec![UnobservedThreshold {
+            threshold: "imagefs.available<15%".to_owned(),
+            kind: "hard",
+            reason: "there is no store of images".to_owned(),
+        }];
+        let page = rendered(&Facts { unobserved, ..capable() }).replace("\n              ", " ");
+        let line = "hard imagefs.available<15%: not observed, and cannot be met: there is no store of images\n";
+        assert!(page.contains(line), "{page}");
+        let nothing = "enforcing would evict nothing: each threshold is reported only, or not observed\n";
+        assert!(page.ends_with(nothing), "{page}");
     }
 
     #[test]

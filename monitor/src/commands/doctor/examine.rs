@@ -73,8 +73,9 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let root = root(proc_root);
     let kubelet = filesystem_facts::has_kubelet(&root);
     let (runtimes, hints) = runtime_facts::find(&root, &config.runtime.endpoint).await;
-    let (filesystems, unasked) = filesystem_facts::by_role(config, kubelet, &hints);
-    missing.extend(unasked);
+    let by_role = filesystem_facts::by_role(config, kubelet, &hints);
+    missing.extend(by_role.missing.iter().cloned());
+    let filesystems = &by_role.found;
     missing.extend(unwritable(
         "incidents",
         &config.incidents.directory,
@@ -93,7 +94,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let memory = MemInfo::parse(&meminfo).ok().map(|meminfo| meminfo.total);
     let removes_garbage = runtimes.iter().any(|runtime| runtime.trouble.is_none());
     let pods = pods_memory.and_then(Result::ok);
-    let thresholds = threshold_facts::thresholds(config, hierarchy.as_ref(), &filesystems, pods, &kept, |threshold| {
+    let thresholds = threshold_facts::thresholds(config, hierarchy.as_ref(), filesystems, pods, &kept, |threshold| {
         let semantics = config.policy.semantics;
         let of = |reach: Reach| {
             (reach.reported_only(threshold, semantics, removes_garbage), reach.evicts(threshold, semantics))
@@ -126,12 +127,13 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
             .map(|other| OtherKillerFact::of(other, other.meaning(config, &capacities)))
             .collect(),
         set_up: SetUpFact::of(&others, config, &capacities),
-        remarks: threshold_facts::remarks(&config.policy, &capacities, &filesystems),
+        remarks: threshold_facts::remarks(&config.policy, &capacities, filesystems),
+        unobserved: threshold_facts::unobserved(&config.policy, &thresholds, &by_role),
         thresholds,
         pods_limit: pods.and_then(|sample| threshold_facts::pods_limit(&config.policy, sample)),
         decisions,
-        filesystem_layout: filesystem_facts::layout(&filesystems),
-        filesystems,
+        filesystem_layout: filesystem_facts::layout(filesystems),
+        filesystems: by_role.found,
         kubelet,
         runtimes,
         candidates: reach.map_or(Candidates::Everything, Reach::candidates).as_str(),

@@ -57,6 +57,8 @@ pub struct Facts {
     pub set_up: Option<SetUpFact>,
     /// The meaning of the thresholds on this machine.
     pub thresholds: Vec<NodeThreshold>,
+    /// The thresholds whose signal nothing reports on this machine.
+    pub unobserved: Vec<UnobservedThreshold>,
     /// Thresholds that cannot act at this machine's capacity, each with the reason and the fix.
     #[serde(skip)]
     pub remarks: Vec<(String, &'static str)>,
@@ -106,6 +108,14 @@ pub struct NodeThreshold {
     /// Why an agent that starts now would not evict for it, if it would not.
     #[serde(skip)]
     pub unarmed: Option<Unarmed>,
+}
+
+/// A threshold that cannot be met, because its signal is not observed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UnobservedThreshold {
+    pub threshold: String,
+    pub kind: &'static str,
+    pub reason: String,
 }
 
 /// The limit of the cgroup of all pods (kubepods), in bytes.

@@ -15,21 +15,38 @@ const PROJECTS: [&str; 2] = ["ext4", "xfs"];
 
 pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
-/// Returns the filesystem of each role, and why one cannot be measured. On a machine without containers a missing image store is no error.
-pub fn by_role(config: &MonitorConfig, has_kubelet: bool, hints: &FilesystemHints) -> (Vec<Filesystem>, Vec<String>) {
+/// The filesystems by their roles.
+#[derive(Default)]
+pub struct ByRole {
+    pub found: Vec<Filesystem>,
+    /// What the agent lacks, in its sentences. On a machine without containers a missing image store is no error.
+    pub missing: Vec<String>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A role without a filesystem that can be measured, and why.
+pub struct LeftOut {
+    pub role: &'static str,
+    pub reason: String,
+}
+
+/// Returns the filesystem of each role, or why one cannot be measured.
+pub fn by_role(config: &MonitorConfig, has_kubelet: bool, hints: &FilesystemHints) -> ByRole {
     let mut statfs = Statfs::new(&config.proc_root);
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let mut all = ByRole::default();
     for role in Role::ALL {
         let choice = Choice::of(role, &config.filesystems, hints);
         match statfs.sample(role, &choice) {
-            Ok(sample) => found.push(filesystem(&config.proc_root, &sample)),
-            Err(reason) if role == Role::Node || choice.is_configured || has_kubelet => {
-                missing.push(format!("{}: {reason}", role.as_str()));
+            Ok(sample) => all.found.push(filesystem(&config.proc_root, &sample)),
+            Err(reason) => {
+                if role == Role::Node || choice.is_configured || has_kubelet {
+                    all.missing.push(format!("{}: {reason}", role.as_str()));
+                }
+                all.left_out.push(LeftOut { role: role.as_str(), reason: reason.to_string() });
             }
-            Err(_) => {}
         }
     }
-    (found, missing)
+    all
 }
 
 fn filesystem(proc_root: &Path, sample: &FsSample) -> Filesystem {
@@ -73,11 +90,13 @@ mod tests {
     #[test]
     fn nodefs_is_found_and_a_configured_path_must_exist() {
         let none = FilesystemHints::default();
-        let (found, missing) = by_role(&MonitorConfig::default(), false, &none);
+        let ByRole { found, missing, .. } = by_role(&MonitorConfig::default(), false, &none);
         assert!(found.iter().any(|filesystem| filesystem.role == "nodefs"), "{missing:?}");
         let image = Some("/nonexistent/images".into());
         let filesystems = FilesystemPaths { image, ..FilesystemPaths::default() };
-        let (_, missing) = by_role(&MonitorConfig { filesystems, ..MonitorConfig::default() }, false, &none);
+        let all = by_role(&MonitorConfig { filesystems, ..MonitorConfig::default() }, false, &none);
+        let ByRole { missing, left_out, .. } = all;
+        assert!(left_out.iter().any(|it| it.role == "imagefs" && it.reason.contains("/nonexistent/images")));
         assert!(missing.iter().any(|reason| reason.starts_with("imagefs: ") && reason.contains("/nonexistent/images")));
     }
 }

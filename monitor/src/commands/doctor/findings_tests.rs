@@ -57,6 +57,7 @@ pub(in super::super) fn capable() -> Facts {
         other_killers: Vec::new(),
         set_up: None,
         thresholds: Vec::new(),
+        unobserved: Vec::new(),
         remarks: Vec::new(),
         pods_limit: None,
         decisions: None,

@@ -49,7 +49,9 @@ nothing.
    "candidates": "pods"|"everything", "needed": [{"workload", "protection", "by", "process": NUMBER|null}],
    "otherInstance", "otherKillers": [{"name", "pid", "thresholds": [TEXT]|null}],
    "setUp": {"name": "first"|"instead"|"watch"|"none of the three"|"unknown", "because"}|null,
-   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible", "reportedOnly": TEXT|null}],
+   "thresholds": [{"threshold", "kind", "quantity", "available", "capacity", "met", "isPlausible", "reportedOnly": TEXT|null,
+                   "evicts": TEXT|null}], "unobserved": [{"threshold", "kind", "reason"}],
+   "patterns": [{"field", "pattern", "matches": NUMBER, "examples": [TEXT], "hint": TEXT|null}],
    "podsLimit": {"limit", "available", "guardedBy": [TEXT]}|null,
    "decisions": {"file", "unused": TEXT|null, "armed": [TEXT], "waiting": [{"threshold", "sinceSeconds"}],
                  "budgets": [{"cause", "spent", "allowed"}]}|null}

@@ -10,9 +10,10 @@ use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::sensors::allocatable_signal;
 use crate::units::{Bytes, Signal, signed};
 
-use super::facts::{Filesystem, NodeThreshold, PodsLimit};
+use super::facts::{Filesystem, NodeThreshold, PodsLimit, UnobservedThreshold};
+use super::filesystem_facts::ByRole;
 
-/// Resolves every threshold of the configuration. A signal that cannot be read is left out.
+/// Resolves every threshold of the configuration whose signal is observed.
 pub fn thresholds(
     config: &MonitorConfig,
     hierarchy: Option<&Hierarchy>,
@@ -60,6 +61,33 @@ pub fn thresholds(
     policy.thresholds.iter().filter_map(resolved).collect()
 }
 
+/// Returns the thresholds whose signal is not among the observed ones, each with the reason.
+pub fn unobserved(policy: &Policy, observed: &[NodeThreshold], filesystems: &ByRole) -> Vec<UnobservedThreshold> {
+    let is_observed = |threshold: &&Threshold| observed.iter().any(|it| it.signal == threshold.signal);
+    let all = policy.thresholds.iter().filter(|it| !is_observed(it) && !policy.needs_no_limit(it));
+    let of = |threshold: &Threshold| UnobservedThreshold {
+        threshold: threshold.to_string(),
+        kind: threshold.kind(),
+        reason: why_unobserved(threshold.signal, filesystems),
+    };
+    all.map(of).collect()
+}
+
+fn why_unobserved(signal: Signal, filesystems: &ByRole) -> String {
+    let role = signal.as_str().split('.').next().unwrap_or_default();
+    let left_out = filesystems.left_out.iter().find(|it| it.role == role).map(|it| it.reason.clone());
+    let found = filesystems.found.iter().find(|it| it.role == role);
+    let without = found.map(|it| match signal.resource().is_bytes() {
+        true => format!("{} is {}, which has no size of its own or is read-only", it.mount_point.display(), it.kind),
+        false => format!("{} is {}, which has no limit of inodes or is read-only", it.mount_point.display(), it.kind),
+    });
+    let reason = left_out.or(without);
+    reason.unwrap_or_else(|| match signal {
+        Signal::AllocatableMemoryAvailable => "the cgroup of all pods is not there, or has no limit".to_owned(),
+        _ => "its figures cannot be read".to_owned(),
+    })
+}
+
 /// Returns the limit of all pods together, and the thresholds that act before the kernel does. `None` without a limit.
 pub fn pods_limit(policy: &Policy, pods: PodsMemorySample) -> Option<PodsLimit> {
     let SignalValue { available, .. } = allocatable_signal::value(pods, policy)?;
@@ -92,7 +120,9 @@ fn memory(config: &MonitorConfig, hierarchy: &Hierarchy) -> Option<(Signal, u64,
 
 fn of_filesystem(filesystem: &Filesystem) -> Vec<(Signal, u64, u64)> {
     let signal = |what: &str| format!("{}.{what}", filesystem.role).parse::<Signal>().ok();
-    let bytes = signal("available").map(|it| (it, filesystem.available_bytes, filesystem.capacity_bytes));
+    // Without a size the filesystem has no such signal.
+    let bytes = signal("available").filter(|_| filesystem.capacity_bytes > 0);
+    let bytes = bytes.map(|it| (it, filesystem.available_bytes, filesystem.capacity_bytes));
     let inodes = signal("inodesFree").zip(filesystem.inodes).map(|(it, inodes)| (it, inodes.free, inodes.total));
     bytes.into_iter().chain(inodes).collect()
 }
