@@ -136,6 +136,18 @@ fn fall(node: &Node, config: &str, (from, to): (u64, u64), also: impl Fn(u64) ->
     records(&agent, "eviction").iter().map(|it| it["workload"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Returns what `rank` says of the node as it is.
+fn rank(node: &Node, config: &str) -> String {
+    let root = node.root.path().display();
+    let own = format!(
+        "cgroupRoot: {root}/cg\nprocRoot: {root}/proc\nkubernetes: {{api: off}}\nruntime: {{endpoint: none}}\n"
+    );
+    let file = node.path("rank.yaml");
+    fs::write(&file, agent::configuration(&format!("{own}{config}"))).unwrap();
+    let output = std::process::Command::new(agent::PROGRAM).arg("rank").arg("--config").arg(file).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn arc(node: &Node, mib: u64, minimum_mib: u64, more: &str) {
     let text = format!(
         "12 1 0x01 147 39984 1920163911 654183491814\nname type data\nc_min 4 {}\nc_max 4 99\nsize 4 {}\n{more}",
@@ -233,6 +245,8 @@ fn the_end_of_a_workload_gives_its_protected_cache_back() {
         let config = format!("evictionHard: {{memory.available: 100Mi}}\n{config}");
         let evicted = fall(&node, &config, (720, 690), |_| String::new());
         assert_eq!(evicted, ["cache.service"], "{name}");
+        let ranked = rank(&node, &config);
+        assert!(ranked.contains("cache.service uses 604.0 MiB"), "{name}: {ranked}");
     }
 }
 
